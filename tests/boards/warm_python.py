@@ -140,22 +140,20 @@ def _serve(name: str, program: str, loader: str) -> None:
     server.listen(256)
     waiting: dict[int, socket.socket] = {}
 
-    def ended(number: int, frame: object) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                code = os.waitstatus_to_exitcode(found[1])
-                with contextlib.suppress(OSError), waiting.pop(found[0]) as client:
-                    client.sendall(code.to_bytes(4, "big", signed=True))
-
-    signal.signal(signal.SIGCHLD, ended)
-    # a child that ends just before `select` waits would be noticed by the next connection only
+    # a byte in this pipe says that a child has ended, also just before `select` waits
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     print("ready", flush=True)
     # its input ends with the process that started it, however that ends
     while 0 not in (ready := select.select([server, 0, woken], [], [])[0]):
         if woken in ready:
             os.read(woken, 4096)
+            with contextlib.suppress(ChildProcessError):
+                while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                    code = os.waitstatus_to_exitcode(found[1])
+                    with contextlib.suppress(OSError), waiting.pop(found[0]) as client:
+                        client.sendall(code.to_bytes(4, "big", signed=True))
         if server not in ready:
             continue
         connection, _ = server.accept()
@@ -166,18 +164,15 @@ def _serve(name: str, program: str, loader: str) -> None:
             data += connection.recv(size - len(data))
         _, _, packed = rights[0]
         given = struct.unpack(f"{len(packed) // 4}i", packed)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             numbers, argv, environment, folder, leads = ast.literal_eval(data.decode())
             if leads:
                 os.setsid()
             _become(dict(zip(numbers, given, strict=False)), argv, environment, folder, program)
         waiting[pid] = connection
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         for fd in given:
             os.close(fd)
 
