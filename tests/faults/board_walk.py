@@ -19,10 +19,11 @@ from tests.faults.forked_board import (
     deployment,
     new_log,
 )  # fmt: skip
+from tests.tries import exhaustive
 
 __all__ = ["EXHAUSTIVE", "Disk", "Walk"]
 
-EXHAUSTIVE = os.environ.get("EDGEKIT_FAULTS") == "all"
+EXHAUSTIVE = exhaustive()
 
 
 @dataclass

@@ -19,6 +19,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
+from tests.tries import exhaustive
+
 __all__ = ["CORPUS", "limits", "mutated", "seeds", "times"]
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -26,7 +28,6 @@ _MEMORY = 768 << 20
 # of the processor, whatever else it has to do; and of the clock, for what waits
 _SECONDS, _HANGS = 10.0, 120.0
 _MORE = int(os.environ.get("EDGEKIT_FUZZ", "0"))
-_EXHAUSTIVE = os.environ.get("EDGEKIT_FAULTS") == "all"  # which --all sets
 
 #: What programs stumble over, wherever it stands.
 _NASTY: tuple[Any, ...] = (
@@ -50,7 +51,7 @@ def seeds(kind: str) -> list[bytes]:
 
 def times(examples: int) -> Callable[[Any], Any]:
     """Settings of a fuzz test; in CI always the same examples."""
-    share = _MORE or (3 if _EXHAUSTIVE else 1 / 6)
+    share = _MORE or (3 if exhaustive() else 1 / 6)
     return settings(
         max_examples=int(examples * share),
         deadline=None,
