@@ -1,11 +1,12 @@
 """Seeded faults: puts one wrong line at a time into a copy of the code and asks whether tests fail.
 
-Usage: scripts/seed_faults.py [--jobs N] [--only SUBJECT] [--sample N] [--record] [--check]
+Usage: scripts/seed_faults.py [--jobs N] [--only SUBJECT] [--all[=full|N]] [--record] [--check]
 
 tests/contracts/seeded_faults.yaml lists the faults, places where a wrong answer hurts: a limit of
 the DLA, the order of two checks, a unit. Each names the snippet to replace, which stands exactly
 once in all product files (so it survives when a module moves), and the tests that see the fault.
-The exit status is 1 if a fault that is recorded as killed survives or no longer applies.
+The exit status is 1 if a fault that is recorded as killed survives or no longer applies. With --all
+only those recorded as killed are tried, of the eighths that tests/tries.py chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import ast
 import importlib
 import multiprocessing
 import os
-import random
 import re
 import shlex
 import shutil
@@ -36,6 +36,9 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tests.tries import OPTION, share_of  # noqa: E402
+
 FAULTS = ROOT / "tests" / "contracts" / "seeded_faults.yaml"
 PRODUCT = ("edgekit", "edgekit_device", "dla", "targets", "trt")
 PACKAGES = ("edgekit", "edgekit_device")
@@ -178,9 +181,11 @@ class Copy:
             os.chdir(self.root)
             os.environ.update(
                 PYTHONPATH=str(self.root), PYTHONDONTWRITEBYTECODE="1",
-                EDGEKIT_CACHE=str(self._cache / "edgekit"), EDGEKIT_FAULTS="",
+                EDGEKIT_CACHE=str(self._cache / "edgekit"),
             )  # fmt: skip
             sys.dont_write_bytecode = True
+            for name in [one for one in sys.modules if one.partition(".")[0] == "tests"]:
+                del sys.modules[name]  # the copy's own are run
             sys.path.insert(0, str(self.root))
             imported = {name: importlib.import_module(name) for name in PACKAGES}
             for module in imported.values():
@@ -229,7 +234,7 @@ class Worker:
 
     @classmethod
     def judge(cls, fault: Fault) -> tuple[Fault, Outcome]:
-        for tests in (fault.tests, f"{fault.tests} --all"):  # the quick ones first
+        for tests in (fault.tests, f"{fault.tests} --all=full"):  # the quick ones first
             outcome = cls.copy.with_fault(fault, tests, cls.texts)
             if outcome.word not in ("survived", "no test ran"):
                 break
@@ -272,8 +277,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2, help="copies that are tested at once")
     parser.add_argument("--only", action="append", default=[], help="this subject or fault")
-    parser.add_argument("--sample", type=int, help="so many of those recorded as killed, from 1 on")
-    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--all", **OPTION)
     parser.add_argument("--record", action="store_true", help="write what was found into the file")
     parser.add_argument("--check", action="store_true", help="only say whether every fault applies")
     options = parser.parse_args()
@@ -284,11 +288,9 @@ def main() -> int:
         for name in options.only:
             if name not in known:
                 parser.error(f"there is no fault or subject called {name!r}")
-    if options.sample is not None:
-        if options.sample < 1:
-            parser.error("--sample: at least 1")
-        killed = [fault for fault in faults if fault.killed]
-        faults = random.Random(options.seed).sample(killed, min(options.sample, len(killed)))
+    if options.all:
+        share = share_of(options.all)
+        faults = [fault for fault in faults if fault.killed and share.has(fault.id)]
     if options.check:
         texts = product_texts(ROOT)
         outcomes: dict[str, Outcome] = {}

@@ -2,22 +2,19 @@
 
 import gc
 import os
-from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+import tests.faults.fault_report
+import tests.tries
 from tests.boards.warm_python import warm, warm_boards
-
-# counts of injected faults are printed once, whichever workers injected them
-from tests.faults.fault_report import pytest_terminal_summary
 from tests.filled_once import filled_once
-from tests.tries import tries
 
-__all__ = ["pytest_terminal_summary", "warm", "warm_boards"]
+__all__ = ["warm", "warm_boards"]
 
 _NUMBER = count()
 
@@ -26,30 +23,31 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also what is marked `whole` or `few`")
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    # counts of injected faults are printed once, whichever workers injected them
+    for plugin in (tests.tries, tests.faults.fault_report):
+        pluginmanager.register(plugin)
     parser.addoption("--record", metavar="FOLDER", help="write golden documents there")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--all"):
-        os.environ.setdefault("EDGEKIT_FAULTS", "all")  # read when tests/faults is imported
-    settings.register_profile("edgekit", max_examples=tries(100))
+def pytest_configure() -> None:
+    # nothing depends on load: no deadline, no check of how long data takes to make; and no test
+    # changes what its fixtures made
+    settings.register_profile(
+        "edgekit",
+        max_examples=tests.tries.tries(100),
+        deadline=None,
+        suppress_health_check=(HealthCheck.too_slow, HealthCheck.function_scoped_fixture),
+    )
     settings.load_profile("edgekit")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the slow tests first in each worker's share of the list; without --all some are left.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the slow tests first in each worker's share of the list.
 
     Workers begin with an equal part each and take from the ends of each other's what is left: in
     the end these are quick tests, and nobody waits for another's slow ones.
     """
-    if not config.getoption("--all"):
-        seen = Counter[str]()
-        left_out = [item for item in items if _only_with_all(item, seen)]
-        config.hook.pytest_deselected(items=left_out)
-        gone = {item.nodeid for item in left_out}
-        items[:] = [item for item in items if item.nodeid not in gone]
     parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if item.get_closest_marker("slow")]
     quick = [item for item in items if not item.get_closest_marker("slow")]
@@ -58,16 +56,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return some[len(some) * index // parts : len(some) * (index + 1) // parts]
 
     items[:] = [item for i in range(parts) for item in part(slow, i) + part(quick, i)]
-
-
-def _only_with_all(item: pytest.Item, seen: Counter[str]) -> bool:
-    """Whether the marks of a test leave it to --all; ``seen`` counts a function's cases so far."""
-    few = item.get_closest_marker("few")
-    function = item.nodeid.partition("[")[0]
-    seen[function] += 1
-    return bool(item.get_closest_marker("whole")) or (
-        few is not None and seen[function] > few.args[0]
-    )
 
 
 def pytest_collection_finish() -> None:

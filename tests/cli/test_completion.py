@@ -74,7 +74,7 @@ def test_bash_completes_with_it(tmp_path: Path) -> None:
         'COMP_CWORD=3\n_edgekit_completion edgekit\necho "${COMPREPLY[@]}"\ncomplete -p edgekit\n'
     )  # fmt: skip
     done = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=True,
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=300, check=True,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )  # fmt: skip
     first, second = done.stdout.splitlines()
@@ -89,7 +89,7 @@ def test_boards_are_completed_without_heavy_modules() -> None:
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True,
         env={**os.environ, "_EDGEKIT_COMPLETE": "bash_complete", "COMP_CWORD": "3",
              "COMP_WORDS": "edgekit check -t jet"},
     )  # fmt: skip

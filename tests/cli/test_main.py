@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -36,7 +35,7 @@ def test_help_imports_nothing_heavy():
         "print('heavy:', sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
@@ -128,13 +127,11 @@ def test_version_and_module_entry():
 
 
 def test_a_reader_that_goes_away_is_no_failure():
-    began = time.monotonic()
     done = subprocess.run(
         f"{sys.executable} -m edgekit targets | head -1",
-        shell=True, capture_output=True, text=True, check=True, timeout=60,
+        shell=True, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - began < 60
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
@@ -143,7 +140,7 @@ def test_a_full_disk_is_one_message(unbuffered):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "edgekit", "targets", "--json"], stdout=full,
-            stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            stderr=subprocess.PIPE, text=True, timeout=300, check=False,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
     assert done.returncode == 3
@@ -157,7 +154,7 @@ def test_a_full_disk_is_one_message(unbuffered):
 def test_a_closed_stream_is_no_traceback(closed, status, reported):
     done = subprocess.run(
         f"{sys.executable} -m edgekit --version {closed}",
-        shell=True, capture_output=True, text=True, check=False, timeout=60,
+        shell=True, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == status
     assert done.stderr.partition("  hint")[0] == reported

@@ -37,7 +37,7 @@ def after(*arguments, **variables):
     """Returns the modules that a command has imported when it is done, and its peak in MiB."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *arguments], capture_output=True, text=True, check=True,
-        timeout=60, env={**os.environ, **variables},
+        timeout=300, env={**os.environ, **variables},
     )  # fmt: skip
     status, modules, peak = json.loads(done.stdout)
     assert status == 0, done.stderr
@@ -100,7 +100,7 @@ def test_almost_nothing_is_imported_before_interrupts_are_taken_care_of():
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert "typing" not in done.stdout
     assert "edgekit._entry" in done.stdout

@@ -157,7 +157,7 @@ def test_a_narrow_page_has_all_cores_and_what_slows_the_board_first() -> None:
 def read_until(terminal: int, true: Callable[[bytes], bool]) -> bytes:
     """What a terminal shows until that is true, or until its program has ended."""
     said = b""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not true(said):
         assert time.monotonic() < end, said[-2000:]
         try:

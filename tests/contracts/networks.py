@@ -97,6 +97,7 @@ def ssd() -> onnx.ModelProto:
 
 
 CONSTRUCTED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "yolo_v8": unwrap(real_nets.yolo_v8),
     "audio_1d": unwrap(real_nets.audio_1d),
     "bert": bert,
     "mobilenet_v3": unwrap(real_nets.mobilenet_v3),
@@ -105,7 +106,6 @@ CONSTRUCTED: dict[str, Callable[[], onnx.ModelProto]] = {
     "ssd": ssd,
     "unet": unwrap(real_nets.unet),
     "yolo_v5": unwrap(real_nets.yolo_v5),
-    "yolo_v8": unwrap(real_nets.yolo_v8),
 }
 
 

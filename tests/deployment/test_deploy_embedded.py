@@ -42,7 +42,7 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([handle], [], [], 10.0)[0])
+        return bool(select.select([handle], [], [], 300.0)[0])
     finally:
         os.close(handle)
 

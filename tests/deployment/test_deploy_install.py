@@ -216,9 +216,10 @@ def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
 
 
 # from "stage" on the board works alone
-PHASES = [*(pytest.param(name, marks=pytest.mark.whole) for name in ("hello", "loader")), "send"]
+PHASES = ("send", "hello", "loader")
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(

@@ -10,7 +10,6 @@ import resource
 import select
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -212,10 +211,11 @@ def test_held_input_ends_with_the_call(transport: Transport) -> None:
     # the command sees its input, and then for as long as it runs no end of it
     script = (
         "import select, sys; sys.stdin.buffer.read(3);"
-        "print(bool(select.select([0], [], [], 0.2)[0]))"
+        "print(bool(select.select([0], [], [], float(sys.argv[1]))[0]))"
     )
-    for hold, ended in ((True, b"False"), (False, b"True")):
-        done = transport.run([sys.executable, "-c", script], stdin=[b"abc"], hold_input=hold)
+    for hold, seconds, ended in ((True, "0.2", b"False"), (False, "300", b"True")):
+        argv = [sys.executable, "-c", script, seconds]
+        done = transport.run(argv, stdin=[b"abc"], hold_input=hold)
         assert done.out.strip() == ended
     with pytest.raises(BoardError):
         transport.run(["cat"], hold_input=True, timeout=0.2)
@@ -240,12 +240,10 @@ def test_cut_connection_is_named(boards: StartBoard) -> None:
         hard_kill(server)
         yield from _endless()
 
-    began = time.monotonic()
     with pytest.raises(BoardError) as caught:
         connection.run(["cat"], stdin=stdin())
     assert caught.value.code == "board.connection-lost"
     assert "again" in caught.value.hint
-    assert time.monotonic() - began < 60
     with pytest.raises(BoardError) as caught:
         connection.run(["true"])
     assert caught.value.code == "board.connection-lost"
@@ -264,7 +262,7 @@ def _endless() -> Iterator[bytes]:
 
 
 def _read_fifo(reader: int) -> bytes:
-    ready, _, _ = select.select([reader], [], [], 10.0)
+    ready, _, _ = select.select([reader], [], [], 300.0)
     assert ready, "the command never saw its input end"
     return os.read(reader, 100)
 

@@ -180,7 +180,7 @@ with edgekit_device.connect("~/.edgekit/apps/toy") as client:
     until(lambda: soaks() or None)
     for pid in processes("job-run", board.root):
         os.kill(pid, signal.SIGKILL)
-    cut.wait(60)
+    cut.wait(300)
     assert [one["app"] for one in run("resume")["resumed"]] == ["toy"]
     until(lambda: json.loads(journal.read_bytes())["attempts"] == 2 or None)
     back = run("rollback --app resnet50 --reason 'too many false alarms'")

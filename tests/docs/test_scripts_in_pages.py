@@ -41,7 +41,7 @@ def test_command_is_understood(line: str) -> None:
             return
         shown = subprocess.run(
             [sys.executable, script, "--help"],
-            cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
+            cwd=ROOT, capture_output=True, text=True, check=True, timeout=300,
         ).stdout  # fmt: skip
         assert [one for one in given if one.startswith("--") and one not in shown] == []
     else:

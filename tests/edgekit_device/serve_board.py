@@ -77,7 +77,7 @@ sys.exit(main())
 """
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 300.0) -> Any:
     """Waits until ``what`` is true; returns it."""
     until = time.monotonic() + seconds
     while True:
@@ -130,7 +130,7 @@ class ServedBoard:
         """Ends it with a signal; returns its answer and its log."""
         assert self.process is not None
         self.process.send_signal(number)
-        said, log = self.process.communicate(timeout=60)
+        said, log = self.process.communicate(timeout=300)
         assert self.process.returncode == 0, log.decode()
         self.process = None
         return json.loads(said), log.decode()

@@ -555,7 +555,7 @@ def test_a_watched_command_answers_while_its_input_is_open(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdin
-    assert process.wait(60.0) == 0
+    assert process.wait(300.0) == 0
     out, err = process.communicate()
     assert json.loads(out)["ok"]
     assert err == b""

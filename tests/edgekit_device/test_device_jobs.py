@@ -268,7 +268,7 @@ def test_watching_ends_with_the_news(lab: BoardFolder, tmp_path: Path) -> None:
     )
     watching.start()
     gate.touch()
-    watching.join(60.0)
+    watching.join(300.0)
     assert seen[0]["events"][0]["phase"] == "last"
     news = lab.command("job-watch", "--job", job, "--after=1", "--wait-s=600")
     assert (news["state"], news["events"]) == ("done", [])

@@ -28,7 +28,7 @@ def guard_of(process) -> int:
 
 
 def end(process) -> dict:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     return json.loads(out.splitlines()[-1])
 
 

@@ -19,11 +19,8 @@ from tests.faults.forked_board import (
     deployment,
     new_log,
 )  # fmt: skip
-from tests.tries import exhaustive
 
-__all__ = ["EXHAUSTIVE", "Disk", "Walk"]
-
-EXHAUSTIVE = exhaustive()
+__all__ = ["Disk", "Walk"]
 
 
 @dataclass

@@ -69,7 +69,7 @@ class Zygote:
         assert self._process.stdout
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(120)
+        self._process.wait(300)
 
 
 def deployment(root: Path, bundle: Bundle, *, resume: bool = False) -> list[Step]:

@@ -47,7 +47,7 @@ class Relay:
         self._listener.close()
         self._flows.set()
         self.cut()
-        self._thread.join(10.0)
+        self._thread.join(120.0)
 
     def cut(self) -> None:
         """Resets every connection."""

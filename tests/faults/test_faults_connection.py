@@ -13,19 +13,20 @@ from edgekit.deployment.agent import Agent
 from edgekit.errors import BoardError, EdgekitError
 from tests.boards.bundles import HandMade
 from tests.boards.fixtures import StartBoard, hard_kill
-from tests.faults.board_walk import EXHAUSTIVE
 from tests.faults.fault_report import Faults
 from tests.faults.live_board import LiveBoard, kill_sessions
 from tests.faults.tcp_relay import Relay
 
 pytestmark = pytest.mark.boards
 
-_BYTES = 60 if EXHAUSTIVE else 1
+# the bytes of a deployment, each way
+_PARTS, _IN_EACH = 6, 10
 
 
 @pytest.mark.whole
-def test_slow_then_cut_at_random_bytes_and_at_every_command(
-    live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
+@pytest.mark.parametrize("answered", [False, True])
+def test_slow_then_cut_at_every_command(
+    answered: bool, live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
     live.relay.delay_s = 0.01
     faults.injected("slow connection")
@@ -33,25 +34,26 @@ def test_slow_then_cut_at_random_bytes_and_at_every_command(
     faults.survived("slow connection")
     live.relay.delay_s = 0.0
     assert commands >= 3
-    _at_bytes(live, "up", faults)
-    _at_bytes(live, "down", faults)
-    for answered in (False, True):
-        few = (commands - 1,) if answered else (1,)
-        for step in range(commands) if EXHAUSTIVE else few:
-            bundle = live.bundle()
-            faults.injected("connection cut at a command")
-            with monkeypatch.context() as patch:
-                _cut_at(step, answered, live, patch)
-                _broken(live, bundle)
-            live.finish(bundle)
-            faults.survived("connection cut at a command")
+    for step in range(commands):
+        bundle = live.bundle()
+        faults.injected("connection cut at a command")
+        with monkeypatch.context() as patch:
+            _cut_at(step, answered, live, patch)
+            _broken(live, bundle)
+        live.finish(bundle)
+        faults.survived("connection cut at a command")
 
 
-def _at_bytes(live: LiveBoard, direction: Literal["up", "down"], faults: Faults) -> None:
-    rng = random.Random(direction)
-    for index in range(_BYTES):
-        # one in each part of the whole, so that few tries see all of it
-        share = (index + rng.random()) / _BYTES
+@pytest.mark.whole
+@pytest.mark.parametrize("part", range(_PARTS))
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_cut_at_random_bytes(
+    direction: Literal["up", "down"], part: int, live: LiveBoard, faults: Faults
+) -> None:
+    live.measure()
+    rng = random.Random(f"{direction}{part}")
+    for index in range(_IN_EACH):
+        share = (part + (index + rng.random()) / _IN_EACH) / _PARTS
         bundle = live.bundle()
         live.relay.carried = {"up": 0, "down": 0}
         live.relay.cut_at[direction] = max(1, int(share * live.sizes[direction]))
@@ -83,7 +85,7 @@ def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatc
 def test_sshd_killed_in_the_middle(
     what: str, live: LiveBoard, boards: StartBoard, faults: Faults
 ) -> None:
-    for phase in ("send", "refit", "switch") if EXHAUSTIVE else ("send",):
+    for phase in ("send", "refit", "switch"):
         bundle = live.bundle(columns=20_000)
         faults.injected(f"sshd killed, {what}")
 

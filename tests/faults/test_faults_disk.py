@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.board_check import leftovers
-from tests.faults.board_walk import EXHAUSTIVE
 from tests.faults.conftest import Pair
 from tests.faults.fault_report import Faults
 from tests.faults.forked_board import APP, Answer, Zygote, collected, deployment
@@ -82,9 +81,10 @@ class _Small:
         assert leftovers(self.root) == []
 
 
-@pytest.mark.parametrize("what", ["bytes", pytest.param("inodes", marks=pytest.mark.whole)])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("what", ["bytes", "inodes"])
 def test_full_at_every_level(
-    what: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
+    what: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults, exhaustive: bool
 ) -> None:
     with _mounted(tmp_path / "disk", "size=64m,nr_inodes=10000"):
         small = _Small(pair, zygote, tmp_path / "disk")
@@ -96,7 +96,7 @@ def test_full_at_every_level(
         pages = 2 * (bytes_after - bytes_before) // _PAGE + 8
         inodes = 2 * (inodes_after - inodes_before) + 8
         most = pages if what == "bytes" else inodes
-        step = 1 if EXHAUSTIVE else max(1, most // 7)
+        step = 1 if exhaustive else max(1, most // 7)
         failed = 0
         for left in range(0, most, step):
             small.begin()

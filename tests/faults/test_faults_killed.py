@@ -18,7 +18,6 @@ import pytest
 from edgekit.errors import EdgekitError
 from tests.boards.bundles import HandMade
 from tests.boards.toy_jobs import until
-from tests.faults.board_walk import EXHAUSTIVE
 from tests.faults.fault_report import Faults
 from tests.faults.live_board import LiveBoard
 
@@ -57,10 +56,11 @@ def _in_state(live: LiveBoard, bundle: HandMade, state: str) -> Callable[[], boo
     return reached
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("power cut", marks=pytest.mark.whole)])
-def test_ended_at_every_state(how: str, live: LiveBoard, faults: Faults) -> None:
+@pytest.mark.few(1)
+@pytest.mark.parametrize("how", ["SIGKILL", "power cut"])
+def test_ended_at_every_state(how: str, live: LiveBoard, faults: Faults, exhaustive: bool) -> None:
     """Stopped just before the journal says so: by its own count of writes to deployment.json."""
-    states = range(len(_STATES)) if EXHAUSTIVE else ((4,) if how == "SIGKILL" else (3,))
+    states = range(len(_STATES)) if exhaustive else (_STATES.index("soaking"),)
     for index in states:
         bundle = live.bundle()
         kind = f"{how} over SSH, at {_STATES[index]}"
@@ -80,7 +80,7 @@ def test_ended_at_every_state(how: str, live: LiveBoard, faults: Faults) -> None
 def test_operator_killed_or_interrupted(live: LiveBoard, faults: Faults, home: Path) -> None:
     """The board goes on alone, or the same command does it; nobody is locked out."""
     for number in (signal.SIGKILL, signal.SIGINT):
-        for when in ("send", "job") if EXHAUSTIVE else ("job",):
+        for when in ("send", "job"):
             bundle = live.bundle(columns=20_000)
             kind = f"operator's {signal.Signals(number).name}"
             faults.injected(kind)

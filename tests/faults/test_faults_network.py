@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.boards.fixtures import need_sshd
-from tests.faults.board_walk import EXHAUSTIVE
 from tests.faults.conftest import Pair
 from tests.faults.fault_report import Faults
 from tests.faults.forked_board import APP, POLICY, Zygote, copy_of
@@ -63,7 +62,7 @@ def _spoils() -> list[str]:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("index", range(len(_NETEM) if EXHAUSTIVE else 1))
+@pytest.mark.parametrize("index", range(len(_NETEM)))
 def test_slow_and_lossy_link(
     index: int,
     pair: Pair,

@@ -11,7 +11,7 @@ from tests.pipeline.nets import small_config
 
 __all__ = ["home"]
 
-QUICK = {"retry_s": 0.001, "most_s": 0.002, "deadline_s": 30.0}
+QUICK = {"retry_s": 0.001, "most_s": 0.002, "deadline_s": 600.0}
 
 
 class Given:

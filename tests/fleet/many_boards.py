@@ -70,7 +70,7 @@ class Farm:
             start_new_session=True,
         )  # fmt: skip
         self._stack.callback(_end, process)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         for port in ports:
             while True:
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):

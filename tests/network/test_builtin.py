@@ -14,7 +14,8 @@ from edgekit.network.session import session
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import _Filler, builtin, builtin_names
 
-QUICK = ("light_inception_v1", "light_resnet50", "light_shufflenet", "light_squeezenet")
+# each takes seconds; of some tests the smallest stands for all
+QUICK = ("light_squeezenet", "light_inception_v1", "light_resnet50", "light_shufflenet")
 # light_vgg19 takes as long as all the others; like light_zfnet512 it has no layer that AlexNet
 # lacks. All are filled in tests/pipeline/test_nine_networks.py, too
 LARGE = sorted(set(builtin_names()) - {*QUICK, "light_vgg19", "light_zfnet512"})
@@ -23,14 +24,7 @@ KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
 
 
-# each takes seconds: without --all the smallest stands for them
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=[] if name == "light_squeezenet" else pytest.mark.whole)
-        for name in QUICK
-    ],
-)
+@pytest.fixture(scope="module", params=QUICK)
 def model(request: pytest.FixtureRequest) -> Model:
     return builtin(request.param, seed=0)
 
@@ -78,6 +72,7 @@ def assert_distinct(model: Model, running: Any, kind: str, count: int) -> None:
         assert np.mean(found < 0.5) > 0.85
 
 
+@pytest.mark.few(1)
 def test_activations_stay_in_the_range_of_fp16(model: Model) -> None:
     assert_in_range(model, KINDS)
 
@@ -90,6 +85,7 @@ def assert_in_range(model: Model, kinds: tuple[str, ...]) -> None:
     assert peak < 1000
 
 
+@pytest.mark.few(1)
 def test_the_graph_is_the_shipped_one(model: Model) -> None:
     graph = model.proto.graph
     assert [value.name for value in graph.input] in (["data_0"], ["gpu_0/data_0"])
@@ -100,6 +96,7 @@ def test_the_graph_is_the_shipped_one(model: Model) -> None:
     assert {tensor.name for tensor in graph.initializer} <= read
 
 
+@pytest.mark.few(1)
 def test_convolutions_lose_nothing_to_int8_per_channel(model: Model) -> None:
     for node in model.proto.graph.node:
         if node.op_type == "Conv":

@@ -346,6 +346,6 @@ def test_a_signal_ends_with_one_json_document(number, tmp_path):
         if "] plan" in line:
             process.send_signal(number)
             break
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert json.loads(out)["error"]["code"] == "interrupted"

@@ -106,14 +106,15 @@ def test_a_board_builds_serves_and_refits(tmp_path):
 
 @pytest.mark.boards
 @pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("version", "tensorrt", "trtexec"),
     [
-        pytest.param("8.6.1", "8.6", False, marks=pytest.mark.whole),
         ("10.7.0", "10.7", True),
-        pytest.param("11.4.0", "11.4.1", False, marks=pytest.mark.whole),
+        ("8.6.1", "8.6", False),
+        ("11.4.0", "11.4.1", False),
     ],
-    ids=["8.6 in Python", "10.7 through trtexec", "11.4 with Q/DQ nodes"],
+    ids=["10.7 through trtexec", "8.6 in Python", "11.4 with Q/DQ nodes"],
 )
 def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec):
     options = {"flavours": ()} if trtexec else {}

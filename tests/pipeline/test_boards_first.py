@@ -103,7 +103,7 @@ def test_a_revoked_key_is_reported_first(tmp_path: Path, monkeypatch: pytest.Mon
 def test_boards_are_connected_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=300)
     opened: list[_Board] = []
 
     def open_with_the_other(board: Board, key: Path) -> Any:
@@ -124,7 +124,7 @@ def test_what_is_wrong_here_does_not_wait_for_a_board(
     late: list[_Board] = []
 
     def open_late(board: Board, key: Path) -> Any:
-        assert failed.wait(60)
+        assert failed.wait(300)
         late.append(_Board(board))
         opened.set()
         return late[0]
@@ -132,8 +132,8 @@ def test_what_is_wrong_here_does_not_wait_for_a_board(
     error, steps = _deploy(tmp_path, monkeypatch, open_late, model="none.onnx")
     assert (error.code, steps) == ("model.missing", ["check"])
     failed.set()
-    assert opened.wait(60)
-    assert late[0].closed.wait(60)
+    assert opened.wait(300)
+    assert late[0].closed.wait(300)
 
 
 @pytest.mark.parametrize("way", ["its key", "an authority"])

@@ -36,13 +36,7 @@ bench: {{warmup_ms: 0, duration_s: 0, iterations: 2}}
 """
 
 
-# each is made, calibrated and compared as the others are; without --all one stands for them
-EACH = [
-    pytest.param(name, marks=[] if name == "yolov8n" else pytest.mark.whole) for name in DETECTORS
-]
-
-
-@pytest.fixture(scope="module", params=EACH)
+@pytest.fixture(scope="module", params=DETECTORS)
 def detected(request, tmp_path_factory):
     """Runs a detector; returns the run's document, its plan, and scores in FP32 and in INT8.
 

@@ -41,17 +41,7 @@ BUILT = {
     "xavier-fp16": ("light_squeezenet",),
     "nano-fp16": ("light_squeezenet",),
 }
-# without --all: the smallest network, in FP16 on every board; a detector is what goes in INT8
-# (test_detectors.py)
-CASES = [
-    pytest.param(
-        net,
-        board,
-        marks=[] if net == "light_squeezenet" and board != "orin-int8" else pytest.mark.whole,
-    )
-    for net in builtin_names()
-    for board in BOARDS
-]
+CASES = [(net, board) for net in builtin_names() for board in BOARDS]
 
 
 def config_of(net, board, folder):

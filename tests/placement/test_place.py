@@ -23,11 +23,9 @@ from edgekit.targets.loader import get
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 ORIN = "jetson-agx-orin-64gb"
 NAMES = [
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
-    "squeezenet", "vgg19", "zfnet512",
+    "squeezenet", "shufflenet", "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2",
+    "resnet50", "vgg19", "zfnet512",
 ]  # fmt: skip
-# without --all: a chain with branches, one with shuffles
-USUAL = {"squeezenet", "shufflenet"}
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +94,7 @@ def check_segments(net: Network, plan: Plan) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in USUAL else pytest.mark.whole) for name in NAMES],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_light_networks_are_proved(name: str) -> None:
     net = layers_module.layers(load(LIGHT / f"light_{name}.onnx"))
     board = get(ORIN)

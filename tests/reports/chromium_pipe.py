@@ -70,7 +70,7 @@ class Browser:
         """Ends the browser."""
         self.session = ""
         self.call("Browser.close")
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=300)
         for file in (self._read, self._write, self._log):
             file.close()
 

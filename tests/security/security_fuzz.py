@@ -1,7 +1,7 @@
 """How readers are fuzzed: a corpus, mutations that know the form of what they change, and limits.
 
-A run has a sixth of the examples, one with --all three times as many, the same each time;
-``EDGEKIT_FUZZ=N`` runs N times as many, each time others.
+A test has a sixth of the examples, and where its eighth runs (tests/tries.py) three times as many,
+the same each time; ``EDGEKIT_FUZZ=N`` runs N times as many, each time others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from tests.tries import exhaustive
+from tests.tries import exhaustive_part
 
 __all__ = ["CORPUS", "limits", "mutated", "seeds", "times"]
 
@@ -51,15 +51,19 @@ def seeds(kind: str) -> list[bytes]:
 
 def times(examples: int) -> Callable[[Any], Any]:
     """Settings of a fuzz test; in CI always the same examples."""
-    share = _MORE or (3 if exhaustive() else 1 / 6)
-    return settings(
-        max_examples=int(examples * share),
-        deadline=None,
-        derandomize=not _MORE,
-        database=None,
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
+
+    def given(test: Any) -> Any:
+        name = f"{test.__module__}::{test.__name__}"
+        share = _MORE or (3 if exhaustive_part(name) else 1 / 6)
+        return settings(
+            max_examples=int(examples * share),
+            derandomize=not _MORE,
+            database=None,
+            phases=[Phase.explicit, Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )(test)
+
+    return given
 
 
 @st.composite

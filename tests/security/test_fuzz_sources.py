@@ -175,7 +175,7 @@ def test_what_a_server_says_to_its_client(
 
     def reach(path: Path, timeout_s: float) -> socket.socket:
         ours, theirs = socket.socketpair()
-        ours.settimeout(5)
+        ours.settimeout(120)
         theirs.sendall(next(left, b""))
         theirs.shutdown(socket.SHUT_WR)
         others.append(theirs)

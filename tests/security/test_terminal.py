@@ -337,7 +337,7 @@ def talker() -> Iterator[Callable[[str], int]]:
                 except OSError:
                     return
                 with peer, contextlib.suppress(OSError):  # who connected may be gone at any time
-                    peer.settimeout(5)
+                    peer.settimeout(120)
                     peer.sendall(text.encode("utf-8"))
                     peer.shutdown(socket.SHUT_WR)
                     while peer.recv(4096):

@@ -218,7 +218,7 @@ def test_small_schedules_agree_with_every_assignment_and_order(seed):
     if seed % 4 == 3:
         most = 0.7 * sum(row[0].energy_uj for row in problem.costs)
         bounds = {"energy_uj": most}
-    found = schedule_once(problem, bounds=bounds, seconds=10)
+    found = schedule_once(problem, bounds=bounds, seconds=300)
     least = brute(problem, most=most)
     if least == math.inf:
         assert found.placing is None
@@ -249,7 +249,7 @@ def limited(seed: int) -> PlacementProblem:
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 106, 124])
 def test_small_schedules_of_loadables_agree_with_every_division_and_order(seed):
     problem = limited(seed)
-    found = schedule_once(problem, seconds=10)
+    found = schedule_once(problem, seconds=300)
     least = brute(problem)
     assert wrong(problem, found) == []
     assert found.value == pytest.approx(least)
@@ -268,13 +268,13 @@ def test_limits_hold_and_never_help(kind):
             "contiguous": {"contiguous": (True, True)},
             "fits": {"fits": lambda nodes: len(nodes) < 3},
         }[kind]
-        found = schedule_once(replace(free, **change), seconds=10)
+        found = schedule_once(replace(free, **change), seconds=300)
         problem = replace(free, **change)
         assert wrong(problem, found) == []
         if kind == "fits":
             assert all(len(s.nodes) < 3 for s in found.placing.steps if s.device)
         launchless = replace(free, launch=networks(seed, (1,)).launch)
-        lowest = schedule_once(launchless, seconds=10)
+        lowest = schedule_once(launchless, seconds=300)
         assert found.value >= lowest.value - 1e-6
         assert found.bound == pytest.approx(found.value, rel=1e-5)
         if kind == "launch":
@@ -283,19 +283,19 @@ def test_limits_hold_and_never_help(kind):
 
 def test_networks_of_ten_groups_are_proved_and_answers_repeat():
     problem = networks(1, (10, 10))
-    found = schedule_once(problem, seconds=10)
+    found = schedule_once(problem, seconds=300)
     assert wrong(problem, found) == []
     assert found.value - found.bound <= 1e-4 * found.value
-    assert schedule_once(problem, seconds=10) == found
+    assert schedule_once(problem, seconds=300) == found
 
 
 def test_what_cannot_be_done_is_infinite_and_what_has_no_sense_is_refused():
     problem = networks(0, (2,))
-    found = schedule_once(problem, bounds={"energy_uj": 0.5}, seconds=5)
+    found = schedule_once(problem, bounds={"energy_uj": 0.5}, seconds=300)
     assert (found.placing, found.value, found.bound) == (None, math.inf, math.inf)
     both = Cost((1.0, 1.0, 0.0, 0.0))
     with pytest.raises(ValueError, match="one device"):
-        schedule_once(replace(problem, costs=((both, None, None),) * 2), seconds=5)
+        schedule_once(replace(problem, costs=((both, None, None),) * 2), seconds=300)
 
 
 def test_precedences_of_optional_nodes_lose_no_schedule() -> None:

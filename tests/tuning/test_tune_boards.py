@@ -68,9 +68,8 @@ def best_us(space: PlacementSpace, world: World) -> float:
     return min(ends.values())
 
 
-@pytest.mark.parametrize(
-    "board", [0, *(pytest.param(board, marks=pytest.mark.whole) for board in range(1, 20))]
-)
+@pytest.mark.few(1)
+@pytest.mark.parametrize("board", range(20))
 def test_it_stops_where_nothing_that_is_left_can_be_better(net: Network, board: int) -> None:
     """Layers' times lie up to 55 times apart, and the devices are as fast as each other."""
     query = query_for(net)
