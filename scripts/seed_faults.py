@@ -227,7 +227,9 @@ class Worker:
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
         hypothesis.settings.register_profile(
             "faults", derandomize=True, deadline=None, database=None, phases=phases,
-            suppress_health_check=(hypothesis.HealthCheck.too_slow,),
+            suppress_health_check=(
+                hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture,
+            ),
         )  # fmt: skip
         cls.copy = Copy(Path(folder) / str(os.getpid()))
         cls.texts, cls.sound = product_texts(cls.copy.root), {}

@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.benchmark.trace.chrome import validate_trace
@@ -225,7 +225,6 @@ def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
     assert "not a valid time" in caught.value.message
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["host", "GPU", "DLA0"]), st.floats(0, 1e5), st.floats(0, 1e5)),

@@ -188,7 +188,7 @@ _JUNK = st.recursive(
 )
 
 
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 @given(
     st.fixed_dictionaries(
         {}, optional=dict.fromkeys(("monitor", "power", "trtexec", "segments"), _JUNK)

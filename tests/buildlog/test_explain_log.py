@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.cli import main
@@ -295,11 +295,7 @@ def test_huge_lines_of_a_log_cost_little(tmp_path: Path) -> None:
     assert len(json.dumps(found)) < 100_000
 
 
-@settings(
-    max_examples=tries(40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=tries(40))
 @given(cuts=st.lists(st.integers(0, 400), max_size=6), noise=st.binary(max_size=80))
 def test_damaged_logs_are_explained_or_refused(
     cuts: list[int], noise: bytes, tmp_path: Path

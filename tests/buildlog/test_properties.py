@@ -26,14 +26,14 @@ PIECES = ["[TRT] ", "[W] ", "DLA ", "{ForeignNode[", "]}", "...", "Layer '", "' 
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=25))
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(60))
 def test_any_text(pieces: list[str]) -> None:
     log = parse_log("".join(pieces).split("\n"))
     assert json.loads(json.dumps(log.to_json())) == log.to_json()
 
 
 @given(st.sampled_from(TEXTS), st.data())
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(60))
 def test_damaged_logs(whole: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(whole)))
@@ -53,7 +53,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 @given(st.data())
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(60))
 def test_any_log_compares_every_layer_once(net: Network, data: st.DataObject) -> None:
     whole = text("trt103_trtexec_verbose.log").splitlines()
     lines = data.draw(st.lists(st.sampled_from(whole), max_size=60))

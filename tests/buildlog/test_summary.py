@@ -1,6 +1,6 @@
 """What trtexec's console says of a session."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.buildlog.summary import parse_summary
@@ -56,7 +56,6 @@ def test_layers_and_tensors_with_such_names_are_no_summary():
     assert parse_summary(lines) == parse_summary([])
 
 
-@settings(deadline=None)
 @given(st.lists(st.text()))
 def test_any_text_is_read(lines):
     parse_summary(lines)

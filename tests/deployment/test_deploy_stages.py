@@ -16,7 +16,7 @@ STAGES = [("open", None), ("measure", 3.0)]
 
 
 @given(st.lists(st.integers(0, 200), max_size=6))
-@settings(max_examples=tries(30), deadline=None)
+@settings(max_examples=tries(30))
 def test_stages_are_reported_wherever_the_output_is_cut(cuts: list[int]) -> None:
     answer = json.dumps({"schema": "x", "stage": "not one of them"}).encode()
     lines = [json.dumps({"stage": name, "left_s": left}).encode() for name, left in STAGES]
@@ -33,7 +33,7 @@ def test_stages_are_reported_wherever_the_output_is_cut(cuts: list[int]) -> None
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 def test_a_stage_that_is_none_is_left_to_the_answers_reader(rest: bytes) -> None:
     staged = StagedOutput(lambda stage, left: None)
     staged.put(b'{"stage"' + rest)

@@ -147,7 +147,7 @@ def convex(group: set[str], above: dict[str, set[str]]) -> bool:
     )
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(random_graphs())
 def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
     case: tuple[Network, dict[str, bool]],
@@ -171,7 +171,7 @@ def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
                 assert not (there and back)
 
 
-@settings(max_examples=tries(150), deadline=None)
+@settings(max_examples=tries(150))
 @given(random_graphs())
 def test_candidates_follow_each_other_among_the_layers_of_the_dla(
     case: tuple[Network, dict[str, bool]],

@@ -28,7 +28,7 @@ def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
     return left.shape == right.shape and left.tobytes() == right.tobytes()
 
 
-@settings(max_examples=tries(150), deadline=None)
+@settings(max_examples=tries(150))
 @given(st.data())
 def test_round_trip_is_bit_for_bit_and_padding_is_unread(data: st.DataObject) -> None:
     dtype, form = data.draw(st.sampled_from(CASES))

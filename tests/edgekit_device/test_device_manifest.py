@@ -131,7 +131,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 PLACES = [path for path in _places(GOOD) if path]
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(st.sampled_from(PLACES), JSON)
 def test_any_value_at_any_place_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     document = copy.deepcopy(GOOD)
@@ -146,7 +146,7 @@ def test_any_value_at_any_place_is_read_or_refused(path: tuple[Any, ...], value:
 ENGINE = next(iter(artefacts().engines.values()))
 
 
-@settings(max_examples=tries(200), deadline=None)
+@settings(max_examples=tries(200))
 @given(st.integers(0, len(ENGINE) - 1), st.integers(0, 255), st.integers(0, len(ENGINE)))
 def test_damaged_engines_are_read_or_refused(at: int, byte: int, cut: int) -> None:
     changed = bytearray(ENGINE)

@@ -43,7 +43,7 @@ def test_segments_are_on_one_clock() -> None:
 
 
 @over(st.lists(st.floats(0, 1e6), min_size=1, max_size=1200))
-@limits(max_examples=tries(25), deadline=None)
+@limits(max_examples=tries(25))
 def test_a_percentile_leaves_as_many_larger_ones_out_as_trtexec_does(values: list[float]) -> None:
     found = summary(values)
     for name, share in [("p90", 10), ("p95", 5), ("p99", 1), ("p999", 0.1)]:

@@ -42,7 +42,7 @@ def test_mean_variance_normalization_keeps_its_shape():
     assert shape_of(canonical(make(made, {"x": [1, 2, 3, 4]}, ["y"]), None)) == [1, 2, 3, 4]
 
 
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 @given(data=st.data(), op=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]))
 def test_a_pool_that_rounds_up_has_the_size_that_is_computed(data, op):
     def two(low, high):

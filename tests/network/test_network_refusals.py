@@ -61,7 +61,7 @@ def test_truncated_anywhere(tmp_path: Path, part: float) -> None:
     assert refused(path).code == "model.truncated"
 
 
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(60))
 @given(data=st.data())
 def test_any_damage_is_a_model_error(tmp_path_factory: Any, data: st.DataObject) -> None:
     whole = bytearray(conv_net().SerializeToString())

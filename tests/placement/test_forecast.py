@@ -153,7 +153,7 @@ def placements(draw: st.DrawFn) -> tuple[Network, Judgement, list[tuple[int, int
 
 
 @given(placements())
-@settings(max_examples=tries(150), deadline=None)
+@settings(max_examples=tries(150))
 def test_transitions_are_the_fewest_of_all_orders(
     case: tuple[Network, Judgement, list[tuple[int, int]]],
 ) -> None:

@@ -110,7 +110,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(60))
 @given(_JSON)
 def test_no_bench_breaks_the_reader(document: Any) -> None:
     found, _ = bench_rows({**(document if isinstance(document, dict) else {"segments": document}),

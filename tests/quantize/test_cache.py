@@ -68,7 +68,7 @@ names = st.text(
 floats = st.floats(2.0**-140, 2.0**100, width=32)
 
 
-@settings(max_examples=tries(100), deadline=None)
+@settings(max_examples=tries(100))
 @given(values=st.dictionaries(names, floats, min_size=1))
 def test_what_is_written_is_read_back_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, float]

@@ -160,7 +160,7 @@ def calibrated(request: pytest.FixtureRequest) -> tuple[Model, Network, dict[str
     return model, network, {n: s for n, s in scales.scales.items() if n in written}
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(data=st.data())
 def test_verdict_and_build_agree_on_what_runs_in_int8(
     calibrated: tuple[Model, Network, dict[str, float]], data: st.DataObject

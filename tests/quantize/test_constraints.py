@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.network.model import Layer, Network, Tensor
@@ -62,7 +62,6 @@ def equal_sets(network, wanted, on_dla):
             yield {*layer.inputs, *(layer.outputs if what == "all" else ())}
 
 
-@settings(deadline=None)
 @given(cases())
 def test_what_tie_returns_keeps_every_constraint_and_changes_as_little_as_can_be(case):
     network, scales, on_dla, wanted = case
@@ -90,7 +89,6 @@ def test_what_tie_returns_keeps_every_constraint_and_changes_as_little_as_can_be
     assert [c.bits for c in changes] == sorted((c.bits for c in changes), reverse=True)
 
 
-@settings(deadline=None)
 @given(cases())
 def test_tying_again_changes_nothing(case):
     network, scales, on_dla, _ = case
@@ -98,7 +96,6 @@ def test_tying_again_changes_nothing(case):
     assert tie(network, once, dla_layers=on_dla) == (once, ())
 
 
-@settings(deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_layers_and_of_scales_does_not_matter(case, random):
     network, scales, on_dla, _ = case

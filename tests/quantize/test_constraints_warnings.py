@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.rules import load_rules
@@ -8,7 +8,6 @@ from tests.quantize.quantize_nets import branches, make, node
 from tests.quantize.test_constraints import cases, equal_sets
 
 
-@settings(deadline=None)
 @given(cases())
 def test_unequal_scales_are_found_and_none_are_left_after_tying(case):
     network, scales, on_dla, wanted = case

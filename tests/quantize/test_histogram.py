@@ -18,7 +18,7 @@ def filled(values: np.ndarray, parts: int = 1) -> ValueHistogram:
     return histogram
 
 
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(60))
 @given(seed=st.integers(0, 10_000), parts=st.integers(1, 6), exponent=st.integers(-80, 120))
 def test_counts_depend_on_nothing_but_the_values(seed: int, parts: int, exponent: int) -> None:
     rng = np.random.default_rng(seed)

@@ -39,7 +39,7 @@ def same(one: ValueHistogram, other: ValueHistogram) -> bool:
     return ends[0] == ends[1] and bool((one.counts == other.counts).all())
 
 
-@settings(max_examples=tries(80), deadline=None)
+@settings(max_examples=tries(80))
 @given(
     seed=st.integers(0, 10_000),
     shift=st.sampled_from([-1e4, -3.0, -0.4, 0.0, 0.4, 3.0]),

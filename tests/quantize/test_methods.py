@@ -52,7 +52,7 @@ KINDS = [
 
 
 # a small histogram of theirs: their loops take seconds for 2048 bins
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(st.sampled_from(KINDS), st.integers(0, 1000), st.sampled_from([300, 5000, 60_000]))
 def test_the_threshold_of_a_histogram_is_that_of_onnxruntime(
     kind: str, seed: int, count: int
@@ -71,7 +71,7 @@ def test_with_2048_bins_too(kind: str) -> None:
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(st.sampled_from(KINDS), st.integers(0, 1000), st.sampled_from([2000, 140_000, 300_000]))
 @example("heavy", 72, 140_000)  # a tie that one draw of the counts' errors took for decided
 def test_finer_bins_give_the_same_threshold_or_say_that_it_is_open(
@@ -124,7 +124,7 @@ def test_mse_beats_no_clipping_where_it_clips() -> None:
     assert error(best) <= min(error(histogram.amax * part) for part in (1, 0.9, 0.8, 0.5)) * 1.001
 
 
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 @given(st.sampled_from([*KINDS, "edges"]), st.integers(0, 1000), st.integers(-60, 60))
 def test_exact_counts_are_those_of_numpy(kind: str, seed: int, exponent: int) -> None:
     if kind == "edges":

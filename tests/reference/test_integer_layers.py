@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**20)
 # not powers of two, so that nothing is exact by chance; those too, so that much is a tie
 SCALES = st.one_of(st.floats(1e-3, 0.5), st.sampled_from([2.0**-6, 2.0**-3, 2.0**-4]))
 OPSETS = st.sampled_from([9, 13])
-few = settings(max_examples=tries(20), deadline=None)
+few = settings(max_examples=tries(20))
 # ONNX Runtime before 1.29 counts what lies beyond the padding, too, below opset 19
 COUNTS_BEYOND = Version(onnxruntime.__version__) < Version("1.29")
 
@@ -145,7 +145,7 @@ def pools(draw: st.DrawFn) -> tuple:
     return known, (draw(st.integers(1, 2)), draw(st.integers(1, 3)), *size)
 
 
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 @given(pools(), st.sampled_from([0, 1]), SCALES, SCALES, st.booleans(), SEEDS, st.booleans())
 def test_average_pooling(case, include, sx, sy, equal, seed, optimise) -> None:  # type: ignore[no-untyped-def]
     known, shape = case

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.reference.proposal import propose, reaches, shortfall
@@ -36,7 +36,6 @@ class Builds:
 
 
 # the first draw of a process takes seconds on a busy machine
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=40), st.integers(500, 1000))
 def test_it_reaches_the_accuracy_and_each_kernel_is_needed(thousandths, limit) -> None:
     """Also where the ranking, measured kernel by kernel, is not the order of their shares."""
@@ -55,7 +54,6 @@ def test_it_reaches_the_accuracy_and_each_kernel_is_needed(thousandths, limit) -
         assert chosen - {name} in builds.requested, "each was left out in a build"
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 8), st.data())
 def test_what_is_proposed_passed_whatever_the_builds_say(count, data) -> None:
     """Errors can cancel each other, so fewer INT8 kernels need not be better."""

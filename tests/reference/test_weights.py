@@ -119,7 +119,7 @@ def test_values_are_found_by_their_digests() -> None:
         assert (str(value.dtype), value.shape) == (weight.dtype, weight.shape)
 
 
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 @given(
     axis=st.integers(0, 2),
     shape=st.tuples(*[st.integers(1, 7)] * 3),

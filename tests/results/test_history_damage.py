@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import EdgekitError
@@ -41,8 +41,7 @@ def reported(function, *arguments):
         return error.code
 
 
-@settings(max_examples=tries(30), deadline=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@settings(max_examples=tries(30))
 @given(seed=st.integers(0, 2**32), changes=st.integers(1, 60), cut=st.booleans())
 def test_damage_is_reported_and_what_can_be_read_is_retained(tmp_path, seed, changes, cut):
     whole = tmp_path / "whole.sqlite"

@@ -13,7 +13,7 @@ from edgekit.rewriting.float64.evaluate import evaluate
 from tests.tries import tries
 
 RANDOM = np.random.default_rng(3)
-FAST = settings(max_examples=tries(25), deadline=None, derandomize=True, database=None)
+FAST = settings(max_examples=tries(25), derandomize=True, database=None)
 
 
 def made(op, inputs, attributes, opset=19, outputs=1):

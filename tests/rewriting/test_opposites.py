@@ -38,7 +38,7 @@ def resized(perm, scales, back, around):
     )  # fmt: skip
 
 
-@settings(max_examples=tries(10), deadline=None)
+@settings(max_examples=tries(10))
 @given(
     perm=st.permutations([1, 2, 3]), back=st.permutations([1, 2, 3]),
     scales=st.lists(st.sampled_from([1.0, 2.0]), min_size=3, max_size=3), around=st.booleans(),

@@ -65,7 +65,7 @@ def test_other_weights_give_what_rewriting_the_other_model_gives(files, tmp_path
     assert np.abs(answers[2] - answers[0]).max() > 1e-3
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     order=st.permutations(["one", "two", "three"]),
     rounds=st.integers(1, 3),

@@ -1,7 +1,7 @@
 """Decisions on what is built: dropped, forbidden, tried in an order."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.errors import ConfigError, UsageError
@@ -218,7 +218,6 @@ def test_no_such_board():
 CHOICES = st.sampled_from(["auto", True, False])
 
 
-@settings(deadline=None)
 @given(
     tensorrt=st.sampled_from(RELEASES), mode=st.sampled_from(["hybrid", "standalone", "split"]),
     dla=st.booleans(), strip=CHOICES, version_compatible=CHOICES,

@@ -1,7 +1,7 @@
 """trtexec's command lines: flags that a release has, names as its own parser reads them."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.errors import BuildError, UsageError
@@ -141,7 +141,6 @@ def test_names_that_its_parser_cannot_be_reported(name):
     assert "backend: tensorrt" in error.hint
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters=",'*", exclude_categories=["C"]),
                         min_size=1), min_size=1, unique=True))  # fmt: skip
 def test_other_names_come_through(names):
@@ -240,7 +239,6 @@ def test_releases_between_and_beyond():
 MODES = st.sampled_from(["hybrid", "standalone", "split"])
 
 
-@settings(deadline=None)
 @given(
     tensorrt=st.sampled_from(RELEASES), mode=MODES, refit=st.sampled_from(["identical", "any"]),
     lean=st.sampled_from(["auto", "embedded"]), level=st.sampled_from([None, 0, 5]),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.config.loader import open_config
@@ -30,10 +30,7 @@ from tests.tuning.tune_world import world_of
 
 __all__ = ["net"]
 
-MANY = settings(
-    max_examples=tries(30), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+MANY = settings(max_examples=tries(30))
 _LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
 JUNK = _LEAVES | st.lists(_LEAVES, max_size=3) | st.dictionaries(st.text(max_size=3), _LEAVES)
 

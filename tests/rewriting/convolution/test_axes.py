@@ -30,7 +30,7 @@ def test_a_sequence_is_an_image_of_width_one():
     st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.tuples(*[st.integers(0, 3)] * 2),
     st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_sequence(kernel, stride, dilation, pads, auto, grouped):
     attrs = {"strides": [stride], "dilations": [dilation], "group": 2 if grouped else 1}
     if auto == "NOTSET":
@@ -43,7 +43,7 @@ def test_any_sequence(kernel, stride, dilation, pads, auto, grouped):
 
 @given(st.sampled_from(["depth", "front", "back"]), st.integers(1, 4), st.integers(1, 3),
        st.integers(0, 2), st.integers(1, 2))  # fmt: skip
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 def test_volumes_that_are_images_in_effect(kind, depth, kernel, pad, stride):
     pad = min(pad, kernel - 1)
     if kind == "depth":

@@ -52,7 +52,7 @@ def arithmetic(op, shape, turned=False, bias=True, before=False, seed=0, **attrs
 
 @given(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(SHAPES), st.booleans(),
        st.booleans(), st.sampled_from([1, 2]))  # fmt: skip
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_arithmetic_after_it(op, shape, turned, bias, groups):
     turned = turned and op != "Div"
     after = assert_rewrites(arithmetic(op, shape, turned, bias, group=groups, pads=[1] * 4), SCALE)
@@ -61,7 +61,7 @@ def test_any_arithmetic_after_it(op, shape, turned, bias, groups):
 
 @given(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(SHAPES), st.booleans(),
        st.booleans(), st.sampled_from([1, 2, 4]), st.booleans())  # fmt: skip
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_arithmetic_before(op, shape, turned, bias, groups, pads):
     turned = turned and op != "Div"
     attrs = {"pads": [1, 0, 1, 0]} if pads else {}

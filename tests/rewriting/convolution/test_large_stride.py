@@ -57,7 +57,7 @@ def test_other_strides(weights, strides, made):
     st.sampled_from([1, 2, 3, 8, 9, 15, 16]), st.tuples(*[st.integers(0, 17)] * 4),
     st.tuples(*[st.integers(30, 75)] * 2), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 def test_any_stride(kernel, down, across, pads, size, grouped):
     pads = [min(pad, side - 1) for pad, side in zip(pads, (*kernel, *kernel), strict=True)]
     model = conv(
@@ -68,7 +68,7 @@ def test_any_stride(kernel, down, across, pads, size, grouped):
 
 
 @given(st.integers(1, 3), st.integers(0, 4), st.sampled_from([9, 13, 16]))
-@settings(max_examples=tries(10), deadline=None)
+@settings(max_examples=tries(10))
 def test_dilated_kernels_are_pooled_afterwards(dilation, pad, stride):
     pad = min(pad, 2 * dilation)
     model = conv((1, 2, 30, 31), (2, 2, 3, 3), dilations=[dilation] * 2, pads=[pad] * 4,

@@ -68,7 +68,7 @@ def test_a_bias_of_factor_zero_is_left_out():
 @given(
     st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(1, 5)] * 2), st.integers(1, 4), st.booleans()
 )
-@settings(max_examples=tries(15), deadline=None)
+@settings(max_examples=tries(15))
 def test_any_window(shape, columns, turned):
     after = assert_rewrites(gemm("Flatten", shape, columns, (columns,), transB=int(turned)), GEMM)
     assert ops(after) == ["Conv", "Reshape"]
@@ -154,7 +154,7 @@ def test_a_matrix_works_along_one_axis(shape, first, made):
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(1, 5), st.booleans())
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_product(shape, columns, first):
     depth = shape[-2] if first else shape[-1]
     matrix = (columns, depth) if first else (depth, columns)

@@ -63,7 +63,7 @@ def test_padding_over_the_limit_comes_before():
     st.integers(33, 80), st.integers(1, 3), st.integers(1, 9), st.integers(1, 2),
     st.tuples(*[st.integers(0, 45)] * 2), st.booleans(), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_large_kernel(large, small, stride, dilation, pads, along_width, grouped):
     size = max((large - 1) * dilation + 1 - sum(pads), 1) + 7
     turn = (lambda pair: pair[::-1]) if along_width else (lambda pair: pair)
@@ -89,7 +89,7 @@ def test_a_dilation_over_the_limit_becomes_single_taps():
 
 
 @given(st.integers(33, 40), st.integers(1, 3), st.integers(0, 40), st.integers(1, 2))
-@settings(max_examples=tries(15), deadline=None)
+@settings(max_examples=tries(15))
 def test_any_large_dilation(dilation, taps, pad, stride):
     size = (taps - 1) * dilation + 3
     model = conv(
@@ -107,7 +107,7 @@ def test_the_padding_of_squeezenet_is_in_a_larger_kernel():
 
 @given(st.tuples(*[st.integers(0, 40)] * 4), st.integers(1, 4), st.integers(1, 3),
        st.integers(1, 4))  # fmt: skip
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_padding(pads, kernel, dilation, stride):
     model = conv(
         (1, 2, 12, 13), (2, 2, kernel, kernel),
@@ -150,7 +150,7 @@ def test_groups_are_split_along_the_kernel_only():
 
 
 @given(st.integers(300, 900), st.integers(60, 150), st.integers(1, 4))
-@settings(max_examples=tries(8), deadline=None)
+@settings(max_examples=tries(8))
 def test_any_buffer(channels, width, kernel):
     model = conv((1, channels, kernel + 1, width), (1, channels, kernel, kernel))
     if "CONVOLUTION" in refused(model):

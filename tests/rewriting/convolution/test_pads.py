@@ -49,7 +49,7 @@ def test_padded_channels_are_weights_less():
 
 @given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(1, 4),
        st.tuples(*[st.integers(0, 2)] * 4), st.integers(1, 2))  # fmt: skip
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_padding(amounts, kernel, own, stride):
     pads = [0, *amounts[:3], 0, *amounts[3:]]
     weights = (2, 3 + amounts[0] + amounts[3], kernel, kernel)
@@ -68,7 +68,7 @@ def test_others_keep_the_pad():
 
 
 @given(st.lists(st.sampled_from([0, 0, 1, 3, 20, 40]), min_size=6, max_size=6))
-@settings(max_examples=tries(15), deadline=None)
+@settings(max_examples=tries(15))
 def test_any_pad_is_convolutions_that_move(amounts):
     model = padded([0, *amounts[:3], 0, *amounts[3:]], reader="Relu")
     if not any(amounts):

@@ -36,7 +36,7 @@ def test_many_channels_come_in_parts(channels, groups, parts):
     assert refused(made) == []
 
 
-@settings(max_examples=tries(15), deadline=None)
+@settings(max_examples=tries(15))
 @given(st.data())
 def test_any_groups(data):
     groups, each = data.draw(st.integers(2, 4)), data.draw(st.sampled_from([1, 2, 3, 40, 64]))

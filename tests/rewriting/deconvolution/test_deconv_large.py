@@ -44,7 +44,7 @@ def test_one_side_too_large(kernel, stride):
     assert refused(made) == []
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(st.data())
 def test_any_large_kernel(data):
     stride = [data.draw(st.integers(1, 20)) for _ in range(2)]
@@ -58,7 +58,7 @@ def test_any_large_kernel(data):
         assert_untouched(model, KERNEL)
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(st.data())
 def test_any_large_stride(data):
     side = st.integers(20, 40)

@@ -50,7 +50,7 @@ def test_the_dla_refuses_what_it_replaces():
     assert refused(deconv((1, 4, 5, 6), (4, 4), strides=[2, 2], pads=[1] * 4)) == ["DECONVOLUTION"]
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(st.data())
 def test_any_padding(data):
     def number(low, high):

@@ -22,7 +22,7 @@ def test_a_dilated_kernel_gets_zeros():
     assert refused(made) == refused(made, "jetson-agx-xavier") == []
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(
     st.tuples(st.integers(1, 4), st.integers(1, 4)),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -67,7 +67,7 @@ def test_one_dimension_is_a_width_of_1(attrs):
         assert set(refused(cut)) == {"SHUFFLE"}
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(st.data())
 def test_any_one_dimensional(data):
     length, kernel = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))

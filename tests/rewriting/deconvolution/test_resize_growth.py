@@ -100,7 +100,7 @@ def test_old_releases_interpolate_by_averages(factor):
         assert all(found[layer.name].ok for layer in network.layers) is board
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
     st.tuples(st.integers(1, 18), st.integers(1, 18)),

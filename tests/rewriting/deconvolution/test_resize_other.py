@@ -67,7 +67,7 @@ def test_any_resizing_is_products_along_its_axes(sizes, words, transposed):
     assert refused(made) == []
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     st.tuples(st.integers(1, 6), st.integers(1, 6)),
     st.tuples(st.integers(1, 9), st.integers(1, 9)),
@@ -113,7 +113,7 @@ def test_other_axes_are_transposed(given_, before):
     assert refused(rewritten(made, "resize-sizes")) == []
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(
     st.tuples(*[st.integers(1, 3)] * 4),
     st.lists(st.sampled_from([0.5, 1.5, 2.0, 3.0]), min_size=1, max_size=2),

@@ -95,7 +95,7 @@ def test_one_element_is_repeated_by_every_mode(mode, how):
     assert refused(made) == []
 
 
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 @given(
     st.tuples(st.integers(1, 6), st.integers(1, 6)),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),

@@ -78,7 +78,7 @@ def test_large_blocks_to_space_go_by_rows_and_columns():
     assert not refused(after)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     batch=st.integers(1, 2),
     channels=st.integers(1, 3),
@@ -153,7 +153,7 @@ def test_several_transpositions_make_one_move():
     assert_untouched(seen, "space-to-depth", "depth-to-space")
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(sizes=st.tuples(*[st.integers(1, 3)] * 4), data=st.data())
 def test_moves_through_channels_in_two_steps(sizes, data):
     one, two = (data.draw(st.permutations(range(1, 4))) for _ in range(2))

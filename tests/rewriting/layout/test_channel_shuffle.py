@@ -68,7 +68,7 @@ def test_a_permutation_within_groups_is_a_grouped_convolution():
     assert [a.i for a in made.attribute if a.name == "group"] == [2]
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     sizes=st.lists(st.integers(1, 3), min_size=2, max_size=4),
     data=st.data(),

@@ -86,7 +86,7 @@ def test_several_readers_take_it_together():
     assert groups_of(after) == [2, 1, 1]
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(
     groups=st.integers(2, 4), part=st.integers(2, 4),
     wide=st.tuples(st.integers(1, 5), st.integers(1, 5)), readers=st.integers(1, 2),

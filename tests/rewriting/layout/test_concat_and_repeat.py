@@ -33,7 +33,7 @@ def test_small_parts_are_padded_and_added():
     assert not refused(after, "jetson-agx-xavier")
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     axis=st.sampled_from([2, 3]),
     sizes=st.lists(st.integers(1, 5), min_size=2, max_size=4),
@@ -97,7 +97,7 @@ def test_an_expansion_of_pooled_channels_is_a_resize():
     assert_untouched(expanded((1, 6, 1, 1), (1, 6, 37, 7)), "repeat")
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
     times=st.tuples(st.just(1), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
@@ -149,7 +149,7 @@ def repeated(source, before, after, result):
     return net(nodes, {"x": source}, ["y"], fixed)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     source=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
     times=st.tuples(*[st.integers(1, 3)] * 4),

@@ -56,7 +56,7 @@ def test_constants_follow_the_weights():
     st.lists(st.sampled_from(["Relu", "Add", "Softmax", "Sigmoid"]), min_size=1, max_size=4),
     st.data(),
 )
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_chain_before_a_reshape(shape, kinds, data):
     """It ends with the reshape at the input where the operations have such a form."""
     nodes, weights, last = [], {}, "x"

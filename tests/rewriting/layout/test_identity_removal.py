@@ -123,7 +123,7 @@ def test_what_changes_something_stays(last, weights):
     ),
     st.data(),
 )
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_chain_of_reshapes_is_one_or_none(kinds, data):
     """Of whatever kinds and shapes."""
     shape = [data.draw(st.sampled_from([1, 2, 3])) for _ in range(4)]

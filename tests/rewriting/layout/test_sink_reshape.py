@@ -202,7 +202,7 @@ def _chains(draw):
 
 
 @given(_chains())
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_chain_is_equal_and_ends(chain):
     """Whatever the shapes: each step proved, and element-wise operations end in 4-D."""
     sides, low, nodes, weights, last = chain

@@ -210,7 +210,7 @@ def _nets(draw):
 
 
 @given(_nets())
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_any_network_is_equal_and_ends(model):
     """Branches, several readers and outputs: each step proved, and no chain of Transposes."""
     after = rewritten(model, *ALL)

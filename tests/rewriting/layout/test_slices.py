@@ -63,7 +63,7 @@ def test_rows_backwards_go_through_the_channels():
     assert not refused(after)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(data=st.data(), batch=st.integers(1, 2))
 def test_any_slice_that_keeps_the_batch(data, batch):
     shape, spans, steps = [batch], [], []
@@ -123,7 +123,7 @@ def test_focus_is_one_convolution(shared):
     assert after.proto.graph.node[0].name == "concat_y"
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(
     step=st.integers(2, 4),
     data=st.data(),
@@ -164,7 +164,7 @@ def test_slices_without_steps_stay():
     assert_untouched(model, "focus")
 
 
-@settings(max_examples=tries(20), deadline=None)
+@settings(max_examples=tries(20))
 @given(shape=st.lists(st.integers(2, 5), min_size=2, max_size=6), data=st.data())
 def test_slices_of_other_ranks_are_made_on_four_dimensions(shape, data):
     assume(len(shape) != 4)

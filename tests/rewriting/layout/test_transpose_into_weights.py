@@ -33,7 +33,7 @@ def test_keras_classifier():
 @given(
     st.permutations([1, 2, 3]), st.booleans(), st.lists(st.integers(1, 4), min_size=4, max_size=4)
 )
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_gemm_of_any_transposition(perm, by_columns, shape):
     """With weights in either order, a bias and factors."""
     order = [0, *perm]

@@ -83,7 +83,7 @@ def test_batches_and_lower_ranks_stay():
     assert_untouched(pair("Mul", (1, 5), (4, 5)), "broadcast-operand")
 
 
-@settings(max_examples=tries(25), deadline=None, derandomize=True)
+@settings(max_examples=tries(25), derandomize=True)
 @given(
     sizes=st.tuples(st.integers(1, 2), *[st.integers(1, 5)] * 3),
     left=st.tuples(*[st.booleans()] * 3),

@@ -102,7 +102,7 @@ def test_factors_that_fp16_cannot_hold_are_not_written(low, high, kind):
     assert_untouched(model, "clip")
 
 
-@settings(max_examples=tries(25), deadline=None, derandomize=True)
+@settings(max_examples=tries(25), derandomize=True)
 @given(
     low=st.one_of(st.none(), st.just(0.0), st.floats(-1e7, 1e7, width=32)),
     exponent=st.floats(-8, 8),
@@ -130,7 +130,7 @@ def test_other_ranks_computed_bounds_and_whole_numbers_stay():
     assert_untouched(integers, "clip")
 
 
-@settings(max_examples=tries(25), deadline=None, derandomize=True)
+@settings(max_examples=tries(25), derandomize=True)
 @given(
     low=st.one_of(st.none(), st.floats(-300, 300, width=32)),
     high=st.one_of(st.none(), st.floats(-300, 300, width=32)),
@@ -215,7 +215,7 @@ def leaky_net(slope, outputs=("y",)):
     )
 
 
-@settings(max_examples=tries(10), deadline=None, derandomize=True)
+@settings(max_examples=tries(10), derandomize=True)
 @given(st.floats(0, 1, width=32))
 def test_max_of_x_and_its_multiple_is_leaky_relu(slope):
     after = assert_rewrites(leaky_net(slope), "leaky-relu")

@@ -63,7 +63,7 @@ def test_other_uses_of_softplus_stay():
         assert_untouched(net([*parts, node("Mul", end, "y")], inputs, outputs), "mish")
 
 
-@settings(max_examples=tries(25), deadline=None, derandomize=True)
+@settings(max_examples=tries(25), derandomize=True)
 @given(
     op=st.sampled_from(["Elu", "Celu", "Selu"]),
     alpha=st.floats(0.25, 4, width=32),
@@ -89,7 +89,7 @@ def test_softsign():
     assert_untouched(one("Softsign", shape=(2, 6)), "softsign")
 
 
-@settings(max_examples=tries(15), deadline=None, derandomize=True)
+@settings(max_examples=tries(15), derandomize=True)
 @given(st.floats(0, 2, width=32))
 def test_shrink_without_a_jump(threshold):
     after = assert_rewrites(one("Shrink", lambd=threshold, bias=threshold), "soft-shrink")

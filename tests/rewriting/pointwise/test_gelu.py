@@ -76,7 +76,7 @@ def test_forms_of_exporters(front, end):
     on_dla(after)
 
 
-@settings(max_examples=tries(15), deadline=None, derandomize=True)
+@settings(max_examples=tries(15), derandomize=True)
 @given(
     c=st.floats(0.015625, 0.25, width=32),
     k=st.floats(0.25, 2, width=32),

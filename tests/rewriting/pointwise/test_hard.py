@@ -20,7 +20,7 @@ def on_dla(model):
         assert refused(model, board) == []
 
 
-@settings(max_examples=tries(25), deadline=None, derandomize=True)
+@settings(max_examples=tries(25), derandomize=True)
 @given(
     alpha=st.floats(-2, 2, width=32),
     beta=st.floats(-2, 2, width=32),

@@ -130,7 +130,7 @@ def test_comparisons_without_a_cast_and_with_activations_stay():
 SIGNS = ["Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
 
 
-@settings(max_examples=tries(20), deadline=None, derandomize=True)
+@settings(max_examples=tries(20), derandomize=True)
 @given(
     op=st.sampled_from(SIGNS),
     slope=st.one_of(st.none(), st.floats(-2, 2, width=32)),

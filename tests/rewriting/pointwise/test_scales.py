@@ -67,7 +67,7 @@ def test_larger_constants_other_ranks_and_numerators_stay():
     assert_untouched(net([node("Sub", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), "scale-form")
 
 
-@settings(max_examples=tries(25), deadline=None, derandomize=True)
+@settings(max_examples=tries(25), derandomize=True)
 @given(
     op=st.sampled_from(["Add", "Mul", "Sub", "Div", "Sum"]),
     first=st.booleans(),
@@ -174,7 +174,7 @@ def test_negation_and_identity():
     assert_untouched(net([node("Sum", "x x", "y")], {"x": SHAPE}, ["y"]), "identity")
 
 
-@settings(max_examples=tries(15), deadline=None, derandomize=True)
+@settings(max_examples=tries(15), derandomize=True)
 @given(
     count=st.integers(2, 4),
     sizes=st.tuples(st.integers(1, 2), *[st.integers(1, 4)] * 3),

@@ -84,7 +84,7 @@ def test_conditions_of_logic_go_along():
     assert_rewrites(model, "where", gone=LOGIC)
 
 
-@settings(max_examples=tries(20), deadline=None, derandomize=True)
+@settings(max_examples=tries(20), derandomize=True)
 @given(
     full=st.tuples(*[st.booleans()] * 4),
     rank=st.integers(0, 4),

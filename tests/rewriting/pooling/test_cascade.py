@@ -59,7 +59,7 @@ def axes(draw):
 
 
 @given(axes(), st.integers(0, 99))
-@settings(max_examples=tries(150), deadline=None)
+@settings(max_examples=tries(150))
 def test_stages_are_equal_to_their_window(axis, seed):
     values = np.random.default_rng(seed).standard_normal(axis.length)
     window = [PoolStage(axis.size, axis.stride or 1, axis.before, axis.after, axis.dilation)]

@@ -53,7 +53,7 @@ def test_a_pad_becomes_padding(before):
     st.integers(1, 3),
     st.sampled_from(["MaxPool", "AveragePool"]),
 )
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 def test_pads_of_any_size(around, kernel, stride, op):
     top, left, bottom, right = around
     pads = [0, 0, top, left, 0, 0, bottom, right]

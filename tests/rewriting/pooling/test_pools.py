@@ -98,7 +98,7 @@ def pools(draw):
 
 
 @given(pools(), st.sampled_from(["MaxPool", "AveragePool"]), st.integers(0, 1))
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 def test_pools_of_any_window(pool, op, counts):
     shape, attrs = pool
     if op == "AveragePool":

@@ -102,7 +102,7 @@ def test_zeros_around_a_prime_image_are_pooled_and_weighed_out():
     st.integers(0, 1),
     st.sampled_from([13, 18]),
 )
-@settings(max_examples=tries(40), deadline=None)
+@settings(max_examples=tries(40))
 def test_reductions_of_any_axes(shape, op, axes, keepdims, opset):
     before = reduce_net(op, shape, axes, keepdims, opset)
     item = BY_NAME[NAMES[op]]

@@ -39,7 +39,7 @@ def test_a_sum_from_the_end(axis, exclusive):
     assert_rewrites(model, "cumsum", gone=["CumSum"])
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(
     shape=st.lists(st.integers(1, 4), min_size=2, max_size=5),
     data=st.data(),

@@ -58,7 +58,7 @@ def test_an_index_that_drops_a_dimension_is_a_slice_and_a_reshape():
     assert_untouched(gather((2, 8, 4, 4), 0, 0), *_GATHERS)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(data=st.data(), shape=st.lists(st.integers(1, 4), min_size=2, max_size=5))
 def test_any_axis_rank_and_indices(data, shape):
     axis = data.draw(st.integers(1, len(shape) - 1))
@@ -157,7 +157,7 @@ def test_updates_of_the_model_are_placed_by_recipes():
     assert not np.array_equal(*made)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(25))
 @given(data=st.data(), shape=st.lists(st.integers(1, 4), min_size=2, max_size=5))
 def test_any_scattered_axis(data, shape):
     axis = data.draw(st.integers(1, len(shape) - 1))
@@ -168,7 +168,7 @@ def test_any_scattered_axis(data, shape):
     assert "SCATTER" not in refused(assert_rewrites(model, *_SCATTERS, gone=["ScatterElements"]))
 
 
-@settings(max_examples=tries(15), deadline=None)
+@settings(max_examples=tries(15))
 @given(data=st.data())
 def test_nd_updates_of_whole_slices(data):
     shape = data.draw(st.tuples(*[st.integers(1, 3)] * 4))

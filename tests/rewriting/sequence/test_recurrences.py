@@ -60,7 +60,7 @@ def recurrent(op, steps=3, batch=1, features=5, hidden=4, *, ways=1, bias=True, 
     return net(made, inputs, [name for name in outputs if name], weights, opset=14)
 
 
-@settings(max_examples=tries(20), deadline=None, derandomize=True, database=None)
+@settings(max_examples=tries(20), derandomize=True, database=None)
 @given(
     op=st.sampled_from(["GRU", "LSTM", "RNN"]),
     sizes=st.tuples(*[st.integers(1, 3)] * 4),
