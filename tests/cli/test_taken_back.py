@@ -183,7 +183,7 @@ def test_what_its_own_deployment_took_back_stays_taken_back(bench: Bench) -> Non
     old = bench.deploy()
     bench.network(2)
     text = bench.config.read_text()
-    bench.config.write_text(text + "  health: {soak_s: 60, soak_every_s: 1}\n")
+    bench.config.write_text(text + "  health: {soak_s: 600, soak_every_s: 1}\n")
     command = [sys.executable, "-m", "edgekit", "deploy", str(bench.config), *bench.out, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     state: dict[str, Any] = {}
