@@ -56,6 +56,17 @@ def test_names_that_are_no_names(root: Root, name: str) -> None:
     assert caught.value.code == "manifest.invalid"
 
 
+@pytest.mark.parametrize("digest", ["a" * 64 + "\n", "A" * 64, "a" * 63, "a" * 65])
+def test_digests_that_are_no_digests(root: Root, digest: str) -> None:
+    for code, act in (
+        ("blob.bad-digest", root.store.path),
+        ("offer.invalid", lambda name: read_incoming(root, name)),
+    ):
+        with pytest.raises(DeviceError) as caught:
+            act(digest)
+        assert caught.value.code == code
+
+
 def test_an_app_that_is_a_link(root: Root, tmp_path: Path) -> None:
     (root.folder / "apps").mkdir()
     (root.folder / "apps/net").symlink_to(tmp_path / "elsewhere")
