@@ -123,9 +123,10 @@ def test_two_operators_at_once(live: LiveBoard, faults: Faults) -> None:
 
 
 @pytest.mark.whole
-def test_loader_killed_at_random_moments(live: LiveBoard, faults: Faults) -> None:
-    rng = random.Random(8)
-    for _ in range(40):
+@pytest.mark.parametrize("seed", range(8))
+def test_loader_killed_at_random_moments(seed: int, live: LiveBoard, faults: Faults) -> None:
+    rng = random.Random(seed)
+    for _ in range(5):
         bundle = live.bundle()
         faults.injected("board's processes killed")
         kill_at = rng.randrange(20, 140)

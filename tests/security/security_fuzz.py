@@ -49,11 +49,11 @@ def seeds(kind: str) -> list[bytes]:
     return found
 
 
-def times(examples: int) -> Callable[[Any], Any]:
-    """Settings of a fuzz test; in CI always the same examples."""
+def times(examples: int, case: str = "") -> Callable[[Any], Any]:
+    """Settings of a fuzz test, or of a case of one; in CI always the same examples."""
 
     def given(test: Any) -> Any:
-        name = f"{test.__module__}::{test.__name__}"
+        name = f"{test.__module__}::{test.__name__}[{case}]"
         share = _MORE or (3 if exhaustive_part(name) else 1 / 6)
         return settings(
             max_examples=int(examples * share),

@@ -86,7 +86,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], int]] = {
 def test_readers_of_bytes(kind: str) -> None:
     read, examples = READERS[kind]
 
-    @times(examples)
+    @times(examples, kind)
     @given(mutated(kind))
     def check(data: bytes) -> None:
         survive(lambda: read(data))
