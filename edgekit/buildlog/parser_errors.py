@@ -68,6 +68,9 @@ class ParserErrorReader:
     """Takes lines without their prefix, and returns a node when its block is complete."""
 
     def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
         self._operator = self._output = self._function = self._assertion = ""
         self._number: int | None = None
         self._open = self._printing = False
@@ -104,13 +107,13 @@ class ParserErrorReader:
         if not operator and (match := _IMPORTER.match(self._function)):
             operator = match[1]
         node = RefusedNode(operator, self._number, self._output, self._function, self._assertion)
-        self.__init__()  # type: ignore[misc]
+        self._reset()
         return node
 
     def _of_sentence(self, match: re.Match[str]) -> RefusedNode | None:
         number = int(match[1])
         if self._open and self._number not in (None, number):
-            self.__init__()  # type: ignore[misc]
+            self._reset()
         self._open = True
         self._number = number if number >= 0 else self._number
         self._output = self._output or match[2] or ""
