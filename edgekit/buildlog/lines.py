@@ -13,7 +13,15 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)
 _LEFT_ANSI = re.compile(r"(?:\^\[|\\e|\\x1b|\\033|\u241b)?\[(?:0|1;)?(?:3[0-7]|9[0-7])?m")
 _STAMP = r"\[\d{1,2}/\d{1,2}/\d{4}-\d{2}:\d{2}:\d{2}\]"
 _SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?=\s|$)"
-_TOKEN = re.compile(rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|\[TRT\]:?|\[TensorRT\])[ ]?")
+# "[2024-03-17 11:35:19   ERROR] " of TensorRT's samples, "[E:onnxruntime:, file.h:58 log] "
+_LEVEL = r"VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR"
+_STAMPED = (
+    rf"\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d +(?P<level>{_LEVEL})\]"
+    r"|\[(?P<ort>[VIWEF]):onnxruntime:[^\]]{0,200}\]|\[Torch-TensorRT[^\]]{0,80}\](?: -)?"
+)
+_TOKEN = re.compile(
+    rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|{_STAMPED}|\[TRT\]:?|\[TensorRT\])[ ]?"
+)
 _WORDS = {"VERBOSE": "V", "DEBUG": "V", "INFO": "I", "WARNING": "W", "ERROR": "E",
           "INTERNAL_ERROR": "F"}  # fmt: skip
 # "Nov 21 07:00:00 host app[123]: ", "2026-11-21T07:00:00+0000 host app: ", "2026-...Z stdout F "
@@ -55,6 +63,10 @@ def strip(line: str) -> tuple[str, str, bool]:
         found = match["severity"]
         if found:
             severity = found[1] if found[0] == "[" else _WORDS[found[:-1]]
+        elif found := match["level"]:
+            severity = _WORDS[found]
+        elif found := match["ort"]:
+            severity = found
         own = own or "TRT]" in match[0] or "TensorRT]" in match[0]
         at = match.end()
     return severity, line[at:].strip().rstrip("`"), own

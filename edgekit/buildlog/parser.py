@@ -41,7 +41,7 @@ _LOOSE = 8
 # printed on Orin for every profile with a range, whether a DLA is requested or not
 PROFILES = "DLA requests all profiles have same min, max, and opt"
 # a line without any of these is TensorRT's, but says nothing about placement
-_KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
+_KEYS = ("DLA", "Dla", "dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
          " layers", "ompute ", "Selected", "CUDA:", "onnx", "Model", "Batch size",
          "Default")  # fmt: skip
 # a pattern is tried once, at the first place where its opening words stand: cost stays linear
@@ -69,7 +69,15 @@ _FALLBACKS = tuple(
          r"Switching to GPU for layer (?P<layer>.*)$"),
         ("unsupported", "Default DLA",
          r"Default DLA is enabled but layer (?P<layer>.*) is not (?:supported|running) on DLA"),
-        ("unsupported", "ayer '", r"ayer '(?P<layer>.*)' is not supported on DLA"),
+        ("unsupported", "DLA Standalone",
+         r"(?P<words>DLA Standalone is enabled) but layer:? '?(?P<layer>.+?)'? is not supported"
+         r" on DLA"),
+        ("unsupported", "ayer", r"ayer:? '(?P<layer>.*)' is not supported on DLA"),
+        ("unsupported", "Node: ",
+         r"Node: (?P<layer>.+?) (?P<words>cannot run in INT8 mode due to missing scale and zero"
+         r"[ -]point)\. This node will not run on DLA"),
+        ("unsupported", "Node: ",
+         r"Node: (?P<layer>\S+) (?P<words>.+)\. This (?:node|layer) will not run on DLA"),
         ("unsupported", "DLA Layer",
          r"DLA Layer (?P<layer>.*) (?P<words>does not support dynamic shapes in any dimension)"),
         ("unsupported", "",
@@ -88,13 +96,16 @@ _REASONS = tuple(
     )
 )
 # tegrastats' NVDLA0_FREQ is no sentence about the DLA
-_ABOUT = re.compile(r"\bDLA\b|Batch size")
+_ABOUT = re.compile(r"\bDLA\b|Batch size|\b[dD]la(?:Core|EngineCount)\b|getDLACore")
 _NOTES = (
     PROFILES,
     "setDefaultDeviceType was called but no layer",
     "Cannot create DLA engine",
     "Safe DLA is enabled but not all layers are running on DLA",
     "DLA validation failed",
+    "< core->numEngines()",
+    "< mCore.numEngines()",
+    "dlaEngineCount > 0",
 )
 
 
@@ -379,6 +390,11 @@ class LogParser:
             self._errors.append(text)
         if _ABOUT.search(text):
             self._about_dla(text, severity)
+
+    @property
+    def recognised(self) -> int:
+        """Lines so far that only TensorRT writes."""
+        return self._recognised
 
     def result(self) -> BuildLog:
         """Returns what the lines said."""

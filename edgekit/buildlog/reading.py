@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
+from typing import BinaryIO
 
 from edgekit.buildlog.diagnosis import Diagnosis, LogDoctor
 from edgekit.buildlog.facts import BuildLog
@@ -15,8 +18,15 @@ from edgekit.buildlog.summary import Summary, is_summary, parse_summary
 from edgekit.buildlog.timings import TimingParser, Timings
 from edgekit.errors import UsageError
 from edgekit.files import open_stream
+from edgekit.network.source import foreign
 
 _CHUNK = 1 << 20
+# a text without a line of TensorRT so far is no log of a build; a build's own lines begin at once
+_MOST_UNKNOWN = 4 << 20
+# of a file's first bytes, the share of control characters that text does not have
+_MOST_CONTROL = 0.05
+_CONTROL = bytes({*range(32), 127} - set(b"\t\n\v\f\r\b\x1b"))
+_ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 _MOST_SUMMARY = 1000
 # a longer line is no line of a builder; its beginning is enough
 _LONGEST = 1 << 16
@@ -37,7 +47,7 @@ def read_log(path: str | Path) -> BuildLog:
 
     Any encoding that such logs come in (UTF-8, UTF-16 with or without a mark), any line ends, any
     size: cost is linear and memory does not grow with the file. Lines that mean nothing are
-    skipped.
+    skipped. A file that is not text is refused by its first bytes, and a text by its first 4 MiB.
 
     Raises:
         UsageError: The file is missing or unreadable (``log.missing``, ``log.unreadable``), empty
@@ -59,11 +69,17 @@ def read_timings(path: str | Path) -> tuple[BuildLog, Timings]:
     return _read(path, lambda lines: _with_times(lines, times)), times.result()
 
 
-def _with_times(lines: Iterable[str], times: TimingParser) -> BuildLog:
+def _with_times(
+    lines: Iterable[str], times: TimingParser, recognised: Callable[[], int] = int
+) -> BuildLog:
     log = LogParser()
+    size = 0
     for line in lines:
         log.feed(line)
         times.feed(line)
+        size += len(line)
+        if size > _MOST_UNKNOWN and not (log.recognised or recognised()):
+            break
     found, timed = log.result(), times.result()
     count = len(timed.table) + len(timed.units)
     return replace(found, recognised=found.recognised + count)
@@ -105,7 +121,7 @@ def read_whole(path: str | Path) -> WholeLog:
             yield line
 
     def take(lines: Iterable[str]) -> BuildLog:
-        found = _with_times(examined(lines), times)
+        found = _with_times(examined(lines), times, lambda: doctor.recognised)
         return replace(found, recognised=found.recognised + doctor.recognised)
 
     log = _read(path, take)
@@ -119,7 +135,11 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
             raise UsageError(
                 "not a file", code="log.unreadable", where=str(path), hint="give a build log"
             )
-        log = take(_lines(path))
+        with open_stream(path) as file:
+            head = file.read(_CHUNK)
+            if what := _no_text(path, head):
+                raise _no_log(path, *what)
+            log = take(_lines(file, head))
     except FileNotFoundError as error:
         raise UsageError(
             "the build log does not exist",
@@ -140,34 +160,68 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
             hint="save standard output and standard error: trtexec ... > build.log 2>&1",
         )  # fmt: skip
     if not log.recognised:
-        raise UsageError(
-            "not a TensorRT build log: no line comes from TensorRT",
-            code="log.unknown",
-            where=str(path),
-            hint=f"give the output of trtexec --verbose; edgekit looks for {LOOKED_FOR}",
-        )
+        raise _no_log(path, *(_foreign(path) or ("", "")))
     return log
 
 
-def _lines(path: Path) -> Iterator[str]:
-    with open_stream(path) as file:
-        head = file.read(_CHUNK)
-        encoding = _encoding(head)
-        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-        rest = ""
-        data = head
-        while data:
-            text = rest + decoder.decode(data).lstrip("\ufeff")
-            for made, was in _PAGE:
-                text = text.replace(made, was)
-            pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-            rest = pieces.pop()[:_LONGEST]
-            for piece in pieces:
-                yield piece[:_LONGEST]
-            data = file.read(_CHUNK)
-        rest += decoder.decode(b"", final=True)
-        if rest:
-            yield rest
+def _no_log(path: Path, what: str = "", hint: str = "") -> UsageError:
+    """Returns the error about a file that is no log, with what it is if that is known."""
+    looked = f"give the output of trtexec --verbose; edgekit looks for {LOOKED_FOR}"
+    return UsageError(
+        f"not a TensorRT build log: this is {what}" if what
+        else "not a TensorRT build log: no line comes from TensorRT",
+        code="log.unknown",
+        where=str(path),
+        hint=f"{hint}; or {looked}" if hint else looked,
+    )  # fmt: skip
+
+
+def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
+    """Returns what a file is that is not text, and what it is for; None for text."""
+    start = head[:4096]
+    found = None
+    if _ONNX.match(start) and b"\0" in start:
+        found = "an ONNX model", f"to look at the model: edgekit check {quote(str(path))}"
+    elif start[4:6] == b'{"' and b"ftrt" in head:
+        found = "an engine of `yolo export`", "give the output of the program that built it"
+    elif start.startswith((b"ftrt", b"ptrt")):
+        found = "a TensorRT engine", "give the output of the program that built it"
+    elif start[4:8] == b"NVDA":
+        found = "a DLA loadable", "give the output of the program that built it"
+    control = len(start) - len(start.translate(None, _CONTROL))
+    text = control <= _MOST_CONTROL * len(start) or _encoding(start) != "utf-8"
+    if found is None and text:
+        return None
+    return found or _foreign(path) or (
+        "an ONNX model" if _ONNX.match(start) else "a binary file", ""
+    )  # fmt: skip
+
+
+def _foreign(path: Path) -> tuple[str, str] | None:
+    """Returns what a file of a known format is; None for others and for pipes."""
+    try:
+        found = foreign(path) if path.is_file() else None
+    except OSError:
+        return None
+    return (found[0], "") if found else None
+
+
+def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(_encoding(head))(errors="replace")
+    rest = ""
+    data = head
+    while data:
+        text = rest + decoder.decode(data).lstrip("\ufeff")
+        for made, was in _PAGE:
+            text = text.replace(made, was)
+        pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        rest = pieces.pop()[:_LONGEST]
+        for piece in pieces:
+            yield piece[:_LONGEST]
+        data = file.read(_CHUNK)
+    rest += decoder.decode(b"", final=True)
+    if rest:
+        yield rest
 
 
 def _encoding(head: bytes) -> str:

@@ -25,6 +25,8 @@ _SLOTS = "memory.loadables"
 _RELEASE = "general.tensorrt"
 _FP32 = "general.fp32"
 _NOT_AVAILABLE = "dla.not-available"
+# characters of a line of the log in the headline
+_LINE = 200
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def explain_log(
     whole = read_whole(path)
     log, boards = whole.log, _boards(whole.log)
     rules, unexplained = _broken(log)
-    errors = [error.to_json() for error in whole.diagnosis.errors]
+    errors = [error.to_json(log.tensorrt) for error in whole.diagnosis.errors]
     errors += _undriven(log, boards, {error["id"] for error in errors})
     reasons = {f"{one.layer}: {words}" for one in log.fallbacks for words in one.words}
     unknown = [words for words in whole.diagnosis.unknown if words not in reasons]
@@ -197,14 +199,20 @@ def _headline(whole: WholeLog, boards: list[Target]) -> list[str]:
     if _driving(log, boards) == []:
         whose = "the DLA of none of these boards" if boards else "no Jetson's DLA"
         lines.append(f"TensorRT {log.tensorrt} supports {whose}")
-    lines.append(_placement_words(log))
+    lines.append(_placement_words(whole))
     if log.accepted is not None and log.accepted[0] < log.accepted[1]:
         lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} fit on the core")
     latency = whole.summary.times_ms.get("latency", {})
     if "median" in latency and whole.summary.throughput_qps is not None:
         lines.append(f"trtexec measured {latency['median']:g} ms (median), "
                      f"{whole.summary.throughput_qps:g} inferences a second")  # fmt: skip
-    if whole.diagnosis.passed is False:
+    if (crash := whole.diagnosis.crash) is not None:
+        after = (
+            f"after line {crash.after_line}: {crash.after[:_LINE]}"
+            if crash.after else "before any other line"
+        )  # fmt: skip
+        lines.append(f"The run crashed {after} ({crash.words[:_LINE]})")
+    elif whole.diagnosis.passed is False:
         lines.append("The run failed")
     return lines
 
@@ -221,7 +229,8 @@ def _board_words(log: BuildLog, boards: list[Target]) -> str:
     return f"board {said} (the log does not say which of: {which})"
 
 
-def _placement_words(log: BuildLog) -> str:
+def _placement_words(whole: WholeLog) -> str:
+    log = whole.log
     refused = counted(len(log.fallbacks), "layer")
     if log.requested_dla is False:
         return "No DLA was requested: --useDLACore=0 --allowGPUFallback does"
@@ -241,6 +250,9 @@ def _placement_words(log: BuildLog) -> str:
         )
     if log.evidence == "refusals":
         return f"The DLA refused {refused}; the log does not say where the other layers run"
+    for error in whole.diagnosis.errors:
+        if error.known.refuses:
+            return f"The DLA refused the whole build (line {error.line}): {error.known.cause}"
     return "The log does not mention DLA layers"
 
 

@@ -235,10 +235,16 @@ def test_the_command_at_a_prompt_says_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_every_known_error_is_whole() -> None:
-    rows = yaml.safe_load((data_folder("trt") / "log_errors.yaml").read_text())["errors"]
-    assert len({row["id"] for row in rows}) == len(rows) > 20
+    document = yaml.safe_load((data_folder("trt") / "log_errors.yaml").read_text())
+    sections = ("dla", "parser", "errors", "crashes")
+    rows = [row for section in sections for row in document[section]] + [document["refused"]]
+    assert len({row["id"] for row in rows}) == len(rows) > 60
+    assert len(document["dla"]) >= 25
+    assert all(row["seen"] for row in document["dla"])
     for row in rows:
-        assert set(row) <= {"id", "pattern", "cause", "remedy", "rules", "source"}
+        assert set(row) <= {
+            "id", "pattern", "cause", "remedy", "rules", "source", "seen", "refuses", "releases",
+        }  # fmt: skip
         assert row["source"]
         assert set(row.get("rules", ())) <= set(load_rules().rules)
 

@@ -61,6 +61,8 @@ def _errors(page: Page, document: Mapping[str, Any]) -> None:
             page.add(f"log: {error['words'][:300]}", indent=4, hang=2, style="dim")
         page.add(f"cause: {error['cause']}", indent=4, hang=2)
         page.add(f"do: {error['remedy']}", indent=4, hang=2)
+        if error.get("seen"):
+            page.add(f"seen in: {listed(error['seen'])}", indent=4, hang=2, style="dim")
         page.add(f"source: {error['source']}", indent=4, hang=2, style="dim")
     for words in document["unknown_errors"]:
         page.add(f"no known cause: {words[:300]}", indent=2, hang=2)
