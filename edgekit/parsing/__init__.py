@@ -1,0 +1,1 @@
+"""Whether TensorRT's ONNX parser imports a network, by release (``trt/operators.yaml``)."""
