@@ -51,6 +51,7 @@ class Refusal(_Row):
         values: Values that are refused.
         other_than: Values that are not refused.
         present: An attribute of any value is refused.
+        contains: A text is refused that has this in it.
         output: An output that is refused where a node writes it.
         input: The input that the following tests are about; without it, types are those of any
             tensor that the node reads or writes.
@@ -72,6 +73,7 @@ class Refusal(_Row):
     values: list[Value] | None = None
     other_than: list[Value] | None = None
     present: bool = False
+    contains: str | None = None
     output: int | None = None
     input: int | None = None
     types: list[str] | None = None

@@ -182,7 +182,7 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
         values = _refused(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
-            return f"TensorRT {on.text} does not import {what}", _fix(
+            return f"the parser of TensorRT {on.text} refuses {what}", _fix(
                 on.newer(refusal.until, "imports") if refusal.until else "",
                 refusal.avoid,
                 _rewrite(refusal),
@@ -192,9 +192,9 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
 
 
 def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:
-    has = f"the parser has one from {row.since} on" if row.since else "no release has one"
+    has = f"{row.since} is the first with one" if row.since else "no release has one"
     return (
-        f"TensorRT {on.text} has no importer for {node.op}: {has}",
+        f"the parser of TensorRT {on.text} has no importer for {node.op}; {has}",
         _fix(
             on.newer(row.since, "imports") if row.since else "",
             row.avoid,
@@ -251,8 +251,8 @@ def _attribute(row: Refusal, node: Node) -> str | None:
     if value is None:
         return None
     parts = list(value) if isinstance(value, list | tuple) else [value]
-    if row.present:
-        return "given"
+    if row.present or (row.contains is not None and row.contains in str(value)):
+        return str(value)
     for part in parts:
         if row.values is not None and part in row.values:
             return str(part)
