@@ -1,0 +1,153 @@
+"""The rows of ``trt/operators.yaml``: the operators that TensorRT's ONNX parser imports, by
+release, what the parser refuses of them, and the plugins that TensorRT ships.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pydantic import BaseModel, ConfigDict
+
+from edgekit.errors import UsageError
+from edgekit.knowledge import data_folder, read_knowledge
+
+Version = tuple[int, ...]
+Value = int | float | str
+_FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    since: str | None = None
+    until: str | None = None
+    avoid: str = ""
+    rewrite: str = ""
+    source: list[str] = []
+    interpolated: bool = False
+
+    def holds(self, version: Version) -> bool:
+        """Whether the row holds for a release: from ``since`` up to, without, ``until``."""
+        if self.since is not None and version < numbers(self.since):
+            return False
+        return self.until is None or version < numbers(self.until)
+
+
+class Importer(_Row):
+    """An operator; ``avoid`` is how a network does without it."""
+
+
+class Refusal(_Row):
+    """What the parser refuses of operators that it imports. All tests that a row has must hold.
+
+    Attributes:
+        id: The row's name.
+        operators: Their names; empty for all.
+        what: What is refused, with ``{operator}``, ``{value}`` and ``{type}``.
+        attribute: An attribute; a list is tested by element.
+        default: The attribute's value where a node leaves it out.
+        values: Values that are refused.
+        other_than: Values that are not refused.
+        present: An attribute of any value is refused.
+        contains: A text is refused that has this in it.
+        output: An output that is refused where a node writes it.
+        input: The input that the following tests are about; without it, types are those of any
+            tensor that the node reads or writes.
+        types: NumPy's names of the types that are refused.
+        ranks_other_than: Numbers of dimensions that are not refused.
+        variable: Refused unless it is a constant.
+        nonzero: Refused where it is a constant with a value that is not 0.
+        absent: Refused where it is left out.
+        given: Refused where it is given.
+        opset_since: The first version of ai.onnx that is refused.
+        opset_until: The first version of ai.onnx that is not refused.
+    """
+
+    id: str
+    operators: list[str]
+    what: str
+    attribute: str | None = None
+    default: Value | None = None
+    values: list[Value] | None = None
+    other_than: list[Value] | None = None
+    present: bool = False
+    contains: str | None = None
+    output: int | None = None
+    input: int | None = None
+    types: list[str] | None = None
+    ranks_other_than: list[int] | None = None
+    variable: bool = False
+    nonzero: bool = False
+    absent: bool = False
+    given: bool = False
+    opset_since: int | None = None
+    opset_until: int | None = None
+
+
+class Plugins(BaseModel):
+    """The plugins that TensorRT ships, with their versions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    source: list[str]
+    names: dict[str, list[str]]
+
+
+class OperatorTable(BaseModel):
+    """``trt/operators.yaml``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+    schema_: str
+    oldest: str
+    newest: str
+    source: list[str]
+    operators: dict[str, Importer]
+    missing: dict[str, Importer]
+    refusals: list[Refusal]
+    plugins: Plugins
+
+    def imports(self, operator: str, version: Version) -> bool:
+        """Whether the parser of a release has an importer for an operator, in any domain."""
+        row = self.operators.get(operator)
+        return row is not None and row.holds(version)
+
+
+def numbers(release: str) -> Version:
+    """Returns a release's numbers, which compare; zeros at the end are dropped.
+
+    Raises:
+        UsageError: It is no version (code ``tensorrt.version``).
+    """
+    if not _FORM.fullmatch(release.strip()):
+        raise UsageError(
+            f"{release!r} is not a TensorRT version",
+            code="tensorrt.version",
+            where=release,
+            hint="write it like 10.3 or 8.5.2",
+        )
+    found = [int(part) for part in release.strip().split(".")]
+    while len(found) > 1 and found[-1] == 0:
+        found.pop()
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def operator_table() -> OperatorTable:
+    """Returns ``trt/operators.yaml``."""
+    content: Mapping[str, object] = read_knowledge(data_folder("trt") / "operators.yaml")
+    renamed = {"schema_" if key == "schema" else key: value for key, value in content.items()}
+    return OperatorTable.model_validate(renamed)
+
+
+@lru_cache(maxsize=16)
+def refusals(operator: str, release: str) -> tuple[Refusal, ...]:
+    """Returns what the parser of a release may refuse of an operator."""
+    version = numbers(release)
+    return tuple(
+        row
+        for row in operator_table().refusals
+        if (not row.operators or operator in row.operators) and row.holds(version)
+    )

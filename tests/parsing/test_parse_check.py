@@ -1,0 +1,345 @@
+"""What TensorRT's ONNX parser imports, by release."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, defs, helper, numpy_helper
+
+from edgekit.errors import UsageError
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.loading.load import load
+from edgekit.parsing.operators import operator_table
+from edgekit.parsing.table import parse_check
+from edgekit.targets.loader import get
+
+FLOAT, HALF, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UINT8
+IMAGE = ("x", FLOAT, [1, 4, 8, 8])
+RESULT = ("y", FLOAT, [1, 4, 8, 8])
+ONES = np.ones(8, np.float32)
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """Returns the graph of a model of these nodes."""
+
+    def made(*nodes, opset=18, inputs=(IMAGE,), outputs=(RESULT,), constants=None, domains=()):
+        proto = helper.make_model(
+            helper.make_graph(
+                nodes,
+                "g",
+                [helper.make_tensor_value_info(*value) for value in inputs],
+                [helper.make_tensor_value_info(*value) for value in outputs],
+                [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()],
+            ),
+            opset_imports=[helper.make_opsetid("", opset)]
+            + [helper.make_opsetid(domain, 1) for domain in domains],
+            ir_version=10,
+        )
+        path = tmp_path / "model.onnx"
+        onnx.save(proto, path)
+        return load(path).graph
+
+    return made
+
+
+def node(operator, inputs="x", outputs="y", **attributes):
+    return helper.make_node(operator, inputs.split(","), outputs.split(","), name="n", **attributes)
+
+
+def refused(graph, release):
+    return [(one.node, one.operator) for one in parse_check(graph, release).problems]
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "before", "since"),
+    [
+        ("Hardmax", 13, "8.6.2", "10.0"),
+        ("Gelu", 20, "8.6.2", "10.0.1"),
+        ("Mish", 18, "8.6.2", "10.0"),
+        ("Trilu", 14, "8.4.1", "8.6"),
+        ("MeanVarianceNormalization", 13, "8.4.1", "8.5.2"),
+        ("Swish", 24, "10.16.2", "11.0"),
+    ],
+)
+def test_an_operator_of_one_input_is_imported_from_its_release_on(
+    graph, operator, opset, before, since
+):
+    made = graph(node(operator), opset=opset)
+
+    assert refused(made, before) == [("n", operator)]
+    assert parse_check(made, since).ok
+
+
+def test_layer_normalization_needs_8_6_and_the_fix_names_release_jetpack_and_opset(graph):
+    made = graph(node("LayerNormalization", "x,s"), opset=17, constants={"s": ONES})
+
+    problem = parse_check(made, "8.5.2", get("jetson-agx-orin-64gb")).problems[0]
+    assert "8.6" in problem.message
+    order = [problem.fix.index(word) for word in ("TensorRT 8.6", "JetPack 6.0", "opset 16",
+                                                  "--outputs", '"LayerNormalization"')]  # fmt: skip
+    assert order == sorted(order)
+    assert parse_check(made, "8.6.2").ok
+    # no JetPack of a Xavier has it
+    assert "JetPack" not in parse_check(made, "8.5.2", get("jetson-agx-xavier")).problems[0].fix
+
+
+def test_grid_sample_needs_8_5(graph):
+    made = graph(
+        node("GridSample", "x,g"),
+        opset=16,
+        inputs=(IMAGE, ("g", FLOAT, [1, 8, 8, 2])),
+    )
+
+    assert refused(made, "8.4") == [("n", "GridSample")]
+    assert parse_check(made, "8.5").ok
+
+
+def test_deformable_convolution_needs_10_1_and_no_plugin_after(graph):
+    made = graph(
+        node("DeformConv", "x,w,o", kernel_shape=[1, 1]),
+        opset=19,
+        inputs=(IMAGE, ("o", FLOAT, [1, 2, 8, 8])),
+        constants={"w": np.ones((4, 4, 1, 1), np.float32)},
+    )
+
+    assert refused(made, "10.0") == [("n", "DeformConv")]
+    assert parse_check(made, "10.1").ok
+
+
+@pytest.mark.parametrize("release", ["8.4", "8.5.2", "10.3", "10.16.2", "11.5"])
+def test_no_release_imports_integer_operators_and_the_fix_names_the_plugin(graph, release):
+    shift = graph(
+        node("BitShift", "x,x", direction="LEFT"),
+        inputs=[("x", UINT8, [4])],
+        outputs=[("y", UINT8, [4])],
+    )
+    product = graph(
+        node("MatMulInteger", "x,w"),
+        inputs=[("x", TensorProto.INT8, [4, 4])],
+        outputs=[("y", TensorProto.INT32, [4, 4])],
+        constants={"w": np.ones((4, 4), np.int8)},
+    )
+
+    assert refused(shift, release) == [("n", "BitShift")]
+    assert refused(product, release) == [("n", "MatMulInteger")]
+    fix = parse_check(shift, release).problems[0].fix
+    assert '"BitShift", version "1", namespace ""' in fix
+
+
+@pytest.mark.parametrize(
+    ("zero", "release", "ok"),
+    [
+        (np.int16(0), "10.3", False),
+        (np.uint16(0), "11.5", False),
+        (np.uint8(128), "8.4", False),
+        (np.uint8(128), "11.5", False),
+        (np.uint8(0), "10.3", False),
+        (np.uint8(0), "10.10", True),
+        (np.int8(3), "10.3", False),
+        (np.int8(0), "8.4", True),
+    ],
+)
+def test_quantisation_is_symmetric_int8(graph, zero, release, ok):
+    made = graph(
+        node("QuantizeLinear", "x,s,z", "q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+        opset=21,
+        constants={"s": np.float32(0.1), "z": np.asarray(zero)},
+    )
+
+    assert refused(made, release) == (
+        [] if ok else [("n", "QuantizeLinear"), ("d", "DequantizeLinear")]
+    )
+
+
+@pytest.mark.parametrize(
+    ("made_of", "options", "release", "ok"),
+    [
+        (node("MaxPool", kernel_shape=[2, 2], dilations=[2, 2]), {}, "10.3", False),
+        (node("MaxPool", kernel_shape=[2, 2], dilations=[1, 1]), {}, "10.3", True),
+        (node("AveragePool", kernel_shape=[2, 2], dilations=[1, 2]), {"opset": 19}, "8.5", False),
+        (node("LpPool", kernel_shape=[2, 2]), {}, "8.4", True),
+        (node("LpPool", kernel_shape=[2, 2], p=3), {}, "10.3", False),
+        (node("ScatterND", "x,i,u", reduction="add"), {}, "10.3", False),
+        (node("ScatterND", "x,i,u", reduction="none"), {}, "10.16", True),
+        (node("ScatterElements", "x,j,v", reduction="add"), {}, "8.6", False),
+        (node("ScatterElements", "x,j,v", reduction="add"), {}, "10.0", True),
+        (node("GroupNormalization", "x,c4,c4", num_groups=2), {"opset": 21}, "10.3", False),
+        (node("GroupNormalization", "x,c4,c4", num_groups=2), {"opset": 21}, "10.9", True),
+        (node("Resize", "x,,k", mode="linear"), {}, "8.4", True),
+        (node("Resize", "x,,k", mode="linear", antialias=1), {}, "11.5", False),
+        (node("Resize", "x,,k", mode="cubic"), {}, "8.4", False),
+        (node("Resize", "x,,k", mode="cubic"), {}, "8.5", True),
+        (
+            node("Resize", "x,,,z", keep_aspect_ratio_policy="not_larger"),
+            {},
+            "10.3",
+            False,
+        ),
+        (
+            node("Resize", "x,,k", coordinate_transformation_mode="half_pixel_symmetric"),
+            {"opset": 19},
+            "10.3",
+            False,
+        ),
+        (node("Pow", "x,e"), {}, "10.7", False),
+        (node("Pow", "x,e"), {}, "10.8", True),
+    ],
+)
+def test_attributes_and_types_that_the_parser_refuses(graph, made_of, options, release, ok):
+    constants = {
+        "i": np.zeros((1, 1), np.int64),
+        "u": np.ones((1, 4, 8, 8), np.float32),
+        "j": np.zeros((1, 1, 1, 1), np.int64),
+        "v": np.ones((1, 1, 1, 1), np.float32),
+        "c4": np.ones(4, np.float32),
+        "k": np.array([1, 1, 2, 2], np.float32),
+        "z": np.array([1, 4, 16, 16], np.int64),
+        "e": np.asarray(3, np.int64),
+    }
+    read = {name: value for name, value in constants.items() if name in made_of.input}
+    made = graph(made_of, outputs=[("y", FLOAT, None)], constants=read, **options)
+
+    assert parse_check(made, release).ok is ok
+
+
+def test_an_output_beyond_the_first_is_refused(graph):
+    indices = ("i", TensorProto.INT64, None)
+    pool = graph(node("MaxPool", "x", "y,i", kernel_shape=[1, 1]), outputs=[RESULT, indices])
+    norm = graph(
+        node("LayerNormalization", "x,s", "y,m", axis=-1),
+        outputs=[RESULT, ("m", FLOAT, None)],
+        constants={"s": ONES},
+    )
+
+    assert refused(pool, "10.3") == [("n", "MaxPool")]
+    assert refused(norm, "10.3") == [("n", "LayerNormalization")]
+
+
+def test_uint8_is_for_inputs_and_casts_alone(graph):
+    image = ("x", UINT8, [1, 4, 8, 8])
+    cast = graph(node("Cast", to=FLOAT), inputs=[image])
+    moved = graph(
+        node("Transpose", "x", "t", perm=[0, 2, 3, 1]),
+        helper.make_node("Cast", ["t"], ["y"], name="c", to=FLOAT),
+        inputs=[image],
+        outputs=[("y", FLOAT, None)],
+    )
+
+    assert parse_check(cast, "10.3").ok
+    assert refused(cast, "8.4") == [("n", "Cast")]
+    assert refused(moved, "10.3") == [("n", "Transpose")]
+
+
+def test_reductions_of_bool_are_refused(graph):
+    made = graph(
+        node("ReduceMax", "x", keepdims=0),
+        opset=20,
+        inputs=[("x", TensorProto.BOOL, [4])],
+        outputs=[("y", TensorProto.BOOL, [])],
+    )
+
+    assert refused(made, "11.5") == [("n", "ReduceMax")]
+
+
+@pytest.mark.parametrize(("release", "ok"), [("10.3", False), ("10.16.2", True), ("11.5", True)])
+def test_attention_of_three_dimensions(graph, release, ok):
+    made = graph(
+        node("Attention", "x,x,x", q_num_heads=2, kv_num_heads=2),
+        opset=23,
+        inputs=[("x", FLOAT, [1, 16, 8])],
+        outputs=[("y", FLOAT, None)],
+    )
+
+    assert parse_check(made, release).ok is ok
+
+
+def test_nodes_of_bodies_count(graph):
+    def body(name, operator):
+        out = helper.make_tensor_value_info(name, FLOAT, [1, 4, 8, 8])
+        return helper.make_graph(
+            [helper.make_node(operator, ["x"], [name], name=f"inner_{name}")], name, [], [out]
+        )
+
+    made = graph(
+        node("If", "c", then_branch=body("t", "Hardmax"), else_branch=body("e", "Relu")),
+        inputs=[IMAGE, ("c", TensorProto.BOOL, [])],
+    )
+
+    assert refused(made, "8.6.2") == [("inner_t", "Hardmax")]
+    assert parse_check(made, "10.0").ok
+
+
+def test_what_edgekit_has_folded_is_not_parsed(graph):
+    made = graph(
+        node("BitShift", "a,a", "t", direction="LEFT"),
+        helper.make_node("Cast", ["t"], ["u"], to=FLOAT),
+        helper.make_node("Add", ["x", "u"], ["y"]),
+        constants={"a": np.ones(8, np.uint8)},
+    )
+
+    assert parse_check(made, "10.3").ok
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain"), [("Inverse", "com.microsoft"), ("EfficientNMS_TRT", "")]
+)
+def test_a_node_that_onnx_does_not_have_is_a_plugin_and_no_problem(graph, operator, domain):
+    made = graph(
+        node(operator, domain=domain),
+        domains=[domain] if domain else [],
+    )
+
+    assert parse_check(made, "8.5.2").ok
+
+
+def test_the_parser_ignores_domains(graph):
+    """com.microsoft.LpPool meets the importer of LpPool, with its refusals."""
+    made = graph(
+        node("LpPool", kernel_shape=[2, 2], p=3, domain="com.microsoft"),
+        domains=["com.microsoft"],
+    )
+
+    assert refused(made, "10.3") == [("n", "LpPool")]
+
+
+@pytest.mark.parametrize(("one", "other"), [("10.3", "10.3.0"), ("10.3", "10.3.0.30")])
+def test_releases_compare_by_numbers(graph, one, other):
+    made = graph(node("Hardmax"))
+
+    assert parse_check(made, one).problems == parse_check(made, other).problems
+    # as texts 8.10 would be older than 8.6
+    assert parse_check(graph(node("IsInf"), outputs=[("y", TensorProto.BOOL, None)]), "8.10").ok
+
+
+def test_what_is_no_release_is_refused(graph):
+    with pytest.raises(UsageError) as error:
+        parse_check(graph(node("Relu")), "latest")
+    assert error.value.code == "tensorrt.version"
+
+
+def test_the_document_has_the_form_of_the_check_document(graph):
+    found = parse_check(graph(node("Hardmax")), "8.5.2").to_json()
+
+    assert set(found) == {"ok", "release", "problems"}
+    assert set(found["problems"][0]) == {"node", "operator", "message", "fix"}
+
+
+def test_every_operator_of_onnx_has_a_row():
+    table = operator_table()
+    names = {schema.name for schema in defs.get_all_schemas_with_history() if not schema.domain}
+
+    assert names - table.operators.keys() - table.missing.keys() == set()
+    assert not table.operators.keys() & table.missing.keys()
+
+
+def test_every_row_has_sources_that_are_listed_and_operators_that_are_imported():
+    table = operator_table()
+    listed = read_knowledge(data_folder("trt") / "_sources.yaml")["sources"].keys()
+    rows = [*table.operators.values(), *table.missing.values(), *table.refusals]
+
+    assert {key for row in rows for key in row.source} <= listed
+    assert {*table.source, *table.plugins.source} <= listed
+    assert all(row.source for row in table.refusals)
+    assert {name for row in table.refusals for name in row.operators} <= table.operators.keys()
+    assert len({row.id for row in table.refusals}) == len(table.refusals)
