@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -116,7 +115,8 @@ for kind, dynamo, opset, size in [
     ("mobilenet_v2", False, 11, 224), ("mobilenet_v3_large", True, 18, 224),
     ("mobilenet_v3_small", False, 17, 224), ("efficientnet_b0", False, 17, 224),
     ("efficientnet_v2_s", True, 20, 224), ("densenet121", False, 17, 224),
-    ("googlenet", False, 17, 224), ("inception_v3", True, 18, 299), ("squeezenet1_1", False, 9, 224),
+    ("googlenet", False, 17, 224), ("inception_v3", True, 18, 299),
+    ("squeezenet1_1", False, 9, 224),
     ("shufflenet_v2_x1_0", False, 13, 224), ("mnasnet1_0", False, 17, 224),
     ("regnet_y_400mf", True, 18, 224), ("vgg11_bn", False, 12, 224), ("alexnet", True, 18, 224),
     ("convnext_tiny", True, 18, 224), ("swin_t", False, 17, 224), ("swin_v2_t", True, 18, 224),
@@ -172,7 +172,8 @@ def timm(kind: str, **options: Any) -> Make:
 
 
 for kind, dynamo, opset, size in [
-    ("repvgg_a0", False, 17, 224), ("mobileone_s0", False, 17, 224), ("ghostnet_100", False, 17, 224),
+    ("repvgg_a0", False, 17, 224), ("mobileone_s0", False, 17, 224),
+    ("ghostnet_100", False, 17, 224),
     ("hrnet_w18_small", True, 18, 224), ("edgenext_xx_small", True, 18, 256),
     ("mobilevit_xs", False, 17, 256), ("fastvit_t8", True, 18, 256), ("levit_128s", False, 17, 224),
     ("deit_tiny_patch16_224", False, 14, 224), ("mixer_s16_224", True, 18, 224),
@@ -350,7 +351,7 @@ SDPA = {"DistilBertModel", "ViTModel", "Dinov2Model"}
 def family(model: str) -> str:
     """The part of a class's name that its configuration shares."""
     for end in ("ForObjectDetection", "ForSemanticSegmentation", "ForImageClassification",
-                "ForDepthEstimation", "EncoderModel", "LMHeadModel", "ForCTC", "Model"):  # fmt: skip
+                "ForDepthEstimation", "EncoderModel", "LMHeadModel", "Model"):  # fmt: skip
         if model.endswith(end):
             return model.removesuffix(end)
     return model
@@ -414,7 +415,8 @@ for name, family_, make, inputs, dynamo, opset in [
     ("yolos_tiny", "detection", hugging("YolosForObjectDetection", BOXES, hidden_size=192,
      num_attention_heads=3, intermediate_size=768, image_size=[512, 864]), image(512), False, 17),
     ("rtdetr_r50", "detection", hugging("RTDetrForObjectDetection", BOXES), image(640), False, 17),
-    ("rtdetrv2_r50", "detection", hugging("RTDetrV2ForObjectDetection", BOXES), image(640), True, 18),
+    ("rtdetrv2_r50", "detection", hugging("RTDetrV2ForObjectDetection", BOXES), image(640),
+     True, 18),
     ("dfine", "detection", hugging("DFineForObjectDetection", BOXES), image(640), False, 17),
     ("clip_vision", "features", hugging("CLIPVisionModel", LAST, "CLIPVisionConfig"), image(224),
      False, 17),
@@ -487,7 +489,8 @@ def keras(kind: str, size: int, opset: int, **options: Any) -> Make:
 for name, kind, size, opset in [
     ("keras_mobilenet", "MobileNet", 224, 13), ("keras_mobilenet_v2", "MobileNetV2", 224, 15),
     ("keras_mobilenet_v3_small", "MobileNetV3Small", 224, 17),
-    ("keras_efficientnet_b0", "EfficientNetB0", 224, 17), ("keras_resnet50_v2", "ResNet50V2", 224, 13),
+    ("keras_efficientnet_b0", "EfficientNetB0", 224, 17),
+    ("keras_resnet50_v2", "ResNet50V2", 224, 13),
     ("keras_xception", "Xception", 299, 17), ("keras_nasnet_mobile", "NASNetMobile", 224, 17),
     ("keras_densenet121", "DenseNet121", 224, 17), ("keras_convnext_tiny", "ConvNeXtTiny", 224, 18),
 ]:  # fmt: skip

@@ -6,7 +6,7 @@ scripts/make_exports.py NAME...    make these
 Needs an environment of its own (Python 3.11):
 
     pip install --no-deps torch==2.9.1 torchvision==0.24.1 timm==1.0.22 transformers==4.57.1
-        ultralytics==8.4.190 ultralytics-thop==2.2.3 rapidocr-onnxruntime==1.4.4
+        ultralytics==8.4.190 ultralytics-thop==2.2.3 onnxslim==0.1.98 rapidocr-onnxruntime==1.4.4
         retinaface-pytorch==0.0.8 pixeltable-yolox==0.4.3 huggingface_hub==0.36.0
         tokenizers==0.22.2, and the nvidia-* packages that torch's metadata names, without which
         it does not import
@@ -40,8 +40,7 @@ import onnxruntime as ort
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from _export_recipes import RECIPES, Recipe, spread
 

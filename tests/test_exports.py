@@ -1,4 +1,4 @@
-"""The real exports of tests/data/exports: the index, the files and what the loader makes of them."""
+"""The real exports of tests/data/exports: their index, their files and their loader."""
 
 import numpy as np
 import onnx
