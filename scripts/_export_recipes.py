@@ -304,11 +304,11 @@ def yolox(name: str) -> Make:
 
     def make() -> Any:
         import torch
-        from yolox.exp import get_exp
+        from yolox.config import YoloxConfig
         from yolox.models.network_blocks import SiLU
         from yolox.utils import replace_module
 
-        model = replace_module(get_exp(None, name).get_model(), torch.nn.SiLU, SiLU)
+        model = replace_module(YoloxConfig.get_named_config(name).get_model(), torch.nn.SiLU, SiLU)
         model.head.decode_in_inference = False
         return model
 
@@ -387,7 +387,7 @@ for name, family_, make, inputs, dynamo, opset in [
     ("electra_small", "language", hugging("ElectraModel", LAST, embedding_size=128, hidden_size=256,
      num_attention_heads=4, intermediate_size=1024), TOKENS, True, 20),
     ("gpt2", "language", hugging("GPT2LMHeadModel", "logits", use_cache=False, n_layer=6),
-     {"input_ids": (1, 64)}, False, 17),
+     {"input_ids": (1, 64)}, True, 18),
     ("t5_encoder", "language", hugging("T5EncoderModel", LAST), TOKENS, False, 17),
     ("vit_base", "classification", hugging("ViTModel", LAST), image(224), False, 17),
     ("dinov2_base", "features", hugging("Dinov2Model", LAST, image_size=224), image(224), True, 18),
@@ -411,7 +411,7 @@ for name, family_, make, inputs, dynamo, opset in [
      backbone_config=resnet_backbone, **NO_TIMM), image(640), True, 18),
     ("deformable_detr", "detection", hugging("DeformableDetrForObjectDetection", BOXES,
      backbone_config=resnet_backbone, num_feature_levels=1, disable_custom_kernels=True, **NO_TIMM),
-     image(640), False, 17),
+     image(640), True, 20),
     ("yolos_tiny", "detection", hugging("YolosForObjectDetection", BOXES, hidden_size=192,
      num_attention_heads=3, intermediate_size=768, image_size=[512, 864]), image(512), False, 17),
     ("rtdetr_r50", "detection", hugging("RTDetrForObjectDetection", BOXES), image(640), False, 17),
@@ -492,7 +492,7 @@ for name, kind, size, opset in [
     ("keras_efficientnet_b0", "EfficientNetB0", 224, 17),
     ("keras_resnet50_v2", "ResNet50V2", 224, 13),
     ("keras_xception", "Xception", 299, 17), ("keras_nasnet_mobile", "NASNetMobile", 224, 17),
-    ("keras_densenet121", "DenseNet121", 224, 17), ("keras_convnext_tiny", "ConvNeXtTiny", 224, 18),
+    ("keras_densenet121", "DenseNet121", 224, 17),
 ]:  # fmt: skip
     RECIPES[name] = Recipe(
         "classification", "tensorflow-cpu", keras(kind, size, opset), exporter="tf2onnx"
