@@ -1,7 +1,7 @@
 """The real exports of tests/data/exports: their index, their files and their loader."""
 
 import numpy as np
-import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -23,7 +23,8 @@ def test_the_index_lists_each_file_with_its_digest() -> None:
 @pytest.mark.parametrize("name", LOADED)
 def test_an_export_has_its_weights_and_inputs(name: str) -> None:
     model = load(name)
-    onnx.checker.check_model(model)
+    # PaddleOCR's files leave shapes out, which onnx.checker refuses and ONNX Runtime takes
+    onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     row = next(row for row in exports() if row.name == name)
     sizes = {
         value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
