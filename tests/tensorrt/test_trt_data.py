@@ -78,8 +78,9 @@ def test_sources_are_all_named_and_all_used():
             for inner in value:
                 walk(inner)
 
-    for file in ("features.yaml", "log_errors.yaml", "releases.yaml", "trtexec_flags.yaml"):
-        walk(read(file))
+    files = ("features", "log_errors", "operators", "releases", "trtexec_flags")
+    for file in files:
+        walk(read(f"{file}.yaml"))
     assert used == known
 
 
