@@ -160,6 +160,7 @@ def report_facts(
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
+        "stand_in": _stand_in(context),
         "inputs": error["count"],
         "metric": gate.metric,
         "min": gate.min,
@@ -196,6 +197,13 @@ def report_facts(
         notes=tuple(notes_of(context, builds)),
         note_groups=note_groups(context, builds),
     )  # fmt: skip
+
+
+def _stand_in(context: Context) -> str:
+    """Returns the parts of the accuracy comparison that are not the user's; "" for none."""
+    random = "random weights" if context.file.model.builtin is not None else ""
+    synthetic = "synthetic inputs" if context.file.calibration.data is None else ""
+    return " and ".join(filter(None, (random, synthetic)))
 
 
 def write_report(context: Context, facts: RunFacts, out: Path) -> dict[str, Any]:

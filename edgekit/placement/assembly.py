@@ -113,10 +113,7 @@ def assemble(
         bound=bound,
         gap=gap,
         plans=tuple(one.share for one in shown),
-        baselines={
-            name: None if b is None else _predicted(b.built.problem, b.load_us, b.energy_uj)
-            for name, b in compared.items()
-        },
+        baselines=baseline_costs(compared),
         model_error=model_error(),
         notes=(
             *_notes(request, shown, gap, extrapolated, measured),
@@ -131,12 +128,27 @@ def assemble(
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
-        baselines_keep={
-            name: None if b is None else baseline_within_request(request, problem, b) is not None
-            for name, b in compared.items()
-        },
+        baselines_keep=baselines_keep(request, problem, compared),
         extrapolated=extrapolated,
     )
+
+
+def baseline_costs(compared: Mapping[str, Baseline | None]) -> dict[str, PredictedCost | None]:
+    """Returns what baselines are predicted to cost."""
+    return {
+        name: None if b is None else _predicted(b.built.problem, b.load_us, b.energy_uj)
+        for name, b in compared.items()
+    }
+
+
+def baselines_keep(
+    request: PlacementInputs, problem: PlacementProblem, compared: Mapping[str, Baseline | None]
+) -> dict[str, bool | None]:
+    """Returns whether baselines keep the user's constraints; None for impossible ones."""
+    return {
+        name: None if b is None else baseline_within_request(request, problem, b) is not None
+        for name, b in compared.items()
+    }
 
 
 def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:

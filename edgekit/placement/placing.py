@@ -17,7 +17,7 @@ from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
 from edgekit.network.model import Network
-from edgekit.placement.assembly import assemble
+from edgekit.placement.assembly import assemble, baseline_costs, baselines_keep
 from edgekit.placement.baselines import Baseline, baselines
 from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.costs.model import SUMS, CostModel
@@ -238,6 +238,24 @@ class PlacementQuery:
         return prepare(
             self.network, self.judgement, self.target, precision=self.precision,
             power_mode=self.power_mode, options=self.options, concurrent=concurrent,
+        )  # fmt: skip
+
+    def compared(self, plan: Plan) -> Plan:
+        """Returns a plan of this network's rewritten form, compared with this network's baselines.
+
+        Those of the rewritten network become the plan's ``baselines_rewritten``.
+
+        Raises:
+            DataError: The profile is another model's.
+        """
+        free = replace(self, options=replace(self.options, gpu=True, pins=()))
+        prepared = free.prepared(energy_sums(self.options)[0])
+        keep = dict[str, bool | None]()
+        if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
+            keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
+        return replace(
+            plan, baselines=baseline_costs(prepared.baselines), baselines_keep=keep,
+            baselines_rewritten=plan.baselines,
         )  # fmt: skip
 
     def able(self, layer: str) -> PlacementQuery:

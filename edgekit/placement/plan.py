@@ -184,7 +184,9 @@ class Plan:
     ``plans`` always has at least one entry and its shares add up to 1. Segments are numbered in
     running order: every tensor a segment reads is a graph input or comes from a lower number.
     ``transitions`` counts device changes along the running order. ``pools`` are bytes by pool
-    name, the largest any loadable needs. A baseline that is impossible is None; one that
+    name, the largest any loadable needs. Baselines are placements of the network as given; those of
+    ``baselines_rewritten`` are of the rewritten network that is placed, and empty where no rewrite
+    was used. A baseline that is impossible is None; one that
     ``baselines_keep`` has as False breaks a constraint of the user. ``kept_off`` names the
     constraints without which a plan of the GPU alone would use the DLA, as far as that was looked
     for. ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, and
@@ -216,6 +218,7 @@ class Plan:
     measured: Mapping[str, Any] | None = None
     constraints: Mapping[str, Any] = field(default_factory=dict)
     baselines_keep: Mapping[str, bool | None] = field(default_factory=dict)
+    baselines_rewritten: Mapping[str, PredictedCost | None] = field(default_factory=dict)
     kept_off: tuple[str, ...] = ()
     unknown_cost: tuple[str, ...] = ()
     extrapolated: tuple[str, ...] = ()
@@ -230,6 +233,18 @@ def proof_of(optimal: bool, extrapolated: Sequence[str]) -> str:
     if not optimal:
         return ""
     return "proved optimal, extrapolated" if extrapolated else "proved optimal"
+
+
+def _baselines_json(
+    baselines: Mapping[str, PredictedCost | None],
+) -> dict[str, dict[str, float] | None]:
+    return {name: None if cost is None else cost.to_json() for name, cost in baselines.items()}
+
+
+def _baselines(
+    documents: Mapping[str, dict[str, float] | None],
+) -> dict[str, PredictedCost | None]:
+    return {name: None if x is None else PredictedCost(**x) for name, x in documents.items()}
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -263,15 +278,14 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             }
             for number, part in enumerate(plan.plans)
         ],
-        "baselines": {
-            name: None if predicted is None else predicted.to_json()
-            for name, predicted in plan.baselines.items()
-        },
+        "baselines": _baselines_json(plan.baselines),
+        "baselines_rewritten": _baselines_json(plan.baselines_rewritten),
         "notes": list(plan.notes),
         "baselines_keep": dict(plan.baselines_keep),
         "kept_off": list(plan.kept_off),
         "unknown_cost": list(plan.unknown_cost),
         "extrapolated": list(plan.extrapolated),
+        "doubts": list(doubts(plan)),
         "reformats": [_reformat(one) for one in plan.reformats],
         "builder": plan.builder,
         "bands": {name: list(band) for name, band in plan.bands.items()},
@@ -348,10 +362,8 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             pools=dict(document["pools"]),
             predicted=PredictedCost(**document["predicted"]),
             plans=tuple(_share(x) for x in document["plans"]),
-            baselines={
-                name: None if x is None else PredictedCost(**x)
-                for name, x in document["baselines"].items()
-            },
+            baselines=_baselines(document["baselines"]),
+            baselines_rewritten=_baselines(document.get("baselines_rewritten", {})),
             notes=tuple(document["notes"]),
             baselines_keep=dict(document.get("baselines_keep", {})),
             kept_off=tuple(document.get("kept_off", ())),
@@ -523,6 +535,32 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "loadables": len(plan.loadables),
         "transitions": plan.transitions,
     }
+
+
+def objective_band(plan: Plan) -> tuple[float, float] | None:
+    """Returns where the objective's value may lie by the prediction error; None if unknown."""
+    if plan.objective == "period":
+        low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
+        return (1e6 / high, 1e6 / low) if low else None
+    names = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj"}
+    return plan.bands.get(names.get(plan.objective, "gpu_us"))
+
+
+def gpu_alone_doubt(plan: Plan) -> str:
+    """Returns that the GPU alone may be as good as a plan with a DLA; "" if it is worse."""
+    alone, band = plan.baselines.get("gpu_only"), objective_band(plan)
+    on_dla = any(layer.device != "GPU" for share in plan.plans for layer in share.layers)
+    if not on_dla or alone is None or band is None:
+        return ""
+    if not band[0] <= predicted_value(plan.objective, alone) <= band[1]:
+        return ""
+    return "the GPU alone is within the prediction error of this plan: measure both on the board"
+
+
+def doubts(plan: Plan) -> tuple[str, ...]:
+    """Returns why the prediction alone does not decide, in clauses; empty without a doubt."""
+    extrapolated = [f"extrapolated: {why}" for why in plan.extrapolated]
+    return tuple(filter(None, (gpu_alone_doubt(plan), *extrapolated)))
 
 
 def percent_change(before: float, after: float) -> float | None:

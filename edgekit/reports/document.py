@@ -5,13 +5,21 @@ numbers here; ``html`` turns them into text and the templates only lay them out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgekit.benchmark.document import profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
-from edgekit.placement.plan import Plan, device_times, frame_times, plan_devices, predicted_value
+from edgekit.placement.plan import (
+    Plan,
+    PredictedCost,
+    device_times,
+    doubts,
+    frame_times,
+    plan_devices,
+    predicted_value,
+)
 from edgekit.placement.profiles.measured import source_of
 from edgekit.quantize.scales import change_rows
 from edgekit.reports import text
@@ -196,6 +204,7 @@ def verdict_of(
     """
     said = (bench or {}).get("verdict") or {}
     gates = [
+        _bench_gate(said),
         _accuracy_gate(accuracy),
         {"gate": "refit", "passed": refit.get("bit_equal"), "found": None, "limit": None}
         if refit
@@ -225,14 +234,24 @@ def pool_uses(
     ]
 
 
+def _bench_gate(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A measurement that may not be quoted is among the checks, with its first reason."""
+    if verdict.get("status") != "INVALID":
+        return None
+    reasons = [str(reason["message"]) for reason in verdict.get("reasons") or ()]
+    return {"gate": "bench", "passed": False, "found": None, "limit": None,
+            "told": reasons[0] if reasons else ""}  # fmt: skip
+
+
 def _accuracy_gate(accuracy: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not accuracy or accuracy.get("min") is None:
         return None
     metric = str(accuracy.get("metric") or "cosine")
     # outputs that do not vary say nothing: the gate was not judged by them
     known = not accuracy.get("constant")
+    passed = accuracy.get("passed") if known else None
     return {"gate": "accuracy", "metric": metric,
-            "passed": accuracy.get("passed") if known else None,
+            "passed": None if passed and accuracy.get("stand_in") else passed,
             "found": accuracy.get(metric) if known else None, "limit": accuracy["min"],
             "on": compared_on(accuracy)}  # fmt: skip
 
@@ -290,7 +309,8 @@ def _fit(
 ) -> dict[str, Any]:
     failed = [step["name"] for step in facts.steps if step.get("status") == "failed"]
     memory = gates.get("memory", {})
-    where, ok = _placed(facts, placement), True
+    where = _placed(facts, placement)
+    ok: bool | None = True
     if failed:
         words, ok = f"The run failed in step {failed[0]}. {where}", False
     elif memory.get("passed") is False:
@@ -306,6 +326,7 @@ def _fit(
         words = f"Fits, as built on {boards}: {_inside(where)}"
     else:
         words = f"Predicted to fit: {_inside(where)}"
+        ok = None if doubts(facts.plan) else True
     return {"question": "fit", "words": words, "ok": ok, "clock": ""}
 
 
@@ -378,6 +399,7 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
             f"; GPU alone {text.microseconds(alone.latency_us)}, "
             f"{text.significant(alone.throughput_qps)} per second"
         )
+    words += "".join(f"; {doubt}" for doubt in doubts(plan))
     return {"question": "speed", "words": f"{words}.", "ok": None, "clock": "predicted"}
 
 
@@ -401,9 +423,12 @@ def _accuracy_answer(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) ->
     lead = {True: "Accuracy passes", False: "Accuracy fails"}.get(
         found["ok"], "Accuracy against FP32"
     )
+    stand_in = accuracy.get("stand_in")
     wanted = f", limit {gate['metric']} {gate['limit']:g}" if gate else ""
     where = compared_on(accuracy)
     words = f"{lead}: {text}{wanted}" + (f" ({where})" if where else "")
+    if stand_in:
+        words += f"; with {stand_in} it shows the numerics, not what the network is good for"
     if gate is None:
         words += "; no limit is set (accuracy.min)"
     return found | {"words": f"{words}."}
@@ -420,8 +445,7 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
          "change": 0.0, "keeps": True}
     ]  # fmt: skip
     value = predicted_value(plan.objective, plan.predicted)
-    for key, label in BASELINES:
-        baseline = plan.baselines.get(key)
+    for key, label, baseline, keeps in _baseline_rows(plan):
         if baseline is None:
             rows.append({"key": key, "label": label, "latency_us": None})
             continue
@@ -430,9 +454,20 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
         change = predicted_value(plan.objective, baseline) / value - 1 if value > 0 else None
         rows.append(
             {"key": key, "label": label, **baseline.to_json(), "latency_ratio": ratio,
-             "change": change, "keeps": plan.baselines_keep.get(key)}
+             "change": change, "keeps": keeps}
         )  # fmt: skip
     return rows
+
+
+def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None, bool | None]]:
+    """Yields key, label, cost and whether it keeps the limits: of the network as given, then of
+    the rewritten one.
+    """
+    for key, label in BASELINES:
+        yield key, label, plan.baselines.get(key), plan.baselines_keep.get(key)
+        rewritten = plan.baselines_rewritten.get(key)
+        if rewritten is not None and key != "best_cut":
+            yield f"{key}_rewritten", f"{label} after rewrites", rewritten, None
 
 
 def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
@@ -609,6 +644,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
             "unknown_cost": len(plan.unknown_cost),
             "rows": predicted,
             "advantage": advantage(predicted, plan.objective),
+            "latency_band_us": plan.bands.get("latency_us"),
+            "doubts": list(doubts(plan)),
         },
         "accuracy": dict(facts.accuracy) if facts.accuracy else None,
         "calibration": {

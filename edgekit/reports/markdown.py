@@ -242,6 +242,9 @@ def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
     )
     head = (escaped(title, 200), "latency", "per second", "energy", "GPU time")
     paper.table(head, rows, "lrrrr")
+    if band := document["predicted"].get("latency_band_us"):
+        low, high = map(text.microseconds, band)
+        paper.add(f"The plan's latency lies between {low} and {high} by the prediction error.")
     if brings := document["predicted"].get("advantage"):
         paper.add(escaped(brings, 400))
 
@@ -313,6 +316,8 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     if accuracy:
         gated = accuracy.get("min") is not None  # older documents say "passed" without a gate
         gated = gated and not accuracy.get("constant")
+        if accuracy.get("passed"):  # never green on data that are not the user's
+            gated = gated and not accuracy.get("stand_in")
         gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "") if gated else ""
         cosine = "not known" if accuracy.get("constant") else measure_words(accuracy, "cosine")
         how = f" ({on})" if (on := text.compared_on(accuracy)) else ""

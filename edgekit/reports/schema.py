@@ -35,7 +35,8 @@ class ReportModel(BaseModel):
 
 class Gate(ReportModel):
     """One thing that a run had to keep; ``passed`` is null where it was not judged. ``metric`` and
-    ``on`` (which data) are accuracy's, ``pool`` is the memory's, ``told`` a regression in words.
+    ``on`` (which data) are accuracy's, ``pool`` is the memory's, ``told`` why a measurement is
+    INVALID or what regressed.
     """
 
     gate: str
@@ -171,6 +172,12 @@ class Predicted(ReportModel):
     )
     unknown_cost: int = Field(
         default=0, description="layers of unknown cost, not counted in any figure"
+    )
+    latency_band_us: tuple[float, float] | None = Field(
+        default=None, description="where the plan's latency may lie by the prediction error"
+    )
+    doubts: list[str] = Field(
+        default=[], description="why the prediction alone does not decide between plan and GPU"
     )
 
 
@@ -331,6 +338,9 @@ class Accuracy(ReportedDeviation):
     metric: str = "cosine"
     min: float | None = Field(default=None, description="the gate's limit")
     passed: bool | None = None
+    stand_in: str = Field(
+        default="", description="what stands in for the user's: random weights, synthetic inputs"
+    )
     data: str | None = None
     inputs: int | None = None
     computed: str | None = None

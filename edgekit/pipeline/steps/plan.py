@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import GateError
+from edgekit.errors import DataError, GateError
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
-from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, fp16_notes, rules
+from edgekit.pipeline.steps.judge import judged, original
+from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, fp16_notes, rules, source
 from edgekit.pipeline.steps.placement import options_of, query_for
 from edgekit.pipeline.steps.rewrite import (
     judgement,
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Plan
     from edgekit.placement.segments import SegmentedPlan
+
+
+_PROFILE_NOTE = (
+    "GPU alone and TensorRT's automatic DLA are placements of the rewritten network here: the "
+    "profile has no times of the network as given"
+)
 
 
 @computed()
@@ -74,6 +81,8 @@ def plan(context: Context) -> Plan:
             placed = explain_gpu_only(
                 request, placed, looking("the reason why the DLA is not used")
             )
+        if network(context) is not original(context).network:
+            placed = _compared_as_given(context, placed)
         found.append(placed)
         return placed.to_json()
 
@@ -86,6 +95,18 @@ def plan(context: Context) -> Plan:
     return replace(placed, notes=(*placed.notes, *more))
 
 
+def _compared_as_given(context: Context, placed: Plan) -> Plan:
+    """Returns a plan of rewritten layers with the baselines of the network as given."""
+    given = original(context)
+    try:
+        return query_for(context, given.network, judged(context, given).judgement).compared(placed)
+    except DataError as error:
+        if error.code != "profile.model":
+            raise
+    # times measured of the rewritten layers alone: beside them a prediction would mislead
+    return replace(placed, notes=(*placed.notes, _PROFILE_NOTE))
+
+
 def plan_identity(context: Context) -> tuple[Any, ...]:
     """Returns what a plan depends on: model, board, constraints and the profile's content."""
     file, section = context.file, context.file.placement
@@ -93,8 +114,8 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
              for path in (section.profile, section.layer_info)]  # fmt: skip
     unscaled = context.measured.unscaled if context.measured is not None else ()
     return (
-        model_digest(context), file.target, file.power_mode, file.build.mode,
-        section.model_dump(), files, fp16_choice(context), sorted(unscaled),
+        source(context).digest, model_digest(context), file.target, file.power_mode,
+        file.build.mode, section.model_dump(), files, fp16_choice(context), sorted(unscaled),
         sorted(fp16_layers(context, network(context))), *rules(context),
     )  # fmt: skip
 

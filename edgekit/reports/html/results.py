@@ -33,10 +33,14 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
             + (f", in plan 1 of {len(shares)}" if len(shares := placement["shares"]) > 1 else ""),
             "clock": "",
         })  # fmt: skip
-    against = text.microseconds(gpu_only["latency_us"])
+    predicted = document["predicted"]
+    band, against = predicted.get("latency_band_us"), text.microseconds(gpu_only["latency_us"])
+    low_high = f"{text.microseconds(band[0])} to {text.microseconds(band[1])}; " if band else ""
     found.append({
         "name": "Board latency", "value": text.microseconds(plan["latency_us"]),
-        "detail": f"GPU alone: {against}", "clock": "predicted",
+        "detail": f"{low_high}GPU alone: {against}"
+        + "".join(f"; {doubt}" for doubt in predicted.get("doubts", ())),
+        "clock": "predicted",
     })  # fmt: skip
     found.append({
         "name": "GPU time", "value": text.microseconds(plan["gpu_us"]),

@@ -36,7 +36,8 @@ CLOCKS = {
 }
 _PASSED = {True: ("passed", "yes"), False: ("failed", "no"), None: ("not judged", "soft")}
 _NAMES = {
-    "accuracy": "Accuracy", "refit": "Refit on the board", "memory": "DLA memory",
+    "bench": "Measurement", "accuracy": "Accuracy",
+    "refit": "Refit on the board", "memory": "DLA memory",
     "steps": "Steps", "baseline": "Against the baseline",
 }  # fmt: skip
 _CSS = {"better": "yes", "worse": "no"}
@@ -93,6 +94,8 @@ def _metric(gate: Mapping[str, Any]) -> str:
 def _words(gate: Mapping[str, Any]) -> str:
     found, limit = gate.get("found"), gate.get("limit")
     match gate["gate"]:
+        case "bench":
+            return f"INVALID: {gate.get('told')}"
         case "accuracy":
             value = _metric(gate)
             least = ABSENT if limit is None else f"{limit:g}"

@@ -10,7 +10,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from edgekit.placement.plan import Plan, frame_times, plan_devices, plan_summary, predicted_value
+from edgekit.placement.plan import (
+    Plan,
+    frame_times,
+    gpu_alone_doubt,
+    objective_band,
+    plan_devices,
+    plan_summary,
+    predicted_value,
+)
 from edgekit.placement.profiles.measured import source_of
 from edgekit.reports import text
 from edgekit.reports.document import AIMS, advantage, comparison
@@ -299,7 +307,7 @@ def _devices(plan: Plan) -> Table:
 def _objective(plan: Plan) -> str:
     summary = plan_summary(plan)
     value = UNITS[summary["unit"]](summary["value"])
-    band = _band(plan)
+    band = objective_band(plan)
     show = UNITS[summary["unit"]]
     kind = "assumed" if plan.extrapolated else "80 %"
     wide = band is not None and band[0] < band[1]
@@ -310,14 +318,6 @@ def _objective(plan: Plan) -> str:
     if plan.objective == "energy" and source != "predicted":
         source = f"power predicted, times {source}"
     return f"{plan.objective} {value}{range_}, {source}; {proof(summary)}"
-
-
-def _band(plan: Plan) -> tuple[float, float] | None:
-    """Returns what the prediction error lets the objective lie in, or None."""
-    if plan.objective == "period":
-        low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
-        return (1e6 / high, 1e6 / low) if low else None
-    return plan.bands.get(AIMS[plan.objective][0])
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
@@ -348,27 +348,16 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             )
             yield (
                 f"GPU alone: using the DLA does not improve {plan.objective}; TensorRT's "
-                f"automatic DLA{note} reaches {show(theirs)}, the GPU alone {show(ours)} "
-                "(predicted)"
+                f"automatic DLA{note} reaches {show(theirs)}, this plan {show(ours)} (predicted)"
             )
         else:
             yield "GPU alone"
-    elif _alike(plan):
-        yield (
-            "The GPU alone is within the prediction error of this plan: measure both on the board"
-        )
+    elif doubt := gpu_alone_doubt(plan):
+        yield "The" + doubt.removeprefix("the")
     if plan.measured:
         unmatched = plan.measured["unmatched"]
         if unmatched:
             yield f"{counted(len(unmatched), 'row')} of the profile matched no layer"
-
-
-def _alike(plan: Plan) -> bool:
-    """Whether the time on the GPU alone is within the uncertainty of the plan's time."""
-    alone, band = plan.baselines.get("gpu_only"), _band(plan)
-    if alone is None or band is None or alone == plan.predicted:
-        return False
-    return band[0] <= predicted_value(plan.objective, alone) <= band[1]
 
 
 def _loadables(plan: Plan) -> Table:
