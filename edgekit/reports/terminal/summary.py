@@ -346,9 +346,10 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
                 predicted_value(plan.objective, auto),
                 predicted_value(plan.objective, plan.predicted),
             )
+            mine = "this plan" if plan.baselines_rewritten else "the GPU alone"
             yield (
                 f"GPU alone: using the DLA does not improve {plan.objective}; TensorRT's "
-                f"automatic DLA{note} reaches {show(theirs)}, this plan {show(ours)} (predicted)"
+                f"automatic DLA{note} reaches {show(theirs)}, {mine} {show(ours)} (predicted)"
             )
         else:
             yield "GPU alone"
