@@ -237,6 +237,29 @@ def test_a_plan_of_another_number_of_layers_than_a_check_says_why(tmp_path, used
     rewrites = {"always": True} if used else {"enable": "none"}
     plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite=rewrites)
     checked = edgekit.check(path, target=ORIN, precision="fp16")["summary"]["layers"]
-    reported = f"{len(plan.layers)} layers after the rewrites; check counts the {checked}"
+    reported = f"{len(plan.layers)} layers placed; check counts {checked}: the rewrites make"
     assert (len(plan.layers) != checked) is used
     assert any(reported in note for note in plan.notes) is used
+
+
+def test_baselines_are_those_of_the_network_as_given(tmp_path):
+    path = tmp_path / "reader.onnx"
+    save(text_reader("RNN", 1, 3), path)
+    options = {"target": ORIN, "precision": "fp16"}
+    given = edgekit.plan(path, rewrite={"enable": "none"}, **options)
+    rewritten = edgekit.plan(path, rewrite={"always": True}, **options)
+    assert rewritten.baselines == given.baselines
+    assert not given.baselines_rewritten
+    assert rewritten.baselines_rewritten["gpu_only"] != given.baselines["gpu_only"]
+    predicted = edgekit.check(path, **options)["predicted"]
+    assert predicted["gpu_only_us"] == rewritten.baselines["gpu_only"].latency_us
+    assert predicted["auto_us"] == rewritten.baselines["tensorrt_auto"].latency_us
+
+
+def test_a_plan_on_the_gpu_alone_costs_what_the_gpu_alone_costs(tmp_path):
+    path = tmp_path / "reader.onnx"
+    save(text_reader("RNN", 1, 3), path)
+    plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite={"always": True},
+                        placement={"dla_cores": []})  # fmt: skip
+    assert {layer.device for layer in plan.layers} == {"GPU"}
+    assert plan.predicted == plan.baselines_rewritten["gpu_only"]

@@ -22,7 +22,6 @@ from edgekit.pipeline.steps.rewrite import (
     model,
     model_digest,
     network,
-    used_rewrites,
 )
 from edgekit.pipeline.steps.scales import ScaleBinding
 from edgekit.text import counted
@@ -91,8 +90,35 @@ def plan(context: Context) -> Plan:
     # they are noted whatever was known before the plan was computed
     options_of(context)
     known_scales(context)
-    more = (*fp16_notes(context, network(context), placed), *used_rewrites(context).layers)
+    more = (*fp16_notes(context, network(context), placed), *_count_notes(context, placed))
     return replace(placed, notes=(*placed.notes, *more))
+
+
+def _count_notes(context: Context, placed: Plan) -> list[str]:
+    """Returns why a plan has another number of layers than a check, and may have another placement
+    than a run.
+    """
+    networks = original(context).network, network(context)
+    checked, lowered = (len(one.whole.layers) for one in networks)
+    reasons = []
+    if lowered != checked:
+        reasons.append(f"the rewrites make {lowered} of them")
+    if constants := lowered - len(placed.layers):
+        reasons.append(f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on "
+                       "no device")  # fmt: skip
+    notes = []
+    if len(placed.layers) != checked:
+        notes.append(
+            f"{counted(len(placed.layers), 'layer')} placed; check counts {checked}: "
+            f"{' and '.join(reasons)}"
+        )
+    floats = context.file.precision != "int8" or context.target.dla.cores == 0
+    if not floats and context.measured is None and known_scales(context) is None:
+        notes.append(
+            "Planned without calibration: run measures the ranges first, and layers that stay in "
+            "FP16 by them can be placed otherwise"
+        )
+    return notes
 
 
 def _compared_as_given(context: Context, placed: Plan) -> Plan:

@@ -35,7 +35,6 @@ class FoundRewrites:
         applied: The rewrites that were applied, as records.
         record: The ``edgekit.rewrites/1`` document: what was applied and how it was proved.
         notes: What a person should know.
-        layers: Why a plan has other layers than a check, where it has.
         rewritten: What rewriting returned, where it was not read from the cache.
     """
 
@@ -43,7 +42,6 @@ class FoundRewrites:
     applied: list[dict[str, Any]]
     record: dict[str, Any]
     notes: list[str]
-    layers: list[str]
     rewritten: Rewritten | None = None
 
 
@@ -77,7 +75,6 @@ def found_rewrites(context: Context) -> FoundRewrites:
             "applied": rows,
             "record": record_document(model, found.model, rows),
             "notes": list(found.notes),
-            "layers": _layer_count_note(model, found.network),
         }
 
     key = model.digest, section.model_dump(exclude={"always"}), *rules(context)
@@ -115,7 +112,7 @@ def used_rewrites(context: Context) -> FoundRewrites:
     if why:
         left = f"Rewrites not used: {why}; rewrite.always: true forces them"
         record = record_document(came, came, [])
-        found = FoundRewrites(None, [], record, [*found.notes, left], [])
+        found = FoundRewrites(None, [], record, [*found.notes, left])
     context.note(*found.notes)
     return found
 
@@ -225,15 +222,3 @@ def _shapes_of(context: Context, mine: Model, path: Path) -> dict[str, list[int]
     left_open = [name for name in open_inputs(path) if name in own]
     sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
     return {**sizes, **context.file.model.shapes}
-
-
-def _layer_count_note(before: Model, after: Network | None) -> list[str]:
-    """Returns a note that says why a plan has other layers than a check of the model."""
-    if after is None:
-        return []
-    old, new = len(layers(before).layers), len(after.layers)
-    if old == new:
-        return []
-    return [
-        f"{counted(new, 'layer')} after the rewrites; check counts the {old} of the original model"
-    ]
