@@ -147,16 +147,17 @@ def describe_salvaged(before: Judged, full: SearchState | None, state: SearchSta
             )
     if state.regions and state.judged.auto_us > before.auto_us * 1.001:
         notes.append(
-            "with every possible layer on the DLA the predicted time is longer than before, with "
-            f"automatic placement it is not ({_times(before, state.judged)})"
+            "the rewrites are kept although the predicted time is longer with TensorRT's automatic "
+            f"DLA placement: {_times(before, state.judged)}"
         )
     return notes
 
 
 def _times(before: Judged, after: Judged) -> str:
+    """Returns both predicted times, by which rewrites are kept or left out."""
     return (
-        f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the faster of it "
-        f"and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} µs"
+        f"automatic DLA placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the faster of "
+        f"that and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} µs"
     )
 
 
