@@ -35,8 +35,12 @@ _OPERATORS_FIX = "see `edgekit explain OPERATOR`"
 _FACT = re.compile(r"\{(\w+)\}")
 # what a fix says of these facts where no layer is known
 _UNKNOWN = {
+    "int8": "use INT8 (of a build in FP16), ",
+    "layer": "that layer",
+    "pool": "trtexec --memPoolSize",
     "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
     "reduced_window": "H x W",
+    "smaller": "a smaller batch or input size",
     "window": "height x width of the window",
 }
 _RULES = "edgekit.dla/1"
