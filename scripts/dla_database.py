@@ -19,13 +19,13 @@ from pydantic import Field
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import drives_dla, reads_qdq
-from edgekit.dla.rules import GENERATIONS, PRECISIONS, Rule, Rules, load_rules, parse_version
+from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules, parse_version
 from edgekit.documents import Document
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
-from edgekit.targets.board import Target
+from edgekit.targets.board import GENERATIONS, Target
 from edgekit.targets.jetpack import JetPack, jetpacks
 
 SCHEMA = "edgekit.dla-support/1"

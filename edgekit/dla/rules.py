@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.board import GENERATIONS
 
 Version = tuple[int, ...]
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
@@ -27,8 +28,6 @@ _WORDS = {
     "at_least": "at least {0}", "not_equal": "not {0}", "equal": "{0}", "whole": "whole numbers",
 }  # fmt: skip
 ANY_KIND = "*"
-# of the DLA, with the family of modules that has it
-GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
 PRECISIONS = ("fp16", "int8")
 _OPERATOR = "an ONNX operator with a fix in the matrix"
 _OPERATORS_FIX = "see `edgekit explain OPERATOR`"

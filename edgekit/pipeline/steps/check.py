@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
 from edgekit.dla.check_document import check_document
-from edgekit.dla.judge import judge, release_warnings
+from edgekit.dla.judge import check_release, judge, release_warnings
 from edgekit.dla.loadables import SLOTS, without_slot
 from edgekit.dla.memory import cbuf_use, core_memory, memory_report, pool_disputes, pool_limits
 from edgekit.dla.precision import float_tail
@@ -207,6 +207,7 @@ def check_model(
         DataError: The calibration cache cannot be read.
     """
     board = get(target) if isinstance(target, str) else target
+    check_release(board, tensorrt or board.tensorrt)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     on_note("finding layers")
