@@ -19,13 +19,13 @@ from pydantic import Field
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import drives_dla, reads_qdq
-from edgekit.dla.rules import GENERATIONS, PRECISIONS, Rule, Rules, load_rules, parse_version
+from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules, parse_version
 from edgekit.documents import Document
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
-from edgekit.targets.board import Target
+from edgekit.targets.board import GENERATIONS, Target
 from edgekit.targets.jetpack import JetPack, jetpacks
 
 SCHEMA = "edgekit.dla-support/1"
@@ -149,6 +149,13 @@ class DrivenBy(Document):
     until: str | None
 
 
+class NotStated(Document):
+    """The first TensorRT release of which no source states whether it supports a DLA."""
+
+    since: str
+    why: str
+
+
 class BoardRow(Document):
     """A module."""
 
@@ -157,6 +164,7 @@ class BoardRow(Document):
     dla_cores: int
     generation: str | None
     tensorrt: list[DrivenBy] = Field(description="releases that support its DLA")
+    not_stated: NotStated | None
     sources: list[str]
 
 
@@ -166,6 +174,7 @@ class ReleaseRow(Document):
     jetpack: list[str]
     l4t: list[str] = Field(description="empty where not publicly known")
     tensorrt: str | None = Field(description="null where not publicly known")
+    also: list[str] = Field(description="TensorRT releases that other sources name instead")
     note: str
     sources: list[str]
 
@@ -505,6 +514,7 @@ def _breaks(rule: Rule, facts: Mapping[str, Any]) -> bool | None:
 
 def _board(board: Target) -> BoardRow:
     part: Any = board.facts["dla"]
+    unstated = part.get("tensorrt_unstated")
     return BoardRow(
         board=board.name,
         title=board.title,
@@ -513,6 +523,7 @@ def _board(board: Target) -> BoardRow:
         tensorrt=[
             DrivenBy(since=one["since"], until=one.get("until")) for one in part.get("tensorrt", ())
         ],
+        not_stated=NotStated(since=unstated["since"], why=unstated["why"]) if unstated else None,
         sources=_of_board(part["source"]),
     )
 
@@ -525,6 +536,7 @@ def _releases(boards: list[Target]) -> list[ReleaseRow]:
             jetpack=list(release.versions),
             l4t=list(release.l4t),
             tensorrt=release.tensorrt or None,
+            also=list(release.also),
             note=release.note,
             sources=_of_board(_release_sources(release)),
         )

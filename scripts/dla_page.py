@@ -310,6 +310,7 @@ def _usable(data: DlaSupport) -> list[str]:
         "A yes names how INT8 is given: by a calibration cache (the model has no Q/DQ nodes), or",
         'by Q/DQ nodes in the model. "-": the release is not for the module.',
         *_without_jetpack(data),
+        *_not_stated(data),
         "",
         *table_head(("JetPack", "Jetson Linux", "TensorRT", *heads, "Remarks")),
         table_row(("DLA cores", "", "", *(found[0] for found, _ in columns), "")),
@@ -320,7 +321,9 @@ def _usable(data: DlaSupport) -> list[str]:
                 (
                     _span(release.jetpack),
                     _span(release.l4t) or "not known",
-                    release.tensorrt or "not known",
+                    " or ".join(sorted((*release.also, release.tensorrt)))
+                    if release.tensorrt
+                    else "not known",
                     *(found[at] for found, _ in columns),
                     release.note,
                 )
@@ -341,6 +344,18 @@ def _without_jetpack(data: DlaSupport) -> list[str]:
                 for one in board.tensorrt
             )
         ]
+    ]
+
+
+def _not_stated(data: DlaSupport) -> list[str]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for board in data.boards:
+        if board.not_stated is not None:
+            row = (board.not_stated.since, board.not_stated.why)
+            found.setdefault(row, []).append(board.title.removeprefix("NVIDIA Jetson "))
+    return [
+        f"TensorRT {since} and the DLA of {' and '.join(titles)}: not stated; {why}."
+        for (since, why), titles in found.items()
     ]
 
 

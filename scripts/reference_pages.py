@@ -118,7 +118,7 @@ def _board(board: Target) -> str:
 def _releases(board: Target) -> list[str]:
     found = [
         " to ".join(dict.fromkeys((release.versions[0], release.versions[-1])))
-        + f" with {release.tensorrt or 'one not publicly known'}"
+        + f" with {release.tensorrt_text or 'one not publicly known'}"
         for release in jetpacks(board)
     ]
     return [f"JetPack and its TensorRT: {'; '.join(found)}."] if found else []

@@ -244,7 +244,7 @@ def _rows() -> list[str]:
 
 
 def _where(row: FeatureRule) -> str:
-    return f" on {', '.join(row.targets)}" if row.targets else ""
+    return f" on {', '.join(row.platforms)}" if row.platforms else ""
 
 
 def _range(row: FeatureRule) -> str:

@@ -24,7 +24,7 @@ from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.files import regular
 from edgekit.network.source import PYTHON, parse_builtin, refuse_foreign
-from edgekit.targets.loader import get, names, names_hint
+from edgekit.targets.loader import get, names, same_words, unknown_target
 
 TUNED_HEAD = "# What edgekit tune found"
 """With which the sections begin that a tuning writes."""
@@ -337,16 +337,18 @@ def _without_cascades(problems: list[Problem]) -> list[Problem]:
 def _unknown_target(document: YamlDocument) -> list[Problem]:
     """Reports a wrong board name together with everything else that is wrong."""
     name = document.value.get("target")
-    if not isinstance(name, str) or name in names():
+    if not isinstance(name, str) or name in names() or same_words(name):
         return []
-    hint = names_hint(name)
-    return [Problem(f"unknown target '{name}'", document.where(("target",)), hint)]
+    error = unknown_target(name)
+    return [Problem(error.message, document.where(("target",)), error.hint)]
 
 
 def _unknown_mode(document: YamlDocument) -> list[Problem]:
     """Reports a wrong power mode likewise."""
     name, mode = document.value.get("target"), document.value.get("power_mode")
-    if name not in names() or not isinstance(mode, str):
+    if not isinstance(name, str) or not isinstance(mode, str):
+        return []
+    if name not in names() and same_words(name) is None:
         return []
     try:
         get(name).mode(mode)

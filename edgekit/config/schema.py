@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.reference.gate import Metric, impossible
+from edgekit.targets.loader import same_words
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -667,7 +668,10 @@ class ConfigFile(Section):
         examples=["resnet50"],
     )
     model: ModelSection = Field(description="The network.", examples=[{"onnx": "model.onnx"}])
-    target: str = Field(description="A file under `targets/`.", examples=["jetson-agx-orin-64gb"])
+    target: str = Field(
+        description="A file under `targets/`; its words may stand in any order.",
+        examples=["jetson-agx-orin-64gb"],
+    )
     power_mode: str | None = Field(
         None, description="NVIDIA's name of the power mode; MAXN or the board's default if absent."
     )
@@ -684,6 +688,12 @@ class ConfigFile(Section):
     accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
     deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
     bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")
+
+    @field_validator("target")
+    @classmethod
+    def _board(cls, name: str) -> str:
+        """The board's own name, where its words stand in another order."""
+        return same_words(name) or name
 
     @model_validator(mode="after")
     def _accuracy_can_be_reached(self) -> ConfigFile:

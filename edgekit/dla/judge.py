@@ -29,6 +29,7 @@ from edgekit.dla.rules import (
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
+from edgekit.text import listed
 
 if TYPE_CHECKING:
     from edgekit.targets.board import Target
@@ -46,7 +47,10 @@ _OPAQUE = {
 
 
 def drives_dla(target: Target, tensorrt: str) -> bool:
-    """Says whether a TensorRT release supports the DLA of a board (the board file's ranges)."""
+    """Says whether a TensorRT release supports the DLA of a board (the board file's ranges).
+
+    Also where no source states it (:func:`unstated_dla`): the board decides.
+    """
     part = target.facts.get("dla")
     ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
     version = parse_version(tensorrt)
@@ -54,6 +58,48 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
         parse_version(r["since"]) <= version
         and ("until" not in r or version < parse_version(r["until"]))
         for r in ranges
+    ) or bool(unstated_dla(target, tensorrt))
+
+
+def unstated_dla(target: Target, tensorrt: str) -> str:
+    """Returns why no source states whether a release supports the DLA of a board; else ""."""
+    part = target.facts.get("dla")
+    row = part.get("tensorrt_unstated") if isinstance(part, Mapping) else None
+    if row is None or parse_version(tensorrt) < parse_version(row["since"]):
+        return ""
+    return str(row["why"])
+
+
+def check_release(target: Target, tensorrt: str) -> None:
+    """Refuses a TensorRT that was never released for a board.
+
+    Releases newer than those of ``targets/_jetpack.yaml`` are accepted up to the next major one.
+
+    Raises:
+        UsageError: It is older than the board's first release or was not released at all (code
+            ``tensorrt.unknown``), or is malformed (code ``tensorrt.version``).
+    """
+    version = parse_version(tensorrt)
+    if tensorrt == target.tensorrt:
+        return
+    # the lists are for other releases than the usual one: a plain check does without them
+    from edgekit.targets.jetpack import jetpacks, tensorrt_releases
+
+    released = {parse_version(text) for text in tensorrt_releases()}
+    brought = [one.tensorrt for one in jetpacks(target) if one.tensorrt]
+    part = target.facts.get("dla")
+    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    first = min((target.tensorrt, *brought, *(row["since"] for row in ranges)), key=parse_version)
+    minor, newest = (*version, 0)[:2], max(released)
+    known = minor in {(*one, 0)[:2] for one in released}
+    newer = minor > newest and version[0] <= newest[0] + 1
+    if (known or newer) and minor >= parse_version(first)[:2]:
+        return
+    jetpack = f"JetPack brings {listed(dict.fromkeys(brought))}; " if brought else ""
+    raise UsageError(
+        f"there is no TensorRT {tensorrt} for {target.name}",
+        code="tensorrt.unknown",
+        hint=f"{jetpack}the releases from {first} to {'.'.join(map(str, newest))} are known",
     )
 
 
@@ -116,7 +162,7 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
     """
     rules = load_rules()
     version = parse_version(judgement.tensorrt)
-    newer = _newer(judgement.tensorrt, rules.newest)
+    newer = _newer(target, judgement.tensorrt, rules.newest)
     generation = target.dla.generation
     notes = [
         rule
@@ -141,11 +187,16 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
     )
 
 
-def _newer(release: str, newest: str) -> tuple[str, ...]:
+def _newer(target: Target, release: str, newest: str) -> tuple[str, ...]:
     if parse_version(release) <= parse_version(newest):
         return ()
     message = f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest})"
-    return (f"{message}: the rules of {newest} are used",)
+    why = unstated_dla(target, release)
+    unstated = (
+        f"Whether TensorRT {release} supports the DLA of {target.name} is not stated: {why}; "
+        f"{newest} is the newest release that is stated to",
+    )
+    return (f"{message}: the rules of {newest} are used", *(unstated if why else ()))
 
 
 def _layers(count: int) -> str:
@@ -182,7 +233,7 @@ def judge(
             becomes.
 
     Raises:
-        UsageError: Unknown precision or malformed version.
+        UsageError: Unknown precision, or a TensorRT that was never released for the board.
     """
     if precision not in PRECISIONS:
         raise UsageError(
@@ -191,6 +242,7 @@ def judge(
             hint=f"choose one of {', '.join(PRECISIONS)}",
         )
     release = tensorrt or target.tensorrt
+    check_release(target, release)
     version = parse_version(release)
     rules = load_rules()
     quantised = any(la.kind in QUANTIZATION for la in network.layers)
@@ -207,6 +259,7 @@ def judge(
         "has_qdq_nodes": quantised or not QDQ.isdisjoint(network.operators),
         "gives_scales": scales is not None and not lowered,
         "tensorrt_drives_dla": drives_dla(target, release),
+        "drives_newest": drives_dla(target, rules.newest),
         "kind_supported": True,
         "known_releases": f"{rules.oldest} to {rules.newest}",
         "release_known": parse_version(rules.oldest) <= version <= parse_version(rules.newest),

@@ -367,8 +367,9 @@ class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
     ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
-    or weights themselves for the others. ``documented`` is that size with weights as large as their
-    type is: where it fits and ``need`` does not, the limit is disputed, not broken.
+    or weights themselves for the others. ``documented`` is that size by the documentation, with
+    weights as large as their type is and without the tensors that enter and leave the loadable:
+    where it fits and ``need`` does not, the limit is disputed, not broken.
     """
 
     pool: str
@@ -446,19 +447,6 @@ def memory_report(
     )
 
 
-def loadable_memory(
-    network: Network,
-    layers: Sequence[str],
-    target: Target,
-    precision: str | Mapping[str, str],
-    limits: MemoryNeed | None = None,
-) -> LoadableMemory:
-    """Predicts the memory of one loadable; arguments as for :func:`memory` and the report."""
-    allowed = pool_limits(target) if limits is None else limits
-    group = LoadableCandidate(tuple(layers), True)
-    return _memory_of(network, group, target, precision, allowed)
-
-
 def within_memory(
     network: Network,
     groups: Sequence[LoadableCandidate],
@@ -479,7 +467,8 @@ def within_memory(
     limits = pool_limits(target)
 
     def held(group: LoadableCandidate) -> LoadableCandidate:
-        broken = _memory_of(network, group, target, precision, limits).broken
+        over = over_limits(sizes_of(network, group.layers, target, precision), limits)
+        broken = [one for one in over if one.certain]
         return replace(group, retained=False, dropped=broken[0].rule) if broken else group
 
     return tuple(held(group) if group.retained else group for group in groups)
@@ -522,7 +511,10 @@ def _memory_of(
     limits: MemoryNeed,
 ) -> LoadableMemory:
     sizes = sizes_of(network, group.layers, target, precision)
-    broken, disputed = _broken(sizes, limits, len(group.layers))
+    limits_broken = [
+        (over, _limit(over, _remedy(network, group.layers, target, precision, limits, over)))
+        for over in over_limits(sizes, limits)
+    ]
     return LoadableMemory(
         layers=group.layers,
         retained=group.retained,
@@ -530,49 +522,107 @@ def _memory_of(
         tensors=sizes.tensors,
         weights=sizes.weights,
         limits=limits,
-        broken=broken,
-        disputed=disputed,
+        broken=tuple(limit for over, limit in limits_broken if over.certain),
+        disputed=tuple(limit for over, limit in limits_broken if not over.certain),
     )
 
 
-def _broken(
-    sizes: Sizes, limits: MemoryNeed, layers: int
-) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
-    """Returns the limits that a loadable of so many layers breaks, and the disputed ones."""
+class OverLimit(NamedTuple):
+    """A size that is over a limit, in bytes; ``certain`` if it is by the documentation too.
+
+    ``pool``, ``rule``, ``need``, ``documented`` and ``limit`` are those of :class:`BrokenLimit`.
+    """
+
+    pool: str
+    rule: str
+    need: int
+    documented: int
+    limit: int
+    certain: bool
+
+
+def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
+    """Returns the limits that a loadable of such sizes breaks, at most one of each DRAM pool."""
     raw = {
         "local_dram": (sizes.tensors, sizes.tensors),
         "global_dram": (sizes.weights, sizes.documented_weights),
     }
     need, allowed = sizes.need.to_json(), limits.to_json()
     least = sizes.documented_need.to_json()
-    documented = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
-    broken: list[BrokenLimit] = []
-    disputed: list[BrokenLimit] = []
+    rules = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
+    found = []
     for pool in _DRAM:
-        row = documented[pool]
-        of_rule = (row["id"], *raw[pool], row["bytes"], raw[pool][1] >= row["bytes"])
-        of_pool = (
-            "memory.pool", need[pool], least[pool], allowed[pool], least[pool] > allowed[pool]
-        )  # fmt: skip
+        rule, most = rules[pool]["id"], rules[pool]["bytes"]
+        taken, documented = raw[pool]
         over = [
-            *([of_rule] if raw[pool][0] >= row["bytes"] else ()),
-            *([of_pool] if need[pool] > allowed[pool] else ()),
+            OverLimit(pool, rule, taken, documented, most, documented >= most),
+            OverLimit(
+                pool, "memory.pool", need[pool], least[pool], allowed[pool],
+                least[pool] > allowed[pool],
+            ),
+        ]  # fmt: skip
+        broken = [
+            *([over[0]] if taken >= most else ()),
+            *([over[1]] if need[pool] > allowed[pool] else ()),
         ]
-        if not over:
-            continue
-        # a certain refusal by a smaller pool outweighs a disputed one
-        held = next((one for one in over if one[-1]), over[0])
-        (broken if held[-1] else disputed).append(_limit(pool, held, layers))
-    return tuple(broken), tuple(disputed)
+        if broken:
+            # a certain refusal by a smaller pool outweighs a disputed one
+            found.append(next((one for one in broken if one.certain), broken[0]))
+    return tuple(found)
 
 
-def _limit(pool: str, held: tuple[str, int, int, int, bool], layers: int) -> BrokenLimit:
-    name, need, documented, limit, certain = held
-    rule = load_rules().rules[name]
-    facts = {"layers": layers}
+def _limit(over: OverLimit, fix: str) -> BrokenLimit:
+    source = "; ".join(load_rules().rules[over.rule].sources)
+    if not over.certain:
+        facts = memory_facts()
+        size = {"local_dram": "local_borders", "global_dram": "convolution_weight_bytes"}
+        source = f"{source}; against: {titles_of(facts[size[over.pool]]['source'])}"
+    return BrokenLimit(
+        over.pool, over.rule, over.need, over.limit, over.documented, source, fix
+    )  # fmt: skip
+
+
+def _remedy(
+    network: Network,
+    layers: Sequence[str],
+    target: Target,
+    precision: str | Mapping[str, str],
+    limits: MemoryNeed,
+    over: OverLimit,
+) -> str:
+    """Returns what brings a loadable below a limit; nothing that cannot help.
+
+    More loadables cannot where one layer is over the limit by itself, INT8 cannot where the need
+    stays too large in it, and no pool can be larger than the board's memory.
+    """
+
+    def still(chosen: Sequence[str], width: str | Mapping[str, str]) -> OverLimit | None:
+        found = over_limits(sizes_of(network, chosen, target, width), limits)
+        return next((one for one in found if one.pool == over.pool), None)
+
+    def worse(one: OverLimit | None) -> bool:
+        return one is not None and one.certain >= over.certain
+
+    single = next((name for name in layers if worse(still([name], precision))), None)
+    in_int8 = any(_width(name, precision) == "int8" for name in layers)
+    batch = max(
+        math.prod(network.tensors[name].shape[:-_CHW])
+        for layer in _ordered(network, layers)
+        for name in (*layer.inputs[:1], *layer.outputs)
+    )
+    facts = {
+        "kind": over.pool, "single": single is not None, "board": over.need < target.dram.bytes,
+    }  # fmt: skip
+    option = (
+        over.pool.replace("_dram", "DRAM").replace("local", "Local").replace("global", "Global")
+    )
+    words = {
+        "int8": "" if in_int8 or worse(still(layers, "int8")) else "use INT8, ",
+        "smaller": "a smaller batch or input size" if batch > 1 else "a smaller input size",
+        "layer": single or "",
+        "pool": f"edgekit plan --pool {over.pool}={over.need >> 20}MiB, "
+        f"trtexec --memPoolSize=dla{option}:{over.need >> 20}",
+    }
+    rule = load_rules().rules[over.rule]
     fix = next((way.fix for way in rule.ways if way.when(facts) is None), rule.fix)
-    source = "; ".join(rule.sources)
-    if not certain:
-        against = titles_of(memory_facts()["convolution_weight_bytes"]["source"])
-        source = f"{source}; against: {against}"
-    return BrokenLimit(pool, name, need, limit, documented, source, fix)
+    return fix.format_map(words)

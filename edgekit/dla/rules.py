@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.board import GENERATIONS
 
 Version = tuple[int, ...]
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
@@ -27,16 +28,18 @@ _WORDS = {
     "at_least": "at least {0}", "not_equal": "not {0}", "equal": "{0}", "whole": "whole numbers",
 }  # fmt: skip
 ANY_KIND = "*"
-# of the DLA, with the family of modules that has it
-GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
 PRECISIONS = ("fp16", "int8")
 _OPERATOR = "an ONNX operator with a fix in the matrix"
 _OPERATORS_FIX = "see `edgekit explain OPERATOR`"
 _FACT = re.compile(r"\{(\w+)\}")
 # what a fix says of these facts where no layer is known
 _UNKNOWN = {
+    "int8": "use INT8 (of a build in FP16), ",
+    "layer": "that layer",
+    "pool": "trtexec --memPoolSize",
     "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
     "reduced_window": "H x W",
+    "smaller": "a smaller batch or input size",
     "window": "height x width of the window",
 }
 _RULES = "edgekit.dla/1"

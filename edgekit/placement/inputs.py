@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from edgekit.dla.loadables import loadable_batch
-from edgekit.dla.memory import loadable_memory, pool_limits, weight_bytes
+from edgekit.dla.memory import memory, over_limits, pool_limits, sizes_of, weight_bytes
 from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
 from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Network
@@ -84,21 +84,22 @@ class LoadableCapacity:
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:
         """Returns the pools of a loadable of these layers."""
-        found = loadable_memory(self._network, layers, self._target, self._precisions)
+        found = memory(self._network, layers, self._target, self._precisions)
         sram = self._given.get("managed_sram")
-        if sram is None or sram >= found.need.managed_sram:
-            return found.need
-        return replace(found.need, managed_sram=_power_below(sram))
+        if sram is None or sram >= found.managed_sram:
+            return found
+        return replace(found, managed_sram=_power_below(sram))
 
     def holds(self, layers: Sequence[str]) -> bool:
         """Whether these layers can be one loadable."""
         if len({self.batch[name] for name in layers}) > 1:
             return False
-        found = loadable_memory(self._network, layers, self._target, self._precisions, self._limits)
-        need = found.need.to_json()
+        sizes = sizes_of(self._network, layers, self._target, self._precisions)
+        need = sizes.need.to_json()
         if any(need[name] > size for name, size in self._given.items() if name in DRAM):
             return False
-        return not any(one.pool not in self._given for one in found.broken)
+        over = over_limits(sizes, self._limits)
+        return not any(one.certain and one.pool not in self._given for one in over)
 
     def fits(
         self, kernels: Sequence[LayerKernel], able: Sequence[bool]
@@ -266,6 +267,17 @@ def check_options(options: Options, target: Target) -> None:
         if size < 0:
             raise UsageError(f"pool {name} is {size} bytes, it must not be negative",
                              code="plan.pool")  # fmt: skip
+        sram = name == "managed_sram"
+        most = target.dla.sram_bytes if sram else target.dram.bytes
+        if target.dla.cores and size > most:
+            raise UsageError(
+                f"pool {name} is {size >> 20} MiB, but {target.name} has {most >> 20} MiB of "
+                f"{'managed SRAM' if sram else 'memory'}",
+                code="plan.pool",
+                hint="managed SRAM is a cache: leave it out, and a loadable gets all of it"
+                if sram
+                else "no larger pool can help: use a smaller batch, input or precision",
+            )
     missing = [core for core in options.dla_cores if core not in range(target.dla.cores)]
     if missing and target.dla.cores:
         raise UsageError(

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from edgekit.errors import UsageError
 
 _PREFIX = "MODE_"
+GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}  # of the DLA, with its modules
+PLATFORMS = ("jetson", "drive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class Target:
         title: Full name for people.
         compute_capability: For example "8.7".
         tensorrt: The TensorRT version assumed without ``--tensorrt`` (Orin 10.3, Xavier 8.5.2).
-        energy: Joules per operation and idle watts by device, where known (see the file).
+        idle_watts: What the module draws while nothing runs.
+        platform: "jetson" or "drive".
         rails: Its power rails; None where they are not known.
         facts: The raw YAML, for anything else; each fact there names its source.
     """
@@ -108,6 +111,8 @@ class Target:
     dram: Dram
     power_modes: Mapping[str, PowerMode]
     tensorrt: str
+    idle_watts: float
+    platform: str
     facts: Mapping[str, object]
     rails: PowerRails | None = None
 

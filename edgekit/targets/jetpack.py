@@ -26,6 +26,7 @@ class JetPack:
         versions: JetPack versions, oldest first.
         l4t: Jetson Linux versions; empty where not publicly known.
         tensorrt: The TensorRT that they bring; empty where not publicly known.
+        also: Other releases that sources name instead.
         note: What else is to know of them.
     """
 
@@ -33,13 +34,19 @@ class JetPack:
     l4t: tuple[str, ...]
     tensorrt: str
     note: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def tensorrt_text(self) -> str:
+        """The TensorRT as people read it: "10.16.1 or 10.16.2" where sources differ, or ""."""
+        return " or ".join(sorted((*self.also, self.tensorrt))) if self.tensorrt else ""
 
 
 def jetpacks(target: Target) -> tuple[JetPack, ...]:
     """Returns the JetPack releases for a board, oldest first; empty where it runs none.
 
-    They stand in ``targets/_jetpack.yaml`` by SoC, some for certain boards only; a board file with
-    ``software.releases`` of its own overrides that.
+    They stand in ``targets/_jetpack.yaml`` by SoC. A board file may name the first of them that is
+    for it (``software.jetpack_since``), or have ``software.releases`` of its own instead.
     """
     software = target.facts.get("software")
     module = target.facts.get("module")
@@ -48,9 +55,11 @@ def jetpacks(target: Target) -> tuple[JetPack, ...]:
     else:
         soc = module.get("soc") if isinstance(module, Mapping) else None
         table = _table(data_folder("targets"))
-        rows = [
-            r for r in table if soc in r["socs"] and target.name in r.get("boards", [target.name])
-        ]
+        rows = [row for row in table if soc in row["socs"]]
+        since = software.get("jetpack_since") if isinstance(software, Mapping) else None
+        if since is not None:
+            first = next(i for i, row in enumerate(rows) if since in row["jetpack"])
+            rows = rows[first:]
     return tuple(_jetpack(row) for row in rows)
 
 
@@ -100,9 +109,18 @@ def jetpack_of_l4t(l4t: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=2)
+def tensorrt_releases() -> tuple[str, ...]:
+    """Returns the minor releases of TensorRT that exist, oldest first: "8.4", ..., "11.5"."""
+    return tuple(_file(data_folder("targets"))["tensorrt_releases"])
+
+
 def _table(folder: Path) -> list[dict[str, Any]]:
-    return read_yaml(folder / "_jetpack.yaml")["releases"]  # type: ignore[no-any-return]
+    return _file(folder)["releases"]  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=2)
+def _file(folder: Path) -> dict[str, Any]:
+    return read_yaml(folder / "_jetpack.yaml")
 
 
 def _jetpack(row: Mapping[str, Any]) -> JetPack:
@@ -112,6 +130,7 @@ def _jetpack(row: Mapping[str, Any]) -> JetPack:
         l4t=tuple(row.get("l4t") or ()),
         tensorrt=row["tensorrt"] or "",
         note=row.get("note", ""),
+        also=tuple(row.get("also", ())),
     )
 
 

@@ -5,14 +5,23 @@ each wrong or missing fact is named with its place in the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 from edgekit.errors import DataError, UsageError
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.targets.board import Dla, Dram, PowerMode, PowerRails, Target, TargetGpu
+from edgekit.targets.board import (
+    GENERATIONS,
+    PLATFORMS,
+    Dla,
+    Dram,
+    PowerMode,
+    PowerRails,
+    Target,
+    TargetGpu,
+)
 
 _NO_CAP = "max"
 SCHEMA = "edgekit.target/1"
@@ -67,6 +76,13 @@ class BoardFileSection:
             self.fail(key, "a text")
         return value
 
+    def one_of(self, key: str, allowed: Collection[str]) -> str:
+        """Returns one of certain texts."""
+        value = self._values.get(key)
+        if not isinstance(value, str) or value not in allowed:
+            self.fail(key, f"one of {', '.join(allowed)}")
+        return value
+
     def whole(self, key: str) -> int:
         """Returns a whole number of at least zero."""
         value = self._values.get(key)
@@ -83,7 +99,7 @@ class BoardFileSection:
 
     def numbers(self, key: str, cap: float) -> tuple[float, ...]:
         """Returns one or several clocks; "max" (no cap) and null (unknown) become ``cap``."""
-        value = self._values.get(key, _NO_CAP)
+        value = self._values.get(key, "")
         if value is None or value == _NO_CAP:
             return (cap,)
         items = value if isinstance(value, list) else [value]
@@ -137,7 +153,7 @@ def resolve_sources(facts: Mapping[str, Any], shared: frozenset[str], path: str)
     own = facts.get("sources", {})
     known = shared | frozenset(own if isinstance(own, Mapping) else ())
     rails = ("rails",) if "rails" in facts else ()
-    for key in ("module", "software", "dla", "gpu", "dram", *rails):
+    for key in ("module", "software", "dla", "gpu", "dram", "power", *rails):
         section = facts.get(key)
         named = section.get("source") if isinstance(section, Mapping) else None
         _check_sources(named, known, f"{key}.source", path)
@@ -166,19 +182,24 @@ def get(name: str) -> Target:
     """Returns the board called ``name``, or the one that a file of your own describes.
 
     Args:
-        name: A name of ``names()``, or the path of a board file (it ends in ``.yaml``).
+        name: A name of ``names()``, its words in any order and case ("Orin AGX 64GB"), or the
+            path of a board file (it ends in ``.yaml``).
 
     Raises:
-        UsageError: There is no such board (code ``target.unknown``).
+        UsageError: There is no such board (code ``target.unknown``), or edgekit does not support
+            it (code ``target.unsupported``).
         DataError: The file is not a valid board description (code ``target.invalid``).
     """
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"}:
         path = data_folder("targets") / f"{name}.yaml"
         if not _NAME.fullmatch(name) or not path.is_file():
-            raise _unknown(name)
+            named = same_words(name)
+            if named is None:
+                raise unknown_target(name)
+            path = data_folder("targets") / f"{named}.yaml"
     elif not path.is_file():
-        raise _unknown(name)
+        raise unknown_target(name)
     return _read(path.resolve(), path.stat().st_mtime_ns)
 
 
@@ -187,8 +208,12 @@ def similar_names(name: str) -> list[str]:
     from difflib import get_close_matches
 
     known, plain = names(), name.lower()
-    # a part of a name is what people write
-    holding = sorted((one for one in known if plain in one), key=lambda one: one[:7] != "jetson-")
+    # a part of a name, or some of its words, is what people write
+    words = _words(name)
+    holding = sorted(
+        (one for one in known if plain in one or (words and words <= _words(one))),
+        key=lambda one: one[:7] != "jetson-",
+    )
     return holding or get_close_matches(plain, known, n=1, cutoff=0.4)
 
 
@@ -199,8 +224,38 @@ def names_hint(name: str) -> str:
     return (f"did you mean {near}? " if near else "") + "`edgekit targets` lists all"
 
 
-def _unknown(name: str) -> UsageError:
+def same_words(name: str) -> str | None:
+    """Returns the board whose name has the words of ``name`` in another order, or None."""
+    words = _words(name)
+    found = [known for known in names() if _words(known) == words]
+    return found[0] if words and len(found) == 1 else None
+
+
+def unknown_target(name: str) -> UsageError:
+    """Returns the error for a name of no board: unknown, or known and not supported."""
+    words = _words(name)
+    for board in _other_boards(data_folder("targets"))["boards"]:
+        if words in map(_words, board["names"]):
+            instead = f"{board['instead']}; " if "instead" in board else ""
+            return UsageError(
+                f"{board['title']} is not supported: it has no DLA, and its last release is "
+                f"{board['last']}",
+                code="target.unsupported",
+                hint=f"{instead}`edgekit targets` lists the supported boards",
+            )
     return UsageError(f"unknown target {name!r}", code="target.unknown", hint=names_hint(name))
+
+
+def _words(name: str) -> frozenset[str]:
+    idle = _other_boards(data_folder("targets"))["idle"]
+    # "64 GB" is one word
+    text = re.sub(r"(\d) +gb\b", r"\1gb", name.lower())
+    return frozenset(re.findall(r"[a-z0-9]+", text)).difference(idle)
+
+
+@lru_cache(maxsize=2)
+def _other_boards(folder: Path) -> dict[str, Any]:
+    return read_yaml(folder / "_other_boards.yaml")
 
 
 @lru_cache(maxsize=64)
@@ -246,6 +301,8 @@ def _target(name: str, root: BoardFileSection, facts: Mapping[str, object]) -> T
         bytes=dram_part.whole("gib") << 30, bytes_per_second=dram_part.number("gb_per_second") * 1e9
     )
     modes = root.section("power_modes")
+    module = root.section("module")
+    module.text("soc")
     emc = dram_part.number("emc_mhz")
     return Target(
         name=name,
@@ -256,6 +313,8 @@ def _target(name: str, root: BoardFileSection, facts: Mapping[str, object]) -> T
         dram=dram,
         power_modes={key: _mode(key, modes.section(key), dla, gpu, emc) for key in modes.names()},
         tensorrt=root.section("software").text("tensorrt"),
+        idle_watts=root.section("power").number("idle_watts"),
+        platform=module.one_of("platform", PLATFORMS),
         facts=facts,
         rails=_rails(root.section("rails")) if root.has("rails") else None,
     )
@@ -268,7 +327,7 @@ def _dla(part: BoardFileSection) -> Dla:
     part.releases("tensorrt")
     return Dla(
         cores=cores,
-        generation=part.text("generation"),
+        generation=part.one_of("generation", GENERATIONS),
         max_mhz=part.number("max_mhz"),
         int8_macs_per_clock=part.whole("int8_macs_per_clock"),
         sram_bytes=part.whole("sram_kib") * _KIB,
@@ -286,8 +345,9 @@ def _rails(part: BoardFileSection) -> PowerRails:
 
 def _mode(name: str, part: BoardFileSection, dla: Dla, gpu: TargetGpu, emc_mhz: float) -> PowerMode:
     warnings = [part.text("warning")] if part.has("warning") else []
-    if part.is_null("gpu"):
-        warnings.append("the GPU clock of this mode is unknown, so the highest is assumed")
+    for key, what in (("gpu", "GPU"), ("dla", "DLA"), ("emc", "memory")):
+        if part.is_null(key):
+            warnings.append(f"the {what} clock of this mode is unknown, so the highest is assumed")
     clocks = part.numbers("dla", dla.max_mhz) if dla.cores else ()
     if len(clocks) == 1:
         clocks *= dla.cores

@@ -228,6 +228,8 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
             f"{r['since']} to before {r['until']}" if "until" in r else f"{r['since']} and later"
             for r in ranges
         )
+        unstated = part.get("tensorrt_unstated") if isinstance(part, dict) else None
+        known += f" ({unstated['since']}: not stated)" if unstated else ""
         return [
             _problem(
                 request, "tensorrt", f"TensorRT {on.text} does not support the DLA of this board",
@@ -289,7 +291,9 @@ def impossible_features(
                     f"install python3-libnvinfer on the board, or {or_else}",
                 )
             )  # fmt: skip
-    for row in sorted(rules_for(own.firm, on, request.target), key=lambda row: len(row.of)):
+    for row in sorted(
+        rules_for(own.firm, on, get(request.target).platform), key=lambda row: len(row.of)
+    ):
         if refused & set(row.of):
             continue
         if row.status == "required" and row.of[1] not in own.firm:
@@ -370,7 +374,9 @@ def decide(request: RequestedBuild) -> Decision:
         if bad:
             continue
         chosen = _chosen_features(request, on, own, notes)
-        open_rows = [r for r in rules_for(chosen, on, request.target) if r.status == "unknown"]
+        open_rows = [
+            r for r in rules_for(chosen, on, get(request.target).platform) if r.status == "unknown"
+        ]
         unknown += [row.of for row in open_rows if row.of not in unknown]
         found[kind] = _attempts(own, chosen, open_rows)
         notes += [note for note in on.warnings(frozenset(chosen)) if note not in notes]
@@ -422,7 +428,7 @@ def _chosen_features(
         notes.append(
             "build.lean has no effect, because only version-compatible plans have a lean runtime"
         )
-    for row in rules_for(chosen, on, request.target):
+    for row in rules_for(chosen, on, get(request.target).platform):
         if row.status == "required" and row.of[1] not in chosen:
             chosen.append(row.of[1])
         elif row.status == "ignored":
@@ -433,7 +439,7 @@ def _chosen_features(
 
 def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRTRelease) -> str:
     """Returns why a feature cannot be combined with the chosen ones; empty where it can."""
-    for row in rules_for([*chosen, name], on, request.target):
+    for row in rules_for([*chosen, name], on, get(request.target).platform):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
             return row.reason
     if unnamed := why_not_by_trtexec(request, name):

@@ -134,7 +134,7 @@ class FeatureRule:
         sources: Titles.
         since: First release that it holds for; empty for all.
         until: First release that it no longer holds for; empty for none.
-        targets: Boards that it holds for; empty for all.
+        platforms: Platforms that it holds for ("jetson", "drive"); empty for all.
     """
 
     of: tuple[str, ...]
@@ -144,12 +144,12 @@ class FeatureRule:
     sources: tuple[str, ...]
     since: str = ""
     until: str = ""
-    targets: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
 
-    def holds(self, release: TensorRTRelease, target: str) -> bool:
-        """Whether it is about a release on a board."""
+    def holds(self, release: TensorRTRelease, platform: str) -> bool:
+        """Whether it is about a release on a platform."""
         ends = {k: v for k, v in (("since", self.since), ("until", self.until)) if v}
-        return within(ends, release.version) and (not self.targets or target in self.targets)
+        return within(ends, release.version) and (not self.platforms or platform in self.platforms)
 
     @property
     def reason(self) -> str:
@@ -173,14 +173,14 @@ def feature_rules() -> tuple[FeatureRule, ...]:
     return tuple(
         FeatureRule(
             tuple(row["of"]), row["status"], row["basis"], row["why"], sources(row["source"]),
-            row.get("since", ""), row.get("until", ""), tuple(row.get("targets", ())),
+            row.get("since", ""), row.get("until", ""), tuple(row.get("platforms", ())),
         )
         for row in _feature_facts()["rows"]
     )  # fmt: skip
 
 
 def rules_for(
-    names: Iterable[str], release: TensorRTRelease, target: str
+    names: Iterable[str], release: TensorRTRelease, platform: str
 ) -> tuple[FeatureRule, ...]:
     """Returns the rows about features that are all requested; of a "required" one, the first."""
     wanted = set(names)
@@ -188,7 +188,7 @@ def rules_for(
         row
         for row in feature_rules()
         if set(row.of[:1] if row.status == "required" else row.of) <= wanted
-        and row.holds(release, target)
+        and row.holds(release, platform)
     )
 
 

@@ -273,6 +273,18 @@ def test_a_loadable_over_a_memory_limit_is_none(run, tmp_path):
     assert "0 of 3 layers" in text
 
 
+def test_one_layer_over_a_pool_is_told_of_its_tensors(run, tmp_path):
+    """2 GiB of tensors beside 74 KB of weights."""
+    net = Builder(x=(32, 64, 592, 784))
+    path = net.save(tmp_path, net.conv("y", "x", 64, 64, kernel=3))
+    (note,) = [one for one in json.loads(run("check", path, "-t", ORIN, "--json"))["warnings"]
+               if "memory.pool" in one]  # fmt: skip
+    assert "with the tensors that enter and leave it" in note
+    assert "use a smaller batch or input size for y, or ask for a larger local DRAM pool" in note
+    assert "--pool local_dram=2048MiB" in note
+    assert "weights" not in note
+
+
 def test_the_document_says_what_a_core_takes_and_which_layers_a_loadable_has(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     names = [one["layers"] for one in document["memory"]]

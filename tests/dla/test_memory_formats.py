@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.formats import FORMATS, legal, nbytes, strides
-from edgekit.dla.memory import loadable_memory, memory, pool_limits
+from edgekit.dla.memory import memory, pool_limits, sizes_of
 from edgekit.targets.loader import get
 from tests.dla.builder import Builder
 from tests.dla.test_candidates import graph
@@ -23,10 +23,10 @@ def test_internal_tensors_live_from_their_writer_to_their_last_reader() -> None:
     chain = graph({"a": "", "b": "a", "c": "b", "d": "c"})
     # a writes, b reads it and writes: two at once; d's result leaves the loadable
     for precision in ("int8", "fp16"):
-        assert loadable_memory(chain, list("abcd"), ORIN, precision).tensors == 2 * 512
+        assert sizes_of(chain, list("abcd"), ORIN, precision).tensors == 2 * 512
     skip = graph({"a": "", "b": "a", "c": "b", "d": "c a"})
-    assert loadable_memory(skip, list("abcd"), ORIN, "int8").tensors == 3 * 512
-    assert loadable_memory(chain, ["a"], ORIN, "int8").tensors == 0
+    assert sizes_of(skip, list("abcd"), ORIN, "int8").tensors == 3 * 512
+    assert sizes_of(chain, ["a"], ORIN, "int8").tensors == 0
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])

@@ -73,7 +73,8 @@ def test_internal_tensors_stay_below_one_gib(height: int, broken: list[str]) -> 
     for found in one.broken:
         assert (found.pool, found.need, found.limit) == ("local_dram", 1 << 30, 1 << 30)
         assert found.source
-        assert found.fix == explain(found.rule)["fix"]
+        assert found.fix.startswith("use a smaller input size, or cut the network into more load")
+        assert found.fix.partition(", or ")[2] in explain(found.rule)["fix"]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +115,87 @@ def test_one_layer_of_288_mib_is_disputed_and_has_a_fix(channels: int, retained:
     (one,) = memory_report(net, judged([["c"]]), ORIN)
     (limit,) = one.disputed if retained else one.broken
     assert limit.documented == 9 * 4096 * channels + 4 * 4096
-    assert "split the layer" in limit.fix
+    assert "split the weights of c along its output maps" in limit.fix
     assert "cut the network" not in limit.fix
     assert within_memory(net, [group], ORIN, "fp16")[0].retained is False
+
+
+def one_conv(batch: int, side: int, channels: int = 64, maps: int = 64) -> Network:
+    tensors = {
+        "x": Tensor("x", (batch, channels, side, side), "float32"),
+        "y": Tensor("y", (batch, maps, side, side), "float32"),
+    }
+    params = {"kernel": (3, 3), "out_maps": maps, "groups": 1}
+    layer = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("x",), ("y",), params)
+    return Network("n", (layer,), tensors, ("x",), ("y",))
+
+
+def remedy(net: Network, precision: str = "int8", limits: MemoryNeed | None = None) -> str:
+    """What is told of the one limit that all layers break as one loadable."""
+    names = [layer.name for layer in net.layers]
+    (one,) = memory_report(net, judged([names], precision), ORIN, limits)
+    (limit,) = (*one.broken, *one.disputed)
+    assert (one.disputed == (limit,)) is ("; against: " in limit.source)
+    return limit.fix
+
+
+def test_the_tensors_of_one_layer_need_a_larger_pool_or_a_smaller_layer() -> None:
+    """4 GiB of activations beside 74 KB of weights: no cut and no split of weights helps."""
+    net = one_conv(32, 681)
+    (one,) = memory_report(net, judged([["c"]], "fp16"), ORIN)
+    (limit,) = one.disputed
+    assert (limit.pool, limit.rule, limit.need) == ("local_dram", "memory.pool", 4096 * MIB)
+    assert limit.fix == (
+        "use a smaller batch or input size for c, or ask for a larger local DRAM pool (edgekit "
+        "plan --pool local_dram=4096MiB, trtexec --memPoolSize=dlaLocalDRAM:4096)"
+    )
+    assert "DETR" in limit.source.partition("against: ")[2]
+    larger = MemoryNeed(MIB, 4096 * MIB, 512 * MIB)
+    assert memory_report(net, judged([["c"]], "fp16"), ORIN, larger)[0].disputed == ()
+
+
+def test_a_batch_of_one_has_no_smaller_one() -> None:
+    fix = remedy(one_conv(1, 3800))
+    assert fix.startswith("use a smaller input size for c, or ask for a larger local DRAM pool")
+
+
+def test_int8_is_told_where_it_helps() -> None:
+    assert remedy(one_conv(12, 681), "fp16").startswith("use INT8, use a smaller batch")
+    assert "INT8" not in remedy(one_conv(32, 681), "fp16")
+    assert "INT8" not in remedy(one_conv(32, 681), "int8")
+    weights = one_conv(1, 4, 8192, 4096)  # 576 MiB in FP16, 288 in INT8
+    assert remedy(weights, "fp16").startswith("use INT8, split the weights of c along its output")
+
+
+def test_no_pool_is_larger_than_the_boards_memory() -> None:
+    fix = remedy(one_conv(1024, 681))
+    assert fix == (
+        "use a smaller batch or input size: no pool of this board can hold the tensors of c"
+    )
+
+
+def test_more_loadables_are_told_where_no_layer_is_too_large_by_itself() -> None:
+    tight = MemoryNeed(MIB, 8 * MIB, 512 * MIB)
+    fix = remedy(chain((1, 32, 300, 300), 4), limits=tight)
+    assert "cut the network into more loadables" in fix
+    assert "local_dram=16MiB" in fix
+    # the first layer reads 32 MiB and writes 64 KiB
+    net = chain((1, 32, 32, 32), 3)
+    net = replace(net, tensors={**net.tensors, "t0": Tensor("t0", (1, 32, 1024, 1024), "float32")})
+    one_large = remedy(net, limits=tight)
+    assert one_large.startswith("use a smaller input size for l0, or ask for a larger local DRAM")
+    assert "loadables" not in one_large
+
+
+def test_weights_of_several_layers_are_cut_and_those_of_one_are_split() -> None:
+    fix = remedy(chain((1, 2048, 4, 4), 64, maps=2048))
+    assert fix.startswith("cut the network into more loadables; no source")
+    large = one_conv(1, 4, 16384, 4096)
+    tensors = {**large.tensors, "z": Tensor("z", (1, 4096, 4, 4), "float32")}
+    after = Layer("r", "ACTIVATION", "Relu", ("r",), ("r",), ("y",), ("z",), {})
+    both = Network("n", (*large.layers, after), tensors, ("x",), ("z",))
+    assert remedy(both).startswith("split the weights of c along its output maps, over more load")
+    assert "batch" not in remedy(both)
 
 
 def test_a_smaller_pool_is_disputed_likewise() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import cbuf_use, loadable_memory, memory, memory_report
+from edgekit.dla.memory import cbuf_use, memory, memory_report, sizes_of
 from edgekit.dla.sparsity import sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Layer, Network, Tensor
@@ -40,7 +40,7 @@ EVERY = dict.fromkeys(NET.tensors, 0.1)
 
 def internal_bytes(net: Network, precision: str | Mapping[str, str]) -> int:
     """What the tensors between all layers of the network take, as one loadable."""
-    return loadable_memory(net, [layer.name for layer in net.layers], ORIN, precision).tensors
+    return sizes_of(net, [layer.name for layer in net.layers], ORIN, precision).tensors
 
 
 def judged(scales: Mapping[str, float] | None, precision: str = "int8") -> Judgement:

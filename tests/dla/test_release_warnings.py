@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.dla.judge import judge, release_warnings
+from edgekit.dla.judge import drives_dla, judge, release_warnings, unstated_dla
+from edgekit.errors import UsageError
 from edgekit.network.model import Network
 from edgekit.targets.loader import get
 from tests.dla.one_layer import network_of
@@ -30,9 +31,37 @@ def warnings_of(net: Network, precision: str = "fp16", tensorrt: str = "11.4.1")
 def test_an_fp32_model_is_taken_as_cast_and_it_says_so() -> None:
     (one,) = warnings_of(RELU)
     assert "TensorRT 11.4.1 is strongly typed: 1 layer is FP32" in one
-    assert "modelopt.onnx.autocast --target_dla --low_precision_type fp16" in one
+    # ModelOpt 0.47.0 has the DLA's flag in quantization alone
+    assert "modelopt.onnx.autocast --low_precision_type fp16 --onnx_path MODEL" in one
+    assert "modelopt.onnx.quantization --target_dla --quantize_mode int8" in one
     assert "(general.strongly_typed)" in one
     assert warnings_of(half(RELU)) == ()
+
+
+def test_a_release_whose_notes_do_not_name_jetpack_is_said_to_be_unstated() -> None:
+    newer, unstated = warnings_of(half(RELU), tensorrt="11.5")
+    assert "the rules of 11.4.1 are used" in newer
+    assert "supports the DLA of jetson-agx-orin-64gb is not stated" in unstated
+    assert "18 November 2026" in unstated
+    for board, stated in ((ORIN, True), (get("jetson-orin-nx-16gb"), False)):
+        assert drives_dla(board, "11.4.1") is stated
+        assert not unstated_dla(board, "11.4.1")
+        assert bool(unstated_dla(board, "11.5")) is stated
+
+
+@pytest.mark.parametrize("tensorrt", ["7.1", "99", "9.1", "10.99", "8.3"])
+def test_a_tensorrt_that_no_orin_has_is_refused_with_those_it_has(tensorrt: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        judge(RELU, ORIN, precision="fp16", tensorrt=tensorrt)
+    assert caught.value.code == "tensorrt.unknown"
+    assert "8.4.0, 8.4.1, 8.5.2, 8.6.2, 10.3.0, 10.16.2, 11.4.1" in caught.value.hint
+    assert "from 8.4.0 to 11.5" in caught.value.hint
+
+
+def test_an_older_board_has_older_releases() -> None:
+    judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt="7.1")
+    for tensorrt in ("10.3.0.30", "11.6", "12"):
+        judge(RELU, ORIN, precision="fp16", tensorrt=tensorrt)
 
 
 @pytest.mark.parametrize("tensorrt", ["8.6", "10.3", "10.7"])

@@ -30,7 +30,9 @@ PARAMETERS = {
     "alpha", "beta", "function", "window", "region", "power", "value", "strides", "sizes", "perm",
     "precision", "dla_cores", "tensorrt_drives_dla", "kind_supported", "op", "kind",
     "has_quantization", "has_qdq_nodes", "gives_scales", "allowed", "output_padding", "generation",
-    "constant_operand", "uniform_constant", "release_known", "target",
+    "constant_operand", "uniform_constant", "release_known", "drives_newest",
+    # of a loadable (memory.yaml)
+    "int8", "smaller", "layer", "pool",
 }  # fmt: skip
 
 

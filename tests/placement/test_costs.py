@@ -486,8 +486,7 @@ def test_fixed_times_go_by_the_clock_and_not_by_the_board() -> None:
 @pytest.mark.parametrize("device", ["GPU", "DLA0"])
 def test_a_board_draws_its_idle_power_and_the_part_that_works(device: str) -> None:
     slow, fast = (model(mode=mode).watts(device, "") for mode in ("15W", "MAXN"))
-    idle = cost_data("power")["idle_watts"]
-    least = idle.get("jetson-agx-orin-64gb", idle["default"])
+    least = model().target.idle_watts
     assert least < slow < fast
     if device == "GPU":  # what is over it follows the SMs and the clock
         low, high = model(mode="15W").mode, model().mode

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.errors import GateError
+from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Network
 from edgekit.placement.kernels import LONGEST, fuse
 from edgekit.placement.placing import place, prepare
@@ -54,6 +54,17 @@ def test_the_pool_holds_tensors_inside_and_at_the_border() -> None:
 def test_a_smaller_sram_is_taken_as_it_is() -> None:
     plan = plan_of(chain(["CONVOLUTION"] * 2), gpu=False, pools={"managed_sram": 300_000})
     assert plan.pools["managed_sram"] == 1 << 18
+
+
+@pytest.mark.parametrize(
+    ("pool", "size", "has"),
+    [("managed_sram", 2 << 20, "1 MiB of managed SRAM"), ("local_dram", 1 << 37, "65536 MiB of")],
+)
+def test_no_pool_is_larger_than_the_board(pool: str, size: int, has: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_of(chain(["CONVOLUTION"]), pools={pool: size})
+    assert caught.value.code == "plan.pool"
+    assert has in caught.value.message
 
 
 def test_a_kernel_ends_somewhere() -> None:

@@ -106,6 +106,36 @@ def test_unknown_target_and_mode_name_the_nearest() -> None:
             get(bad)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["jetson-orin-agx-64gb", "Jetson AGX Orin 64GB", "NVIDIA Jetson AGX Orin 64 GB Developer Kit",
+     "64gb-orin-agx"],
+)  # fmt: skip
+def test_the_words_of_a_name_have_any_order(name: str) -> None:
+    assert get(name).name == "jetson-agx-orin-64gb"
+
+
+def test_some_words_of_a_name_bring_the_boards_that_have_them() -> None:
+    with pytest.raises(UsageError) as caught:
+        get("jetson-orin-agx")
+    assert "jetson-agx-orin-32gb or jetson-agx-orin-64gb?" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("jetson-nano", "Jetson Nano of 2019"), ("Jetson Nano 2GB", "Jetson Nano of 2019"),
+     ("tx2", "Jetson TX2"), ("jetson-tx2-nx", "Jetson TX2"), ("jetson-tx1", "Jetson TX1")],
+)  # fmt: skip
+def test_a_board_that_is_not_supported_is_answered_as_what_it_is(name: str, title: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        get(name)
+    assert caught.value.code == "target.unsupported"
+    assert caught.value.message == (
+        f"{title} is not supported: it has no DLA, and its last release is JetPack 4.6 with "
+        "TensorRT 8.2"
+    )
+
+
 def _copy(tmp_path: Path, old: str, new: str) -> Path:
     from edgekit.knowledge import data_folder
 

@@ -9,7 +9,7 @@ import yaml
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
-from edgekit.targets.loader import names as target_names
+from edgekit.targets.board import PLATFORMS
 from edgekit.tensorrt.releases import (
     STATUSES,
     FeatureRule,
@@ -92,7 +92,7 @@ def test_rows_are_of_known_features_and_statuses():
         assert row.basis in ("header", "docs", "source", "blog", "issue", "inferred")
         assert row.why
         assert row.sources or row.status == "unknown", row.of
-        assert set(row.targets) <= set(target_names())
+        assert set(row.platforms) <= set(PLATFORMS)
     assert {feature.flag for feature in features().values() if feature.flag} <= set(
         release_facts()["names"]
     )
@@ -108,7 +108,7 @@ def overlap(a: FeatureRule, b: FeatureRule) -> bool:
 
 def test_no_two_rows_contradict_each_other():
     for a, b in combinations(feature_rules(), 2):
-        if set(a.of) == set(b.of) and a.targets == b.targets:
+        if set(a.of) == set(b.of) and a.platforms == b.platforms:
             assert not overlap(a, b), a.of
 
 

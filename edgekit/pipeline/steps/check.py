@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
 from edgekit.dla.check_document import check_document
-from edgekit.dla.judge import judge, release_warnings
+from edgekit.dla.judge import check_release, judge, release_warnings
 from edgekit.dla.loadables import SLOTS, without_slot
 from edgekit.dla.memory import cbuf_use, core_memory, memory_report, pool_disputes, pool_limits
 from edgekit.dla.precision import float_tail
@@ -89,16 +89,26 @@ def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warns of loadables that fit by the documented size of their weights only."""
+    """Warns of loadables that fit by the documentation only, and not by the sizes of builds."""
     return [
-        f"{one['name']} is assumed to fit on the DLA, but sources disagree: by the "
-        f"documented size of its weights it needs {limit['documented'] / MIB:,.1f} MiB "
+        f"{one['name']} is assumed to fit on the DLA, but sources disagree: "
+        f"{_DOCUMENTED[limit['pool']]} it needs {limit['documented'] / MIB:,.1f} MiB "
         f"of {_pool(limit)}, where the limit is {limit['limit'] / MIB:,.0f}, but "
-        f"{limit['need'] / MIB:,.1f} by the size measured in a build ({limit['rule']}; "
+        f"{limit['need'] / MIB:,.1f} {_MEASURED[limit['pool']]} ({limit['rule']}; "
         f"{limit['source']}): {limit['fix']}"
         for one in held
         for limit in one["disputed"]
     ]
+
+
+_DOCUMENTED = {
+    "local_dram": "for the tensors between its layers",
+    "global_dram": "by the documented size of its weights",
+}
+_MEASURED = {
+    "local_dram": "with the tensors that enter and leave it, as builds took",
+    "global_dram": "by the size measured in a build",
+}
 
 
 def _pool(limit: Mapping[str, Any]) -> str:
@@ -197,6 +207,7 @@ def check_model(
         DataError: The calibration cache cannot be read.
     """
     board = get(target) if isinstance(target, str) else target
+    check_release(board, tensorrt or board.tensorrt)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     on_note("finding layers")

@@ -359,7 +359,6 @@ class CostModel:
 
     def _watts(self, device: str) -> float:
         data = cost_data("power")
-        idle = data["idle_watts"].get(self.target.name, data["idle_watts"]["default"])
         exponent = data["clock_exponent"]
         if device == "GPU":
             per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch][self.power or self.precision]
@@ -368,7 +367,7 @@ class CostModel:
             mhz = self.mode.dla_mhz[int(device.removeprefix("DLA"))]
             watts = data["dla_watts"][self.target.dla.generation]
             own = watts * (mhz / 1e3) ** exponent["dla"]
-        return float(idle + own)
+        return float(self.target.idle_watts + own)
 
 
 # What the GPU takes to bring a tensor from one layout into another.

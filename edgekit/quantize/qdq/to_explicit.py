@@ -197,7 +197,7 @@ class LoweredGraph:
 
 # FP16 types for the layers of a strongly typed network that are outside of INT8.
 #
-# What NVIDIA's ``modelopt.onnx.autocast --target_dla --low_precision_type fp16`` does as well: a
+# What NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16`` does as well: a
 # Cast where a tensor changes its type. Operators keep FP32 where ONNX has no FP16 for them.
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgekit.dla.rules import GENERATIONS
 from edgekit.reports import text
 from edgekit.reports.text import WIDTH, Page, names_in_columns
+from edgekit.targets.board import GENERATIONS
 from edgekit.text import counted, listed, percent, sentence
 
 FIXES = 3

@@ -1,0 +1,89 @@
+"""What is known of a board stands in its own file: a copy under another name is the same board."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.dla.judge import judge
+from edgekit.errors import DataError
+from edgekit.knowledge import data_folder
+from edgekit.pipeline.steps.check import check_model
+from edgekit.placement.placing import place
+from edgekit.placement.plan import Options, plan_to_json
+from edgekit.targets.board import Target
+from edgekit.targets.jetpack import jetpacks
+from edgekit.targets.loader import get
+from edgekit.tensorrt.releases import release, rules_for
+from tests.dla.builder import Builder
+from tests.placement.test_place import chain
+
+
+def copied(name: str, folder: Path) -> Target:
+    shutil.copy(data_folder("targets") / f"{name}.yaml", folder / "another.yaml")
+    return get(str(folder / "another.yaml"))
+
+
+def planned(target: Target, objective: str) -> dict[str, Any]:
+    net = chain(["CONVOLUTION", "POOLING", "SOFTMAX", "CONVOLUTION"])
+    verdicts = judge(net, target, precision="int8")
+    plan = place(net, verdicts, target, precision="int8", options=Options(objective=objective))
+    return {**plan_to_json(plan), "target": ""}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jetson-agx-orin-64gb",
+        "jetson-agx-xavier",
+        "jetson-orin-nx-8gb",
+        "jetson-orin-nano-4gb",
+        "drive-orin",
+    ],
+)
+def test_a_copy_of_a_board_has_the_same_numbers(name: str, tmp_path: Path) -> None:
+    board, copy = get(name), copied(name, tmp_path)
+    assert copy.name == "another"
+    for objective in ("latency", "energy"):
+        text = str(planned(copy, objective)).replace("another", name)
+        assert text == str(planned(board, objective))
+    assert jetpacks(copy) == jetpacks(board)
+    on = release(board.tensorrt)
+    assert rules_for(["VC"], on, copy.platform) == rules_for(["VC"], on, board.platform)
+
+
+@pytest.mark.parametrize("tensorrt", [None, "10.8"])
+def test_a_copy_of_a_board_is_checked_alike(tensorrt: str | None, tmp_path: Path) -> None:
+    net = Builder(x=(1, 64, 32, 32))
+    model = net.save(tmp_path, net.conv("y", "x", 64, 64))
+    name = "jetson-agx-orin-64gb"
+    found, same = (
+        check_model(model, target=board, tensorrt=tensorrt).document
+        for board in (copied(name, tmp_path), get(name))
+    )
+    assert str(found).replace("another", name) == str(same)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [("power: {idle_watts: 7.6,", "power: {", "power.idle_watts"),
+     ("platform: jetson, ", "", "module.platform"),
+     ("soc: tegra234, ", "", "module.soc"),
+     ('generation: "2.0"', 'generation: "3.0"', "dla.generation"),
+     ("cores: 2\n", "\n", "dla.cores"),
+     ("dla: 614.4, ", "", "power_modes.15W.dla"),
+     ("gpu: 408, ", "", "power_modes.15W.gpu"),
+     (", emc: 2133", "", "power_modes.15W.emc")],
+)  # fmt: skip
+def test_a_fact_that_a_board_lacks_is_named(old: str, new: str, place: str, tmp_path: Path) -> None:
+    text = (data_folder("targets") / "jetson-agx-orin-64gb.yaml").read_text()
+    assert old in text
+    path = tmp_path / "another.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError) as caught:
+        get(str(path))
+    assert caught.value.code == "target.invalid"
+    assert caught.value.message.startswith(f"{place} is ")
