@@ -94,9 +94,7 @@ def _loaded(proto: onnx.ModelProto, values: Sequence[Any]) -> Model | None:
         return None
 
 
-def _with_constants(
-    proto: onnx.ModelProto, constant: Mapping[str, np.ndarray]
-) -> onnx.ModelProto:
+def _with_constants(proto: onnx.ModelProto, constant: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     inputs = [value for value in copy.graph.input if value.name not in constant]
