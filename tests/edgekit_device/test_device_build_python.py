@@ -65,7 +65,7 @@ def test_strong_builds_set_no_precision_and_need_none(tmp_path: Path) -> None:
 
 def test_a_weakly_typed_request_on_a_strongly_typed_release_is_refused(tmp_path: Path) -> None:
     on = Bench("11.4.0", tmp_path)
-    with pytest.raises(DeviceError, match="every network of TensorRT 11.4.0") as refused:
+    with pytest.raises(DeviceError, match=r"every network of TensorRT 11\.4\.0") as refused:
         on.build(toys.engine(device="GPU", gpu_fallback=False))
     assert refused.value.code == "build.typing"
     assert "--tensorrt" in refused.value.hint
