@@ -1,7 +1,7 @@
 """Compares what it is told on standard input, with NVIDIA's module in this process.
 
-Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "node MODULE", "build NAME",
-"questions RELEASE") and answers each with a line of JSON. A crash of NVIDIA's library ends this
+Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "node MODULE", "build NAME
+fp16", "questions") and answers each with a line of JSON. A crash of NVIDIA's library ends this
 process alone.
 """
 
@@ -20,19 +20,28 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _parser_models as models
+from _parser_builds import FLAGS, build, typed
 from _parser_network import Difference, compare, parse
+from _parser_questions import answers
 from _parser_wheels import module
 
 from edgekit.errors import EdgekitError
 from edgekit.network.model import Model
 from edgekit.network.writing import save
-from edgekit_device.tensorrt.bindings import logger
+from edgekit_device.build.attempt import BuilderLog
+from tests.trt_double.double import module as module_of
 
 
 class _Tasks:
     def __init__(self, wheels: Path) -> None:
         self.trt = module(wheels)
-        self.logger = logger(self.trt, lambda severity, text: None)
+        self._log: BuilderLog | None = None
+
+    @property
+    def log(self) -> BuilderLog:
+        """Everybody's: TensorRT takes the first logger of a process for all."""
+        self._log = self._log or BuilderLog(self.trt, lambda line: None)
+        return self._log
 
     def run(self, task: str) -> tuple[list[Difference], Counter[str]]:
         kind, _, name = task.partition(" ")
@@ -47,13 +56,22 @@ class _Tasks:
                 found += differences
                 counts += more
             return found, counts
+        if kind == "build":
+            export, _, precision = name.partition(" ")
+            made = typed(models.export(export), precision)
+            found, counts = self._compared(f"{name}", made)
+            with tempfile.TemporaryDirectory() as folder:
+                found += build(self.trt, self.log, name, made, Path(folder))
+            return found, counts + Counter(builds=len(FLAGS))
+        if kind == "questions":
+            return _asked(self.trt)
         raise ValueError(task)
 
     def _compared(self, name: str, model: Model) -> tuple[list[Difference], Counter[str]]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save(model, path)
-            parsed = parse(self.trt, self.logger, path)
+            parsed = parse(self.trt, self.log.logger, path)
         try:
             return compare(self.trt, name, model, parsed)
         except EdgekitError as error:
@@ -62,6 +80,21 @@ class _Tasks:
             return [said] if theirs == "accepted" else [], Counter(models=1)
 
 
+def _asked(trt: Any) -> tuple[list[Difference], Counter[str]]:
+    double = module_of(_DOUBLE)
+    # TensorRT for RTX has no DLA
+    double._double.settings.dla_cores = 0
+    theirs, ours = answers(trt), answers(double)
+    found = [
+        Difference("answers", name, json.dumps(ours[name]), json.dumps(answer), _DOUBLE)
+        for name, answer in theirs.items()
+        if answer != ours[name]
+    ]
+    return found, Counter(questions=len(theirs))
+
+
+# the double's release that is nearest
+_DOUBLE = "11.4.0"
 # what libraries print belongs to no answer
 _OUT = os.fdopen(os.dup(1), "w")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,11 @@ def axes_of(mask: int) -> tuple[int, ...]:
 
 
 def _window(layer: Any, kernel: Any) -> dict[str, Any]:
-    return {
-        "kernel": tuple(kernel),
-        "stride": tuple(layer.stride_nd),
-        "pads": (*layer.pre_padding, *layer.post_padding),
-    }
+    found = {"kernel": tuple(kernel), "stride": tuple(layer.stride_nd)}
+    # with a SAME mode TensorRT finds the padding later
+    if layer.padding_mode.name.startswith("EXPLICIT"):
+        found["pads"] = (*layer.pre_padding, *layer.post_padding)
+    return found
 
 
 def _convolution(layer: Any) -> dict[str, Any]:
@@ -122,9 +122,14 @@ def _slice(layer: Any) -> dict[str, Any]:
         found |= {
             "starts": tuple(layer.start),
             "sizes": tuple(layer.shape),
-            "strides": tuple(layer.stride),
+            "strides": _strides(layer.shape, layer.stride),
         }
     return found
+
+
+def _strides(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a slice; along an axis of size 1 any stride means the same."""
+    return tuple(1 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True))
 
 
 def _shuffle(layer: Any) -> dict[str, Any]:
@@ -199,8 +204,10 @@ def unbuilt(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str, di
     if kind == "SCALE" and "function" in params:
         return [("ELEMENTWISE", {"function": params["function"]})]
     named = {key: params[key] for key in OURS.get(kind, ()) if key in params}
-    if kind == "CAST":
-        named["to"] = _TYPES.get(named["to"], named["to"])
+    if "to" in named:
+        named["to"] = type_name(named["to"])
+    if "strides" in named:
+        named["strides"] = _strides(params["sizes"], named["strides"])
     if kind == "ACTIVATION":
         used = ("function", *_USED.get(named["function"], ()))
         named = {key: value for key, value in named.items() if key in used}
@@ -209,7 +216,8 @@ def unbuilt(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str, di
 
 _TYPES = {
     "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
-    "bool": "BOOL", "uint8": "UINT8", "bfloat16": "BF16", "int4": "INT4", "float8_e4m3fn": "FP8",
+    # TensorRT has no FP64: the parser reads it as FP32
+    "float64": "FLOAT", "bool": "BOOL", "uint8": "UINT8", "bfloat16": "BF16", "int4": "INT4", "float8_e4m3fn": "FP8",
     "float8e4m3fn": "FP8", "float4e2m1": "FP4", "float4_e2m1fn": "FP4",
 }  # fmt: skip
 

@@ -25,13 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _parser_models as models
+from _parser_builds import BUILT
 from _parser_known import known, sorted_out
 from _parser_wheels import Unavailable, fetch
 
+HERE = Path(__file__).resolve().parent
+_QUESTIONS = "questions"  # of a child that did nothing before
 # one task: a model, or the node tests of one operator
 _SECONDS = 120
 
@@ -62,11 +64,17 @@ class _Worker(threading.Thread):
             except IndexError:
                 break
             self._one(task)
+        self._end()
+
+    def _end(self) -> None:
         if self._child is not None:
             self._child.communicate()
+            self._child = None
 
     def _one(self, task: str) -> None:
         begun = time.monotonic()
+        if task == _QUESTIONS:
+            self._end()
         child = self._child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -110,8 +118,9 @@ class _Worker(threading.Thread):
 
 def tasks() -> list[str]:
     """Everything that is compared, what takes long first."""
-    found = [f"export {name}" for name in models.export_names()]
-    return found + [f"node {name}" for name in models.node_modules()]
+    found = [f"build {name} {precision}" for name in BUILT for precision in ("int8", "fp16")]
+    found += [f"export {name}" for name in models.export_names()]
+    return [_QUESTIONS, *found, *(f"node {name}" for name in models.node_modules())]
 
 
 def compared(wheels: Path, chosen: list[str], jobs: int) -> Found:
