@@ -40,12 +40,14 @@ class Importer(_Row):
 
 
 class Refusal(_Row):
-    """What the parser refuses of operators that it imports. All tests that a row has must hold.
+    """What the parser refuses or ignores of operators that it imports. All tests that a row has must
+    hold.
 
     Attributes:
         id: The row's name.
         operators: Their names; empty for all.
         what: What is refused, with ``{operator}``, ``{value}`` and ``{type}``.
+        ignores: Whether the parser imports the node without it, so that its results are other ones.
         attribute: An attribute; a list is tested by element.
         default: The attribute's value where a node leaves it out.
         values: Values that are refused.
@@ -68,6 +70,7 @@ class Refusal(_Row):
     id: str
     operators: list[str]
     what: str
+    ignores: bool = False
     attribute: str | None = None
     default: Value | None = None
     values: list[Value] | None = None

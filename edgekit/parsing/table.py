@@ -22,12 +22,12 @@ _LARGEST_ZERO_POINT = 1 << 20
 
 
 class ParseProblem(Document):
-    """A node that the parser refuses.
+    """A node that the parser refuses, or imports with other results.
 
     Attributes:
         node: Its name.
         operator: Its ONNX operator.
-        message: What the parser refuses.
+        message: What the parser refuses, or ignores.
         fix: What to do, the best way first.
     """
 
@@ -182,13 +182,23 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
         values = _refused(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
-            return f"the parser of TensorRT {on.text} refuses {what}", _fix(
-                on.newer(refusal.until, "imports") if refusal.until else "",
+            does = "ignores" if refusal.ignores else "refuses"
+            wrong = "; the results would be wrong" if refusal.ignores else ""
+            return f"the parser of TensorRT {on.text} {does} {what}{wrong}", _fix(
+                on.newer(refusal.until, "imports") if _ends(refusal, node, scope) else "",
                 refusal.avoid,
                 _rewrite(refusal),
                 _cut(scope),
             )
     return None
+
+
+def _ends(refusal: Refusal, node: Node, scope: _Scope) -> bool:
+    """Whether the release that ends a refusal imports the node: another row may begin there."""
+    if refusal.until is None:
+        return False
+    later = refusals(node.op, refusal.until)
+    return all(_refused(row, node, scope) is None for row in later)
 
 
 def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:
