@@ -1,4 +1,4 @@
-"""The parameters of a builder's layer and of edgekit's layer of the same kind, in the same words."""
+"""The parameters of a builder's layer, and those of edgekit's layer of the same kind."""
 
 from __future__ import annotations
 
@@ -217,7 +217,8 @@ def unbuilt(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str, di
 _TYPES = {
     "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
     # TensorRT has no FP64: the parser reads it as FP32
-    "float64": "FLOAT", "bool": "BOOL", "uint8": "UINT8", "bfloat16": "BF16", "int4": "INT4", "float8_e4m3fn": "FP8",
+    "float64": "FLOAT", "bool": "BOOL", "uint8": "UINT8", "bfloat16": "BF16", "int4": "INT4",
+    "float8_e4m3fn": "FP8",
     "float8e4m3fn": "FP8", "float4e2m1": "FP4", "float4_e2m1fn": "FP4",
 }  # fmt: skip
 

@@ -3,12 +3,13 @@
 
 scripts/check_parser.py [--wheels FOLDER] [--only KIND] [--jobs N]
 
-Fetches TensorRT for RTX (parser and builder of TensorRT 11, without a GPU) into a temporary folder
-and compares on real exports and on the onnx package's tests of nodes: accepted or refused, layers by
-node, their parameters, shapes and types, kept constants, and what edgekit_device finds in the
-network. Every difference stands in scripts/data/parser-differences.yaml with its reason; one that
-does not, and a row that no difference needs, fail. Without a registry that has the wheels it says so
-and exits with 0.
+Fetches TensorRT for RTX (parser and builder of TensorRT 11, without a GPU) into a temporary folder.
+On real exports and the onnx package's tests of nodes it compares what is accepted and refused, the
+layers by node, their parameters, shapes and types, kept constants, and what edgekit_device finds in
+the network. It builds edgekit's typed FP16 and INT8 models, and asks the tests' double what it asks
+NVIDIA's module. Every difference stands in scripts/data/parser-differences.yaml with its reason; one
+that does not, and a row that no difference needs, fail. Where the registry has no such wheels it
+says so and exits with 0.
 """
 
 from __future__ import annotations
