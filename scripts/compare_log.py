@@ -24,6 +24,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.buildlog.comparison import LogComparison, compare
+from edgekit.buildlog.lines import strip
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import canonical
@@ -33,19 +34,24 @@ from edgekit.targets.loader import get
 
 __all__ = ["compared", "model_of", "read_lines"]
 
-_NODE = re.compile(r"\[TRT\] (?P<name>\S.*) \[(?P<op>\w+)\] (?P<side>inputs|outputs): (?P<rest>.*)")
+_NODE = re.compile(r"(?P<name>\S.*) \[(?P<op>\w+)\] (?P<side>inputs|outputs):(?P<rest>.*)")
 _TENSOR = re.compile(r"\[(?P<name>[^\[\]]*?) -> \((?P<shape>[\d, ]*)\)\[(?P<type>\w+)\]\]")
 _WINDOW = re.compile(
     r"Using kernel: (.*?), strides: (.*?), prepadding: (.*?), postpadding: (.*?), "
     r"dilations: (.*?), numOutputs: \d+, nbGroups: (\d+)"
 )
-_OUTPUT = re.compile(r"\[TRT\] Marking \S+ as output: (\S+)")
+_OUTPUT = re.compile(r"Marking \S+ as output: (\S+)")
+_OPSET_LINE = re.compile(r"Opset version:\s+(\d+)")
 _PRECISION = re.compile(r"\[I\] Precision: (\S+)")
 _TYPES = {
     "FLOAT": TensorProto.FLOAT, "HALF": TensorProto.FLOAT16, "INT32": TensorProto.INT32,
-    "INT64": TensorProto.INT64, "BOOL": TensorProto.BOOL,
+    "INT64": TensorProto.INT64, "BOOL": TensorProto.BOOL, "INT8": TensorProto.INT8,
+    "UINT8": TensorProto.UINT8, "BF16": TensorProto.BFLOAT16,
 }  # fmt: skip
-_OPSET = 17
+_OPSET = 17  # where the log does not say it
+# since these opsets the axes are an input
+_AXES_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
+_AXES_INPUT_OF_REDUCTIONS = 18
 _LAST_AXIS = {"Softmax", "LogSoftmax", "LayerNormalization"}
 
 
@@ -79,7 +85,7 @@ def model_of(lines: Iterable[str]) -> onnx.ModelProto:
     Raises:
         ValueError: The log has no lines of the parser, or a shape that does not tell an attribute.
     """
-    nodes, outputs = _nodes(lines)
+    nodes, outputs, opset = _nodes(lines)
     if not nodes:
         raise ValueError("the log has no lines of the ONNX parser: build with trtexec --verbose")
     written = {tensor.name for node in nodes for tensor in node.outputs}
@@ -87,7 +93,7 @@ def model_of(lines: Iterable[str]) -> onnx.ModelProto:
     weights: list[onnx.NodeProto] = []
     fed: dict[str, _Tensor] = {}
     for node in nodes:
-        _complete(node, known)
+        _complete(node, known, opset)
         for index, tensor in enumerate(node.inputs):
             if tensor.name in written or tensor.name in known or tensor.name in fed:
                 continue
@@ -108,14 +114,19 @@ def model_of(lines: Iterable[str]) -> onnx.ModelProto:
         ],
         list(known.values()),
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
-def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str]]:
+def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
+    """The nodes, the names of the network's outputs and the opset; constants are no nodes."""
     nodes: list[_Node] = []
     outputs: set[str] = set()
-    for line in lines:
-        if found := _NODE.search(line):
+    opset = _OPSET
+    for written in lines:
+        line = strip(written)[1]
+        if found := _NODE.match(line):
+            if found["op"] == "Constant":
+                continue
             tensors = [
                 _Tensor(
                     one["name"],
@@ -134,11 +145,13 @@ def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str]]:
                 "kernel_shape": kernel, "strides": stride, "pads": [*before, *after],
                 "dilations": dilation, "group": int(found[6]),
             }  # fmt: skip
-        elif found := _OUTPUT.search(line):
+        elif found := _OUTPUT.match(line):
             outputs.add(found[1])
+        elif found := _OPSET_LINE.match(line):
+            opset = int(found[1])
         elif "Finished parsing network model" in line:
             break
-    return nodes, outputs
+    return nodes, outputs, opset
 
 
 def _ints(text: str) -> list[int]:
@@ -160,14 +173,40 @@ def _constant(tensor: _Tensor, weights: list[onnx.NodeProto]) -> onnx.TensorProt
     return shape
 
 
-def _complete(node: _Node, known: dict[str, onnx.TensorProto]) -> None:
+def _complete(node: _Node, known: dict[str, onnx.TensorProto], opset: int) -> None:
     """Adds the attributes that shapes tell, and the values of the shapes that a node reads."""
     source, target = node.inputs[0].shape, node.outputs[0].shape
-    if node.op == "Reshape":
-        # several nodes may share a constant with a -1 in it
-        name = f"{node.name}:target"
-        known[name] = numpy_helper.from_array(np.array(target, np.int64), name)
-        node.inputs[1] = _Tensor(name, (len(target),), TensorProto.INT64)
+
+    def give(index: int, values: Iterable[int]) -> None:
+        # several nodes may share a constant, such as a shape with a -1 in it
+        name = f"{node.name}:{index}"
+        array = np.array(tuple(values), np.int64)
+        known[name] = numpy_helper.from_array(array, name)
+        node.inputs[index:] = [
+            _Tensor(name, array.shape, TensorProto.INT64),
+            *node.inputs[index + 1 :],
+        ]
+
+    if node.op in {"Reshape", "Expand"}:
+        give(1, target)
+    elif node.op == "Slice" and opset >= 10:
+        del node.inputs[1:]
+        # where it begins is not in the log, and no layer depends on it
+        for index, values in enumerate(([0] * len(target), target, range(len(target))), 1):
+            give(index, values)
+    elif node.op == "Split" and len(node.inputs) > 1:
+        sizes = [tensor.shape for tensor in node.outputs]
+        axis = _axis(source, sizes)
+        node.attributes["axis"] = axis
+        give(1, [shape[axis] for shape in sizes])
+    elif node.op.startswith("Reduce") or node.op in {"Squeeze", "Unsqueeze"}:
+        axes = _axes(node.name, source, target)
+        if node.op.startswith("Reduce"):
+            node.attributes["keepdims"] = int(len(source) == len(target))
+        if opset >= _AXES_INPUT.get(node.op, _AXES_INPUT_OF_REDUCTIONS):
+            give(1, axes)
+        else:
+            node.attributes["axes"] = axes
     elif node.op == "Transpose":
         node.attributes["perm"] = _permutation(node.name, source, target)
     elif node.op == "MaxPool":
@@ -176,6 +215,26 @@ def _complete(node: _Node, known: dict[str, onnx.TensorProto]) -> None:
         node.attributes["transB"] = int(node.inputs[1].shape[0] != source[1])
     elif node.op in _LAST_AXIS:
         node.attributes["axis"] = -1
+
+
+def _axis(source: tuple[int, ...], parts: list[tuple[int, ...]]) -> int:
+    """The axis along which parts make up a whole."""
+    whole = [sum(shape[axis] for shape in parts) for axis in range(len(source))]
+    return next(n for n, size in enumerate(whole) if size == source[n] and len(parts) > 1)
+
+
+def _axes(name: str, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
+    """The axes that a reduction, a Squeeze or an Unsqueeze acts on: the last ones that fit."""
+    if len(source) == len(target):
+        return [n for n, size in enumerate(source) if target[n] != size]
+    longer, shorter = sorted((source, target), key=len, reverse=True)
+    for chosen in itertools.combinations(range(len(longer)), len(shorter)):
+        axes = [axis for axis in range(len(longer)) if axis not in chosen]
+        if tuple(longer[axis] for axis in chosen) == shorter and (
+            len(source) > len(target) or all(longer[axis] == 1 for axis in axes)
+        ):
+            return axes
+    raise ValueError(f"node {name!r} makes {target} of {source}")
 
 
 def _permutation(name: str, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
@@ -18,14 +18,13 @@ Value = int | float | str
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
     since: str | None = None
     until: str | None = None
     avoid: str = ""
     rewrite: str = ""
-    source: list[str] = []
+    source: tuple[str, ...] = ()
     interpolated: bool = False
 
     def holds(self, version: Version) -> bool:
@@ -35,17 +34,21 @@ class _Row(BaseModel):
         return self.until is None or version < numbers(self.until)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Importer(_Row):
     """An operator; ``avoid`` is how a network does without it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(_Row):
-    """What the parser refuses of operators that it imports. All tests that a row has must hold.
+    """What the parser refuses or ignores of operators that it imports. All tests that a row has must
+    hold.
 
     Attributes:
         id: The row's name.
         operators: Their names; empty for all.
         what: What is refused, with ``{operator}``, ``{value}`` and ``{type}``.
+        ignores: Whether the parser imports the node without it, so that its results are other ones.
         attribute: An attribute; a list is tested by element.
         default: The attribute's value where a node leaves it out.
         values: Values that are refused.
@@ -66,18 +69,19 @@ class Refusal(_Row):
     """
 
     id: str
-    operators: list[str]
+    operators: tuple[str, ...]
     what: str
+    ignores: bool = False
     attribute: str | None = None
     default: Value | None = None
-    values: list[Value] | None = None
-    other_than: list[Value] | None = None
+    values: tuple[Value, ...] | None = None
+    other_than: tuple[Value, ...] | None = None
     present: bool = False
     contains: str | None = None
     output: int | None = None
     input: int | None = None
-    types: list[str] | None = None
-    ranks_other_than: list[int] | None = None
+    types: tuple[str, ...] | None = None
+    ranks_other_than: tuple[int, ...] | None = None
     variable: bool = False
     nonzero: bool = False
     absent: bool = False
@@ -86,27 +90,24 @@ class Refusal(_Row):
     opset_until: int | None = None
 
 
-class Plugins(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Plugins:
     """The plugins that TensorRT ships, with their versions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    source: list[str]
-    names: dict[str, list[str]]
+    source: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
 
 
-class OperatorTable(BaseModel):
-    """``trt/operators.yaml``."""
+@dataclass(frozen=True, slots=True)
+class OperatorTable:
+    """``trt/operators.yaml``: operators by name, and what is refused of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
-
-    schema_: str
     oldest: str
     newest: str
-    source: list[str]
-    operators: dict[str, Importer]
-    missing: dict[str, Importer]
-    refusals: list[Refusal]
+    source: tuple[str, ...]
+    operators: Mapping[str, Importer]
+    missing: Mapping[str, Importer]
+    refusals: tuple[Refusal, ...]
     plugins: Plugins
 
     def imports(self, operator: str, version: Version) -> bool:
@@ -137,12 +138,27 @@ def numbers(release: str) -> Version:
 @lru_cache(maxsize=1)
 def operator_table() -> OperatorTable:
     """Returns ``trt/operators.yaml``."""
-    content: Mapping[str, object] = read_knowledge(data_folder("trt") / "operators.yaml")
-    renamed = {"schema_" if key == "schema" else key: value for key, value in content.items()}
-    return OperatorTable.model_validate(renamed)
+    content: Mapping[str, Any] = read_knowledge(data_folder("trt") / "operators.yaml")
+    plugins = content["plugins"]
+    return OperatorTable(
+        oldest=content["oldest"],
+        newest=content["newest"],
+        source=tuple(content["source"]),
+        operators={name: Importer(**_values(row)) for name, row in content["operators"].items()},
+        missing={name: Importer(**_values(row)) for name, row in content["missing"].items()},
+        refusals=tuple(Refusal(**_values(row)) for row in content["refusals"]),
+        plugins=Plugins(
+            tuple(plugins["source"]),
+            {name: tuple(versions) for name, versions in plugins["names"].items()},
+        ),
+    )
 
 
-@lru_cache(maxsize=16)
+def _values(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(one) if isinstance(one, list) else one for key, one in row.items()}
+
+
+@lru_cache(maxsize=1024)
 def refusals(operator: str, release: str) -> tuple[Refusal, ...]:
     """Returns what the parser of a release may refuse of an operator."""
     version = numbers(release)

@@ -5,29 +5,29 @@ the nodes that it refuses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edgekit.documents import Document
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.protos import dtype_name, subgraphs
 from edgekit.parsing.operators import Importer, Refusal, numbers, operator_table, refusals
 from edgekit.targets.board import Target
-from edgekit.targets.jetpack import jetpacks
 
 _LARGEST_ZERO_POINT = 1 << 20
 
 
-class ParseProblem(Document):
-    """A node that the parser refuses.
+@dataclass(frozen=True, slots=True)
+class ParseProblem:
+    """A node that the parser refuses, or imports with other results.
 
     Attributes:
         node: Its name.
         operator: Its ONNX operator.
-        message: What the parser refuses.
+        message: What the parser refuses, or ignores.
         fix: What to do, the best way first.
     """
 
@@ -37,12 +37,17 @@ class ParseProblem(Document):
     fix: str
 
 
-class Parse(Document):
+@dataclass(frozen=True, slots=True)
+class Parse:
     """Whether the parser of a release imports a graph, by ``trt/operators.yaml``."""
 
     ok: bool
     release: str
-    problems: list[ParseProblem]
+    problems: tuple[ParseProblem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns ``"parse"`` of a check."""
+        return asdict(self) | {"problems": [asdict(one) for one in self.problems]}
 
 
 def parse_check(graph: OnnxGraph, release: str, target: Target | None = None) -> Parse:
@@ -58,12 +63,12 @@ def parse_check(graph: OnnxGraph, release: str, target: Target | None = None) ->
         UsageError: The release is no version (code ``tensorrt.version``).
     """
     on = _Release(release, target)
-    found = [
+    found = tuple(
         ParseProblem(node=node.name, operator=node.op, message=message, fix=fix)
         for node, scope in _nodes(graph)
         for message, fix in [_judge(node, scope, on) or ("", "")]
         if message
-    ]
+    )
     return Parse(ok=not found, release=release, problems=found)
 
 
@@ -77,6 +82,9 @@ class _Release:
 
     def newer(self, since: str, verb: str) -> str:
         """Returns that TensorRT from ``since`` on has or takes it, and the board's JetPack."""
+        # most models have no problem, and need not know the JetPacks
+        from edgekit.targets.jetpack import jetpacks
+
         packs = jetpacks(self._target) if self._target is not None else ()
         pack = next(
             (p for p in packs if p.tensorrt and numbers(p.tensorrt) >= numbers(since)), None
@@ -182,13 +190,23 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
         values = _refused(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
-            return f"the parser of TensorRT {on.text} refuses {what}", _fix(
-                on.newer(refusal.until, "imports") if refusal.until else "",
+            does = "ignores" if refusal.ignores else "refuses"
+            wrong = "; the results would be wrong" if refusal.ignores else ""
+            return f"the parser of TensorRT {on.text} {does} {what}{wrong}", _fix(
+                on.newer(refusal.until, "imports") if _ends(refusal, node, scope) else "",
                 refusal.avoid,
                 _rewrite(refusal),
                 _cut(scope),
             )
     return None
+
+
+def _ends(refusal: Refusal, node: Node, scope: _Scope) -> bool:
+    """Whether the release that ends a refusal imports the node: another row may begin there."""
+    if refusal.until is None:
+        return False
+    later = refusals(node.op, refusal.until)
+    return all(_refused(row, node, scope) is None for row in later)
 
 
 def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:

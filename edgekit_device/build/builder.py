@@ -65,7 +65,7 @@ def build_attempt(
 
     Raises:
         DeviceError: "build.attempt" or "build.plugins" where other flags may help;
-            "build.no-memory"; "build.parser", "build.io",
+            "build.no-memory"; "build.typing", "build.parser", "build.io",
             "build.no-dla", "build.not-on-dla", "build.calibration" and others where none will.
         JobCancelled: ``cancelled`` said so.
     """
@@ -90,17 +90,19 @@ def build_attempt(
     timing_cache = TimingCache(timing) if timing is not None else None
     if timing_cache is not None:
         timing_cache.set(config)
+    building = log.mark()
     try:
         memory = builder.build_serialized_network(network, config)
     except (RuntimeError, ValueError) as error:  # C++ exceptions, as the bindings translate them
-        raise failed(spec, log, mark, str(error)) from error
+        raise failed(spec, log, building, str(error)) from error
     finally:
         log.stage = None
     if cancelled():
         raise JobCancelled
     check_callbacks(spec, log, requested, scales, mapped)
     if memory is None:
-        raise failed(spec, log, mark)
+        # what was refused before, such as a weight's name, is no reason of this
+        raise failed(spec, log, building)
     built.data = bytes(memory)
     note_missing(spec, mapped, log.since(mark, "WEF"), built)
     if timing_cache is not None:
@@ -330,15 +332,19 @@ class TimingCache:
         """Gives the file's entries to an IBuilderConfig, or an empty cache to fill."""
         self._read = self._content()
         self.facts["entries_bytes_before"] = len(self._read)
+        empty = self._parsed(config, b"")
         if self._read:
             cache = self._parsed(config, self._read)
+            # of a damaged file TensorRT makes an empty cache, with a warning alone
+            filled = cache is not None and _content_of(cache) != _content_of(empty)
             # what another device or release measured is refused here, never mixed in
-            if cache is not None and config.set_timing_cache(cache, False):
+            if filled and config.set_timing_cache(cache, False):
                 self.facts["reused"] = True
                 return
-            self.notes.append("the timing cache is from another device; a new one is started")
+            self.notes.append(
+                "the timing cache is damaged or from another device; a new one is started"
+            )
             self._read = b""
-        empty = self._parsed(config, b"")
         if empty is None or not config.set_timing_cache(empty, False):
             self.notes.append("TensorRT made no timing cache")
 
@@ -379,6 +385,10 @@ class TimingCache:
         except Exception as error:  # the bindings raise RuntimeError and pybind11's own
             self.notes.append("the timing cache cannot be read: {}".format(error))
             return None
+
+
+def _content_of(cache: Any) -> bytes:
+    return b"" if cache is None else _bytes(cache.serialize())
 
 
 def _bytes(memory: Any) -> bytes:

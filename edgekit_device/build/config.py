@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.build.network import MappedLayers
 from edgekit_device.build.request import EngineSpec
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, listed
 
 _PRECISION_FLAGS = {"fp16": "FP16", "int8": "INT8"}
 _CONSTRAINTS = {"prefer": "PREFER_PRECISION_CONSTRAINTS", "obey": "OBEY_PRECISION_CONSTRAINTS"}
@@ -33,10 +33,12 @@ def set_flags(
 ) -> Tuple[str, ...]:
     """Sets the attempt's flags and those that follow from the engine.
 
-    A flag that the release lacks is left out with a note.
+    A flag that the release lacks is left out with a note, as is one that TensorRT does not take:
+    only its log says that REFIT, REFIT_IDENTICAL and REFIT_INDIVIDUAL exclude each other (the last
+    one counts), and that EXCLUDE_LEAN_RUNTIME needs VERSION_COMPATIBLE.
 
     Returns:
-        The names that were set.
+        The names of the flags that TensorRT has set.
     """
     wanted = [*flags]
     weak = spec.typing == "weak"
@@ -50,6 +52,8 @@ def set_flags(
     if spec.dla_core is not None and spec.gpu_fallback and not spec.standalone:
         wanted.append("GPU_FALLBACK")
     done: List[str] = []
+    # TensorRT takes EXCLUDE_LEAN_RUNTIME only after VERSION_COMPATIBLE
+    wanted.sort(key=lambda name: name == "EXCLUDE_LEAN_RUNTIME")
     for name in dict.fromkeys(wanted):
         if name == "STRONGLY_TYPED":
             continue  # the network's, not the builder's
@@ -58,7 +62,15 @@ def set_flags(
             done.append(name)
         else:
             notes.append("{}: this TensorRT has no {}, so it is not set".format(spec.key, name))
-    return tuple(done)
+    taken = [name for name in done if config.get_flag(getattr(trt.BuilderFlag, name))]
+    notes.extend(
+        "{}: TensorRT does not take {} with {}".format(
+            spec.key, name, listed(taken, ", ") or "no other flag"
+        )
+        for name in done
+        if name not in taken
+    )
+    return tuple(taken)
 
 
 def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: List[str]) -> None:

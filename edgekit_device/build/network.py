@@ -40,7 +40,12 @@ _CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
 
 
 def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
-    """An empty network of the kinds that the release has: explicit batch, strongly typed."""
+    """An empty network of the kinds that the release has: explicit batch, strongly typed.
+
+    Raises:
+        DeviceError: "build.typing": the release has no networks of the request's kind.
+    """
+    _check_typing(trt, spec)
     flags = 0
     # gone since 11.0, where every network is of explicit batch and strongly typed
     known = trt.NetworkDefinitionCreationFlag
@@ -49,6 +54,20 @@ def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
     if spec.typing == "strong" and hasattr(known, "STRONGLY_TYPED"):
         flags |= 1 << int(known.STRONGLY_TYPED)
     return builder.create_network(flags)
+
+
+def _check_typing(trt: Any, spec: EngineSpec) -> None:
+    release = getattr(trt, "__version__", "")
+    # the precision flags went in 11.0, with weakly typed networks
+    if spec.typing == "weak" and not hasattr(trt.BuilderFlag, "FP16"):
+        raise DeviceError(
+            "the request is for a weakly typed network, but every network of TensorRT {} is "
+            "strongly typed".format(release),
+            code="build.typing",
+            where=spec.key,
+            hint="plan for this board's TensorRT (tensorrt: in the YAML file, or --tensorrt): the "
+            "model then has its types and its Q/DQ nodes",
+        )
 
 
 def parse(
@@ -339,13 +358,14 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
 def _candidates(
     layer: BuilderLayer, by_node: Dict[str, List[LayerSpec]], by_name: Dict[str, LayerSpec]
 ) -> List[LayerSpec]:
+    # metadata first: the parser calls a further layer of node "n" "n_5", and another node of the
+    # model may have that name itself
+    if layer.nodes:
+        return [spec for node in layer.nodes for spec in by_node.get(node, ())]
     if layer.name in by_node:
         return by_node[layer.name]
     if layer.name in by_name:
         return [by_name[layer.name]]
-    found = [spec for node in layer.nodes for spec in by_node.get(node, ())]
-    if found:
-        return found
     return by_node.get(_SUFFIX.sub("", layer.name), [])
 
 

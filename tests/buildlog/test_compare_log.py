@@ -16,6 +16,35 @@ from tests.buildlog.attention_log import attention_log
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 ORIN = get("jetson-agx-orin-64gb")
+# What the parser of TensorRT for RTX 1.7.1.116 wrote of a network of ours into edgekit_device's
+# log: of opset 18, with constants in nodes. Left out: time stamps, and what the script does not read.
+PARSED = """\
+[TRT] [I] Opset version:    18
+[TRT] [V] conv [Conv] inputs: [x -> (1, 3, 16, 16)[FLOAT]], [w -> (8, 3, 3, 3)[FLOAT]], [b -> (8)[FLOAT]],
+[TRT] [V] Using kernel: (3, 3), strides: (1, 1), prepadding: (1, 1), postpadding: (1, 1), dilations: (1, 1), numOutputs: 8, nbGroups: 1
+[TRT] [V] conv [Conv] outputs: [c -> (1, 8, 16, 16)[FLOAT]],
+[TRT] [V] relu [Relu] inputs: [c -> (1, 8, 16, 16)[FLOAT]],
+[TRT] [V] relu [Relu] outputs: [r -> (1, 8, 16, 16)[FLOAT]],
+[TRT] [V] axes_node [Constant] inputs:
+[TRT] [V] axes_node [Constant] outputs: [axes -> (2)[INT64]],
+[TRT] [V] mean [ReduceMean] inputs: [r -> (1, 8, 16, 16)[FLOAT]], [axes -> (2)[INT64]],
+[TRT] [V] mean [ReduceMean] outputs: [m -> (1, 8)[FLOAT]],
+[TRT] [V] k_node [Constant] inputs:
+[TRT] [V] k_node [Constant] outputs: [k -> (1, 8)[FLOAT]],
+[TRT] [V] scale [Mul] inputs: [m -> (1, 8)[FLOAT]], [k -> (1, 8)[FLOAT]],
+[TRT] [V] scale [Mul] outputs: [s -> (1, 8)[FLOAT]],
+[TRT] [V] unsq [Unsqueeze] inputs: [s -> (1, 8)[FLOAT]], [axes -> (2)[INT64]],
+[TRT] [V] unsq [Unsqueeze] outputs: [u -> (1, 8, 1, 1)[FLOAT]],
+[TRT] [V] sq [Squeeze] inputs: [u -> (1, 8, 1, 1)[FLOAT]], [axes -> (2)[INT64]],
+[TRT] [V] sq [Squeeze] outputs: [q -> (1, 8)[FLOAT]],
+[TRT] [V] slice [Slice] inputs: [q -> (1, 8)[FLOAT]], [st -> (1)[INT64]], [en -> (1)[INT64]], [ax -> (1)[INT64]],
+[TRT] [V] slice [Slice] outputs: [sl -> (1, 4)[FLOAT]],
+[TRT] [V] split [Split] inputs: [sl -> (1, 4)[FLOAT]], [sp -> (2)[INT64]],
+[TRT] [V] split [Split] outputs: [s1 -> (1, 2)[FLOAT]], [s2 -> (1, 2)[FLOAT]],
+[TRT] [V] add [Add] inputs: [s1 -> (1, 2)[FLOAT]], [s2 -> (1, 2)[FLOAT]],
+[TRT] [V] add [Add] outputs: [y -> (1, 2)[FLOAT]],
+[TRT] [V] Marking y_31 as output: y
+"""
 
 
 @pytest.fixture
@@ -70,3 +99,23 @@ def test_it_reads_packed_logs_and_prints(
     path.write_text("[I] nothing\n")
     with pytest.raises(SystemExit, match="no lines of the ONNX parser"):
         script.main()
+
+
+@pytest.mark.parametrize("order", ["[TRT] [V] ", "[V] [TRT] "])
+def test_constant_nodes_and_axes_that_are_inputs(script: ModuleType, order: str) -> None:
+    """In edgekit_device's order of a line's parts, and in trtexec's."""
+    lines = PARSED.replace("[TRT] [V] ", order).splitlines()
+    model = script.model_of(lines)
+    assert [node.op_type for node in model.graph.node if node.op_type != "ConstantOfShape"] == [
+        "Conv", "Relu", "ReduceMean", "Mul", "Unsqueeze", "Squeeze", "Slice", "Split", "Add",
+    ]  # fmt: skip
+    assert model.opset_import[0].version == 18
+    network, _ = script.compared(lines)
+    assert {layer.name: layer.kind for layer in network.layers} == {
+        "conv": "CONVOLUTION", "relu": "ACTIVATION", "mean": "REDUCE", "scale": "ELEMENTWISE",
+        "slice": "SLICE", "split": "SLICE", "split_1": "SLICE", "add": "ELEMENTWISE",
+    }  # fmt: skip
+    assert network.layer("mean").params["axes"] == (2, 3)
+    assert [network.tensors[name].shape for name in ("m", "sl", "s2", "y")] == [
+        (1, 8), (1, 4), (1, 2), (1, 2),
+    ]  # fmt: skip

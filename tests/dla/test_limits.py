@@ -218,7 +218,6 @@ def test_int8_only_functions() -> None:
      ("SLICE", {"mode": "FILL", "value": 0.0, "op": "Pad"}),
      ("SLICE", {"mode": "WRAP"}),
      ("SHUFFLE", {"mode": "TRANSPOSE", "perm": (0, 2, 1, 3), "board": XAVIER}),
-     ("DECONVOLUTION", convolution(output_padding=(0, 1))),
      ("CONVOLUTION", convolution(channels=512, size=(80, 160), precision="fp16"))],
 )  # fmt: skip
 def test_allowed_but_disputed(kind: str, params: dict[str, Any]) -> None:

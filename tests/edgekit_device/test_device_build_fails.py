@@ -56,6 +56,16 @@ def test_a_failed_build_reports_the_builders_own_errors(tmp_path: Path) -> None:
     assert failed.value.code == "build.attempt"
 
 
+def test_a_weights_refused_name_is_no_reason_of_a_later_failure(tmp_path: Path) -> None:
+    on = Bench("10.3.0", tmp_path)
+    on.double.settings.broken = "Error Code 10: Internal Error (no implementation)"
+    document = toys.engine(device="GPU", gpu_fallback=False, refit_individual=["nothing"])
+    with pytest.raises(DeviceError, match="no implementation") as failed:
+        on.build(document, ("REFIT_INDIVIDUAL",))
+    assert "nothing" not in failed.value.message
+    assert any("no weights named nothing" in line for line in on.lines)
+
+
 def test_a_cache_that_is_not_taken_names_the_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

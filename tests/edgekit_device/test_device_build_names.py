@@ -52,6 +52,24 @@ def test_a_node_called_like_a_taken_name_is_itself() -> None:
     assert devices(found) == {"a_1": "DLA", "a": "GPU"}
 
 
+def test_metadata_tell_a_nodes_further_layer_from_a_node_of_its_name() -> None:
+    """The parser calls HardSwish's second layer "n0_5", and the next node has that name itself."""
+    layers = built(
+        ("n0", "ACTIVATION", "n0", "x", "t"),
+        ("n0_5", "ELEMENTWISE", "n0", "x t", "u"),
+        ("n0_5_6", "CONVOLUTION", "n0_5", "u", "y"),
+    )
+    ours = [
+        spec("n0", kind="ACTIVATION", device="GPU"),
+        spec("n0_1", "n0", device="GPU"),
+        spec("n0_5", kind="CONVOLUTION"),
+    ]
+    found = map_layers(layers, ours)
+    assert devices(found) == {"n0": "GPU", "n0_5": "GPU", "n0_5_6": "DLA"}
+    assert [found.ours[n].name for n in range(3)] == ["n0", "n0_1", "n0_5"]
+    assert (found.unmapped, found.lost) == ([], [])
+
+
 def test_what_is_inserted_follows_its_readers_or_else_its_writers() -> None:
     layers = built(
         ("w", "CONSTANT", "", "", "k"),

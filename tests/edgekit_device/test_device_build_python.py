@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit_device.build.config import refit_kind
 from edgekit_device.errors import DeviceError
 from edgekit_device.tensorrt.plan import read_header
 from tests.edgekit_device import build_toys as toys
@@ -62,6 +63,14 @@ def test_strong_builds_set_no_precision_and_need_none(tmp_path: Path) -> None:
     assert on.double.violations == []
 
 
+def test_a_weakly_typed_request_on_a_strongly_typed_release_is_refused(tmp_path: Path) -> None:
+    on = Bench("11.4.0", tmp_path)
+    with pytest.raises(DeviceError, match=r"every network of TensorRT 11\.4\.0") as refused:
+        on.build(toys.engine(device="GPU", gpu_fallback=False))
+    assert refused.value.code == "build.typing"
+    assert "--tensorrt" in refused.value.hint
+
+
 def test_a_strongly_typed_network_on_a_release_that_has_both(tmp_path: Path) -> None:
     on = Bench("10.7.0", tmp_path)
     built = on.build(toys.strong(device="GPU", gpu_fallback=False))
@@ -90,6 +99,41 @@ def test_a_flag_that_the_release_lacks_is_left_out_and_said(
     assert reported == lacking
     assert "VERSION_COMPATIBLE" in built.flags
     assert not lacking & set(built.flags)
+
+
+@pytest.mark.parametrize("version", ["10.3.0", "10.7.0", "11.4.0"])
+@pytest.mark.parametrize(
+    ("asked", "taken", "refused"),
+    [
+        (("REFIT", "REFIT_IDENTICAL"), {"REFIT_IDENTICAL"}, "REFIT"),
+        (("REFIT_INDIVIDUAL", "REFIT"), {"REFIT"}, "REFIT_INDIVIDUAL"),
+        (("STRIP_PLAN", "EXCLUDE_LEAN_RUNTIME"), {"STRIP_PLAN"}, "EXCLUDE_LEAN_RUNTIME"),
+    ],
+)
+def test_a_flag_that_tensorrt_does_not_take_is_said(
+    asked: tuple[str, ...], taken: set[str], refused: str, version: str, tmp_path: Path
+) -> None:
+    on = Bench(version, tmp_path)
+    built = on.build(document_for(version), asked)
+    assert set(built.flags) & {*asked} == taken
+    assert any(f"TensorRT does not take {refused} with" in note for note in built.notes)
+
+
+def test_the_lean_runtime_is_left_out_whatever_the_order_of_flags(tmp_path: Path) -> None:
+    on = Bench("10.3.0", tmp_path)
+    flags = ("EXCLUDE_LEAN_RUNTIME", "VERSION_COMPATIBLE")
+    built = on.build(document_for("10.3.0"), flags)
+    assert set(flags) <= set(built.flags)
+
+
+@pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
+def test_strip_plan_alone_strips_and_takes_the_same_weights(version: str, tmp_path: Path) -> None:
+    """TensorRT sets no REFIT_IDENTICAL then, and yet the plan takes the weights that it lacks."""
+    on = Bench(version, tmp_path)
+    built = on.build(document_for(version), ("STRIP_PLAN",))
+    assert "STRIP_PLAN" in built.flags
+    assert "REFIT_IDENTICAL" not in built.flags
+    assert refit_kind(built.flags) == "identical"
 
 
 def test_single_weights_are_marked_and_a_refusal_is_said(tmp_path: Path) -> None:
@@ -137,6 +181,9 @@ def test_profiles_of_an_open_network(tmp_path: Path) -> None:
     assert read_header(built.data)[0] == 10
     # of what runs where the plan says nothing here
     assert built.unmapped == ["relu"]
+    document["profiles"] = [{"x": {"min": [8, 4], "opt": [2, 4], "max": [1, 4]}}]
+    with pytest.raises(DeviceError, match="rejects optimisation profile 0"):
+        on.build(document)
     document["profiles"] = []
     with pytest.raises(DeviceError, match="no optimization profile has been defined"):
         on.build(document)
@@ -154,4 +201,4 @@ def test_a_second_build_takes_the_firsts_timings(tmp_path: Path) -> None:
     # another release measures anew, and says so
     other = Bench("10.7.0", tmp_path).build(toys.engine())
     assert not other.timing_cache["reused"]
-    assert any("timing cache is from another device" in note for note in other.notes)
+    assert any("timing cache is damaged or from another device" in note for note in other.notes)

@@ -203,6 +203,131 @@ def test_attributes_and_types_that_the_parser_refuses(graph, made_of, options, r
     assert parse_check(made, release).ok is ok
 
 
+@pytest.mark.parametrize(
+    ("made_of", "release", "word", "newer"),
+    [
+        (node("ScatterND", "x,i,u", reduction="add"), "8.6", "ignores", False),
+        (node("ScatterND", "x,i,u", reduction="add"), "10.3", "refuses", False),
+        (node("ScatterND", "x,i,u", reduction="none"), "10.1", "refuses", True),
+        (node("ScatterElements", "x,j,v", reduction="add"), "8.5.2", "ignores", True),
+        (node("Resize", "x,,k", mode="linear", antialias=1), "8.6", "ignores", False),
+        (node("Resize", "x,,k", mode="linear", antialias=1), "10.0", "refuses", False),
+        (
+            node("Resize", "x,,,z", keep_aspect_ratio_policy="not_larger"),
+            "8.5.2",
+            "ignores",
+            False,
+        ),
+        (node("LpPool", kernel_shape=[2, 2], ceil_mode=1), "8.6", "ignores", True),
+        (node("LpPool", kernel_shape=[2, 2], dilations=[2, 2]), "8.6", "ignores", False),
+        (node("LpPool", kernel_shape=[2, 2], dilations=[2, 2]), "10.3", "refuses", False),
+    ],
+)
+def test_what_old_parsers_ignore_is_a_problem_with_its_own_words(
+    graph, made_of, release, word, newer
+):
+    """An ignored attribute gives wrong results; a release that then refuses it is no remedy."""
+    constants = {
+        "i": np.zeros((1, 1), np.int64),
+        "u": np.ones((1, 4, 8, 8), np.float32),
+        "j": np.zeros((1, 1, 1, 1), np.int64),
+        "v": np.ones((1, 1, 1, 1), np.float32),
+        "k": np.array([1, 1, 2, 2], np.float32),
+        "z": np.array([1, 4, 16, 16], np.int64),
+    }
+    read = {name: value for name, value in constants.items() if name in made_of.input}
+    made = graph(made_of, outputs=[("y", FLOAT, None)], constants=read)
+
+    (problem,) = parse_check(made, release).problems
+    assert f" {word} " in problem.message
+    assert ("results would be wrong" in problem.message) is (word == "ignores")
+    assert ("use TensorRT" in problem.fix) is newer
+
+
+@pytest.mark.parametrize("release", ["8.4", "10.3", "11.4"])
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_no_parser_reads_the_layout_of_a_recurrent_operator(graph, operator, gates, release):
+    def made(layout):
+        return graph(
+            node(operator, "x,w,r", hidden_size=8, layout=layout),
+            inputs=[("x", FLOAT, [2, 5, 4])],
+            outputs=[("y", FLOAT, None)],
+            constants={
+                "w": np.ones((1, 8 * gates, 4), np.float32),
+                "r": np.ones((1, 8 * gates, 8), np.float32),
+            },
+        )
+
+    assert parse_check(made(0), release).ok
+    assert "ignores" in parse_check(made(1), release).problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("equation", "release", "ok"),
+    [
+        ("...i,...i->...i", "8.6", False),
+        ("...i,...i->...i", "10.1", True),
+        ("ab,ab->a", "8.5", True),
+    ],
+)
+def test_an_ellipsis_of_einsum_is_read_from_10_on(graph, equation, release, ok):
+    made = graph(
+        node("Einsum", "x,x", equation=equation),
+        inputs=[("x", FLOAT, [4, 8])],
+        outputs=[("y", FLOAT, None)],
+    )
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize("release", ["8.4", "10.1", "11.4"])
+@pytest.mark.parametrize(("operator", "opset"), [("Resize", 18), ("Upsample", 9)])
+def test_computed_scales_are_imported_as_computed_sizes(graph, operator, opset, release):
+    made = graph(
+        node("Cast", "h", "s", to=FLOAT),
+        helper.make_node(operator, ["x", "", "s"] if operator == "Resize" else ["x", "s"], ["y"]),
+        opset=opset,
+        inputs=[IMAGE, ("h", TensorProto.INT32, [4])],
+        outputs=[("y", FLOAT, None)],
+    )
+
+    assert parse_check(made, release).ok
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "release", "ok"),
+    [
+        ("Gather", "b,i", "8.4", False),
+        ("Gather", "b,i", "8.5", True),
+        ("Where", "b,b,b", "8.4", False),
+        ("Where", "b,x,x", "8.4", True),
+        ("Equal", "b,b", "8.4", False),
+        ("Equal", "b,b", "8.5.2", True),
+    ],
+)
+def test_bool_data_of_8_4(graph, operator, inputs, release, ok):
+    made = graph(
+        node(operator, inputs),
+        inputs=[("b", TensorProto.BOOL, [4]), ("x", FLOAT, [4])],
+        outputs=[("y", FLOAT if inputs == "b,x,x" else TensorProto.BOOL, None)],
+        constants={"i": np.zeros(1, np.int64)},
+    )
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(("release", "ok"), [("8.6.2", False), ("10.0", True)])
+def test_zero_points_may_be_left_out_from_10_on(graph, release, ok):
+    made = graph(
+        node("QuantizeLinear", "x,s", "q"),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"], name="d"),
+        constants={"s": np.float32(0.1)},
+    )
+    codes = {found.operator for found in parse_check(made, release).problems}
+
+    assert ("DequantizeLinear" not in codes) is ok
+
+
 def test_an_output_beyond_the_first_is_refused(graph):
     indices = ("i", TensorProto.INT64, None)
     pool = graph(node("MaxPool", "x", "y,i", kernel_shape=[1, 1]), outputs=[RESULT, indices])

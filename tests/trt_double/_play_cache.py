@@ -18,13 +18,9 @@ def host_memory(double: Any, data: bytes) -> Any:
 def _create_cache(this: Any, serialized_timing_cache: Any) -> Any:
     data = bytes(memoryview(serialized_timing_cache))
     if data and not data.startswith(_MAGIC):
-        emit(
-            this._s.double,
-            this._s.logger,
-            "ERROR",
-            "createTimingCache: Internal Error (not a timing cache)",
-        )
-        return None
+        text = "Failed to deserialize timing cache. Returning an empty timing cache."
+        emit(this._s.double, this._s.logger, "WARNING", text)
+        data = b""
     head, _, body = data.removeprefix(_MAGIC).partition(b"\n")
     entries = set(body.decode().split()) if data else set()
     return this._s.double.factory.new("ITimingCache", entries=entries, made_by=head.decode())

@@ -13,6 +13,8 @@ _DLA_POOLS = {
     "DLA_LOCAL_DRAM": 1024 * _MIB,
     "DLA_GLOBAL_DRAM": 512 * _MIB,
 }
+_HIGHEST_LEVEL = 5
+_EXCLUSIVE = {"REFIT", "REFIT_IDENTICAL", "REFIT_INDIVIDUAL"}
 _POOLS = {"WORKSPACE": 1 << 36, "TACTIC_DRAM": 1 << 35, "TACTIC_SHARED_MEMORY": 1 << 30}
 
 
@@ -60,13 +62,15 @@ def _create_network(this: Any, flags: int) -> Any:
     explicit = kinds.get("EXPLICIT_BATCH")
     known = sum(1 << int(member) for member in set(kinds.values()))
     if flags & ~known:
-        double.offend(
-            f"create_network({flags:#x}): a bit that TensorRT {double.version} does not have"
-        )
+        text = f"createNetworkV2: Error Code 3: API Usage Error ({flags:#x} has unknown flags)"
+        emit(double, this._s.logger, "ERROR", text)
+        return None
     if double.build < (10,) and not flags & (1 << int(explicit)):
         double.offend("create_network without EXPLICIT_BATCH before TensorRT 10")
     strong = kinds.get("STRONGLY_TYPED")
-    strongly = double.build >= (11,) or (strong is not None and bool(flags & (1 << int(strong))))
+    if double.build >= (11,):
+        flags |= 1 << int(strong)
+    strongly = strong is not None and bool(flags & (1 << int(strong)))
     return double.factory.new(
         "INetworkDefinition",
         flags=flags,
@@ -125,12 +129,36 @@ def _reset(this: Any) -> None:
 
 @plays("IBuilderConfig", "set_flag")
 def _set_flag(this: Any, flag: Any) -> None:
+    if flag.name == "EXCLUDE_LEAN_RUNTIME" and "VERSION_COMPATIBLE" not in flag_names(this):
+        _usage(this, "setFlag", "kEXCLUDE_LEAN_RUNTIME can only be set if kVERSION_COMPATIBLE is")
+        return
+    if flag.name in _EXCLUSIVE and (others := set(flag_names(this)) & (_EXCLUSIVE - {flag.name})):
+        for name in others:
+            this._s.flags &= ~(1 << int(_member(this, "BuilderFlag", name)))
+        text = "kREFIT, kREFIT_INDIVIDUAL and kREFIT_IDENTICAL are mutually exclusive."
+        emit(this._s.double, this._s.logger, "WARNING", f"Unset previous flag because {text}")
     this._s.flags |= 1 << int(flag)
 
 
 @plays("IBuilderConfig", "clear_flag")
 def _clear_flag(this: Any, flag: Any) -> None:
+    if flag.name == "VERSION_COMPATIBLE" and "EXCLUDE_LEAN_RUNTIME" in flag_names(this):
+        _usage(this, "setFlags", "!flags[BuilderFlag::kEXCLUDE_LEAN_RUNTIME]")
+        return
     this._s.flags &= ~(1 << int(flag))
+
+
+def _usage(this: Any, function: str, condition: str) -> None:
+    text = f"IBuilderConfig::{function}: Error Code 3: API Usage Error (Parameter check failed, "
+    emit(this._s.double, this._s.logger, "ERROR", f"{text}condition: {condition})")
+
+
+@plays("IBuilderConfig", "set builder_optimization_level")
+def _set_level(this: Any, value: int) -> None:
+    if value < 0:
+        _usage(this, "setBuilderOptimizationLevel", "level >= 0")
+        return
+    this._s.builder_optimization_level = min(value, _HIGHEST_LEVEL)
 
 
 @plays("IBuilderConfig", "get_flag")
@@ -165,7 +193,8 @@ def _reset_device(this: Any, layer: Any) -> None:
 
 @plays("IBuilderConfig", "can_run_on_DLA")
 def _can_run(this: Any, layer: Any) -> bool:
-    return bool(this._s.double.settings.can_run_on_dla(layer))
+    settings = this._s.double.settings
+    return bool(settings.dla_cores and settings.can_run_on_dla(layer))
 
 
 @plays("IBuilderConfig", "set_memory_pool_limit")
@@ -210,6 +239,13 @@ def _calibration_profile(this: Any, profile: Any) -> bool:
 
 @plays("IBuilderConfig", "add_optimization_profile")
 def _add_profile(this: Any, profile: Any) -> int:
+    for name, shapes in profile._s.shapes.items():
+        ranks = {len(one) for one in shapes}
+        sizes = zip(*shapes, strict=False)
+        if len(ranks) > 1 or any(not low <= best <= high for low, best, high in sizes):
+            text = f"Invalid optimization profiles for input tensors {name}: MIN<=OPT<=MAX"
+            emit(this._s.double, this._s.logger, "ERROR", text)
+            return -1
     this._s.profiles.append(profile)
     return len(this._s.profiles) - 1
 
@@ -227,11 +263,10 @@ def _create_profile(this: Any) -> Any:
 @plays("IOptimizationProfile", "set_shape")
 def _set_shape(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
     shapes = [list(one) for one in (min, opt, max)]
-    if any(not low <= best <= high for low, best, high in zip(*shapes, strict=True)):
-        raise ValueError(f"Shape provided for min/opt/max is inconsistent: {shapes}")
     this._s.shapes[input] = shapes
 
 
 @plays("IOptimizationProfile", "get_shape")
 def _get_shape(this: Any, input: str) -> list[Any]:
-    return [this._s.double.factory.classes["Dims"](one) for one in this._s.shapes[input]]
+    shapes = this._s.shapes.get(input, ())
+    return [this._s.double.factory.classes["Dims"](one) for one in shapes]

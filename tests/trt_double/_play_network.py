@@ -3,6 +3,7 @@
 from typing import Any
 
 from ._behaviour import plays
+from ._play_base import emit
 
 _DTYPES = {
     1: "FLOAT",
@@ -24,6 +25,7 @@ def dtype_name(onnx_type: int) -> str:
 def new_tensor(network: Any, name: str, dtype: str, shape: list[int]) -> Any:
     """A tensor of `network`."""
     types = network._s.double.factory.classes["DataType"].__members__
+    formats = set(network._s.double.factory.classes["TensorFormat"].__members__.values())
     made = network._s.double.factory.new(
         "ITensor",
         network=network,
@@ -31,7 +33,7 @@ def new_tensor(network: Any, name: str, dtype: str, shape: list[int]) -> Any:
         # convertDtype of onnx-tensorrt before 10.0, where the enum has no INT64
         dtype=types.get(dtype) or types["INT32" if dtype == "INT64" else "FLOAT"],
         shape_values=list(shape),
-        allowed_formats=(1 << 16) - 1,
+        allowed_formats=sum(1 << int(member) for member in formats),
         formats_set=False,
         dtype_set=False,
         range=None,
@@ -208,6 +210,8 @@ def _unmark_output(this: Any, tensor: Any) -> None:
 @plays("INetworkDefinition", "mark_weights_refittable")
 def _mark(this: Any, name: str) -> bool:
     if name not in this._s.weights:
+        text = f"INetworkDefinition::markWeightsRefittable: There are no weights named {name}."
+        emit(this._s.double, this._s.logger, "ERROR", text)
         return False
     this._s.refittable.add(name)
     return True

@@ -15,7 +15,8 @@ def _parser(this: Any, network: Any, logger: Any) -> None:
     this._s.network = network
     this._s.logger = logger
     this._s.errors = []
-    this._s.flags = 0
+    # NvOnnxParser.h from 10.0 on: kNATIVE_INSTANCENORM is on by default
+    this._s.flags = int(this._s.double.build >= (10,))
     this._s.config = None
     if network._s.layers:
         this._s.double.offend("OnnxParser was made for a network that has layers already")
@@ -28,7 +29,10 @@ def _num_errors(this: Any) -> int:
 
 @plays("OnnxParser", "get_error")
 def _get_error(this: Any, index: int) -> Any:
-    return this._s.errors[index]
+    if 0 <= index < len(this._s.errors):
+        return this._s.errors[index]
+    emit(this._s.double, this._s.logger, "ERROR", f"vector::_M_range_check: __n ({index})")
+    return None
 
 
 @plays("OnnxParser", "clear_errors")
@@ -74,6 +78,10 @@ def _vc_plugins(this: Any) -> list[str]:
 def _parse(this: Any, model: Any, path: Any = None) -> bool:
     import onnx
 
+    if this._s.network._s.layers or this._s.errors:
+        text = "ModelImporter.cpp:1170: Parse was called with a non-empty network definition"
+        emit(this._s.double, this._s.logger, "ERROR", text)
+        return False
     data = bytes(memoryview(model))
     try:
         loaded = onnx.load_model_from_string(data)
@@ -90,11 +98,14 @@ def _parse(this: Any, model: Any, path: Any = None) -> bool:
 def _parse_file(this: Any, model: str) -> bool:
     import onnx
 
+    if this._s.network._s.layers:
+        text = "model->ByteSizeLong() == 0: A model was previously parsed!"
+        return _fail(this, "MODEL_DESERIALIZE_FAILED", "deserializeOnnxModel", text)
     path = Path(model)
     if not path.is_file():
-        return _fail(
-            this, "MODEL_DESERIALIZE_FAILED", "parseFromFile", f"Failed to open file: {model}"
-        )
+        # TensorRT for RTX 1.7, of the 11 family, looks for the file before it reads it
+        code = "INVALID_VALUE" if this._s.double.build >= (11,) else "MODEL_DESERIALIZE_FAILED"
+        return _fail(this, code, "parseFromFile", f"Failed to open file: {model}")
     try:
         loaded = onnx.load(path)
     except Exception as error:
@@ -146,10 +157,11 @@ def _take(this: Any, model: Any) -> bool:
         if node.op_type not in SUPPORTED or node.domain not in ("", "ai.onnx"):
             text = (
                 f"In node {index} with name: {node.name} and operator: {node.op_type} "
-                '(checkFallbackPluginImporter): INVALID_NODE: creator && "Plugin not found, are '
+                '(checkFallbackPluginImporter): creator && "Plugin not found, are '
                 'the plugin name, version, and namespace correct?"'
             )
-            return _fail(this, "UNSUPPORTED_NODE", "checkFallbackPluginImporter", text, node, index)
+            code = "INVALID_NODE" if this._s.double.build >= (10,) else "UNSUPPORTED_NODE"
+            return _fail(this, code, "checkFallbackPluginImporter", text, node, index)
     network = this._s.network
     inferred = shape_inference.infer_shapes(model)
     graph = inferred.graph

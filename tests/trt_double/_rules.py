@@ -72,10 +72,6 @@ def failures(
 
 
 def _flags(network: Any, flags: set[str]) -> Iterator[str]:
-    if "REFIT_INDIVIDUAL" in flags and flags & {"REFIT", "REFIT_IDENTICAL"}:
-        yield "kREFIT_INDIVIDUAL cannot be combined with kREFIT or kREFIT_IDENTICAL."
-    if {"REFIT", "REFIT_IDENTICAL"} <= flags:
-        yield "kREFIT and kREFIT_IDENTICAL exclude each other."
     if {"OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"} <= flags:
         yield "kOBEY_PRECISION_CONSTRAINTS and kPREFER_PRECISION_CONSTRAINTS exclude each other."
     strong = network._s.strongly_typed

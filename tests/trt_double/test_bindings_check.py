@@ -51,7 +51,7 @@ def test_the_boards_code_uses_declared_names_that_every_release_has(rules: Any) 
     ("text", "why"),
     [
         ("trt.BuilderFlags", "trt.BuilderFlags is not declared"),
-        ("flags = trt.BuilderFlag\nflags.FP16", "trt.BuilderFlag.FP16 is not declared"),
+        ("flags = trt.BuilderFlag\nflags.BF16", "trt.BuilderFlag.BF16 is not declared"),
         ("engine.get_tensor_vectorized_dim('x')", ".get_tensor_vectorized_dim is not declared"),
         ("getattr(trt, 'Refiter')", "trt.Refiter is not declared"),
         ("code = 'trt.Nothing()'", "trt.Nothing is not declared"),

@@ -50,7 +50,7 @@ def test_a_node_without_importer_is_the_parsers_error() -> None:
     assert not parser.parse(toy("Celu"))
     error = parser.get_error(0)
     assert (parser.num_errors, error.node_name(), error.node_operator()) == (1, "act", "Celu")
-    assert error.code() == on.trt.ErrorCode.UNSUPPORTED_NODE
+    assert error.code() == on.trt.ErrorCode.INVALID_NODE
     assert not parser.parse(b"no model")
 
 
@@ -87,7 +87,6 @@ def test_a_pinned_layer_stays_on_the_gpu_and_splits() -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("REFIT", "REFIT_INDIVIDUAL"), "kREFIT_INDIVIDUAL"),
         (("OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"), "exclude each other"),
         (("WEIGHT_STREAMING",), "strongly typed"),
         (("INT8",), "no scaling factors"),

@@ -11,6 +11,7 @@ from edgekit.network.lowering import pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
 from edgekit.network.lowering import shuffles as moving
+from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles
 from edgekit.network.lowering.placer import Placer
 from edgekit.network.model import Model, Network
@@ -27,7 +28,6 @@ _PLAIN = {
     "ScatterND": "SCATTER",
     "Scatter": "SCATTER",
     "OneHot": "ONE_HOT",
-    "NonMaxSuppression": "NMS",
     "GridSample": "GRID_SAMPLE",
     "RandomNormal": "FILL",
     "RandomNormalLike": "FILL",
@@ -37,6 +37,11 @@ _PLAIN = {
     "Scan": "LOOP",
     "If": "CONDITION",
     "CumSum": "LOOP",
+    "ReverseSequence": "REVERSE_SEQUENCE",
+    # from TensorRT 10.14 on
+    "Attention": "ATTENTION_OUTPUT",
+    "RotaryEmbedding": "ROTARY_EMBEDDING",
+    "TensorScatter": "KV_CACHE_UPDATE",
 }
 # the kinds of operators that have layers of their own kind each, where their shapes are unknown
 _UNSHAPED = {
@@ -45,14 +50,15 @@ _UNSHAPED = {
     **dict.fromkeys(pointwise.ACTIVATIONS, "ACTIVATION"),
     **dict.fromkeys(over_axes.REDUCTIONS, "REDUCE"),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), "SHUFFLE"),
-    **dict.fromkeys(("Slice", "Split", "Expand", "Tile", "Pad"), "SLICE"),
+    **dict.fromkeys(("Slice", "Split", "Expand", "Tile", "Pad", "ConstantOfShape"), "SLICE"),
     **dict.fromkeys(("Gather", "GatherElements", "GatherND"), "GATHER"),
     **dict.fromkeys(("TopK", "ArgMax", "ArgMin"), "TOPK"),
     **dict.fromkeys(("Gemm", "MatMul"), "MATRIX_MULTIPLY"),
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), "POOLING"),
-    "Cast": "CAST",
+    **dict.fromkeys(("GreaterOrEqual", "LessOrEqual", "Mod"), "ELEMENTWISE"),
+    **dict.fromkeys(("Cast", "CastLike"), "CAST"),
+    "IsInf": "UNARY",
     "Concat": "CONCATENATION",
-    "ConstantOfShape": "FILL",
     "Conv": "CONVOLUTION",
     "ConvTranspose": "DECONVOLUTION",
     "DequantizeLinear": "DEQUANTIZE",
@@ -125,7 +131,7 @@ def lowered(graph: LayerSource, removed: Mapping[str, int] | None = None) -> Net
 def _place(at: Placer, node: Node, family: _Family | None) -> None:
     if family is not None:
         family(at, node)
-    elif node.op == "Cast":
+    elif node.op in {"Cast", "CastLike"}:
         at.emit(node, "CAST", {"to": at.tensors[node.outputs[0]].dtype})
     else:
         read = list(node.inputs) if node.op in _BROADCASTING else []
@@ -137,6 +143,9 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
     """A layer of which nothing is known but its kind, or which plugin it is."""
     if why == PLUGIN:
         at.emit(node, "PLUGIN_V2", plugin_of(node), opaque=why)
+        return
+    if node.op == "NonMaxSuppression":
+        non_max_suppression(at, node, why)
         return
     kind = _PLAIN.get(node.op) or _UNSHAPED.get(node.op, "PLUGIN_V2")
     at.emit(node, kind, opaque=why)
@@ -156,6 +165,7 @@ def _families() -> dict[str, _Family]:
         "Slice": moving.slice_,
         "Split": moving.split,
         "Pad": moving.pad,
+        "ConstantOfShape": moving.constant_of_shape,
         "Mean": pointwise.elementwise,
     }
     groups: list[tuple[tuple[str, ...], _Family]] = [
@@ -182,4 +192,4 @@ def _families() -> dict[str, _Family]:
     ]
     for names, family in groups:
         table.update(dict.fromkeys(names, family))
-    return table
+    return {**table, **FAMILIES}

@@ -143,6 +143,11 @@ class Placer:
         tensor = self.tensors.get(name)
         return self._graph.shape(name) if tensor is None else tensor.shape
 
+    def dtype(self, name: str) -> str:
+        """NumPy type name of an activation or a constant."""
+        tensor = self.tensors.get(name)
+        return self._graph.dtype(name) if tensor is None else tensor.dtype
+
     def value(self, node: Node, index: int) -> np.ndarray | None:
         """The constant at input ``index`` of ``node``; None when it is left out.
 
@@ -288,14 +293,15 @@ class Placer:
         graph = self._graph
         return {n: Tensor(n, graph.shape(n), graph.dtype(n)) for n in self.constants}
 
-    def inner(self, stem: str, shape: Sequence[int], like: str, *, view: bool = False) -> str:
-        """A new tensor between two layers of one node, of the type of ``like``.
+    def inner(
+        self, stem: str, shape: Sequence[int], like: str, *, view: bool = False, dtype: str = ""
+    ) -> str:
+        """A new tensor between two layers of one node, of a type or of that of ``like``.
 
         With ``view`` it holds the values of the ONNX tensor ``like`` in another shape.
         """
         name = free_name(stem, self.tensors, self._tried_tensors)
-        kind = self.tensors[like].dtype
-        self.tensors[name] = Tensor(name, tuple(shape), kind)
+        self.tensors[name] = Tensor(name, tuple(shape), dtype or self.tensors[like].dtype)
         if view:
             self.views[name] = like
         return name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
     from edgekit.network.model import Absorbed
@@ -18,7 +20,6 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "Clip": ("CLIP", {}),
     "LeakyRelu": ("LEAKY_RELU", {"alpha": 0.01}),
     "Elu": ("ELU", {"alpha": 1.0}),
-    "Celu": ("CELU", {"alpha": 1.0}),
     "Selu": ("SELU", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
     "Softplus": ("SOFTPLUS", {}),
     "Softsign": ("SOFTSIGN", {}),
@@ -41,9 +42,6 @@ ELEMENTWISE = {
     "Equal": "EQUAL",
     "Greater": "GREATER",
     "Less": "LESS",
-    "GreaterOrEqual": "GREATER_OR_EQUAL",
-    "LessOrEqual": "LESS_OR_EQUAL",
-    "Mod": "MOD",
 }
 UNARY = {
     "Abs": "ABS",
@@ -70,9 +68,8 @@ UNARY = {
     "Erf": "ERF",
     "Not": "NOT",
     "IsNaN": "ISNAN",
-    "IsInf": "ISINF",
 }
-_ONE_VALUE = frozenset({"Div", "Pow", "Equal", "Greater", "Less"})
+_ONE_VALUE = frozenset({"DIV", "POW", "EQUAL", "GREATER", "LESS"})
 # the builder turns these by a constant on the right into SCALE; Sub and Div only that way round
 _SCALES = {"Add": "SUM", "Mul": "PROD", "Sub": "SUB", "Div": "DIV"}
 _COMMUTES = {"Add", "Mul"}
@@ -120,16 +117,10 @@ def _clip_between(at: Placer, node: Node) -> None:
     steps = [step for step in zip(("MAX", "MIN"), node.inputs[1:], strict=False) if step[1]]
     current, shape = node.inputs[0], at.shape(node.outputs[0])
     for index, (function, bound) in enumerate(steps, start=1):
-        absorbed = as_imported(at, node, [current, bound])
-        params: dict[str, Any] = {"function": function}
-        if at.constant(bound):
-            fixed = at.shape(bound)
-            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
-        read = _of_one_rank(at, node, [current, bound])
         target = node.outputs[0]
         if index < len(steps):
             target = at.inner(f"{node.name}:{function.lower()}", shape, target)
-        at.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
+        pair(at, node, function, [current, bound], target)
         current = target
 
 
@@ -155,12 +146,12 @@ def elementwise(at: Placer, node: Node) -> None:
     inputs = [name for name in node.inputs if name]
     mode = _scale_mode(at, node, inputs)
     if mode:
-        scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op]}
-        scale |= _uniform(at, node)
+        kind = _SCALES[node.op]
+        scale = {"mode": mode, "axis": 1, "function": kind, **_uniform(at, node, kind)}
         at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
         return
     function = "SUM" if node.op == "Mean" else ELEMENTWISE[node.op]
-    if len(inputs) == 1:
+    if len(inputs) == 1 and node.op != "Mean":
         at.emit(node, "IDENTITY")
         return
     target = node.outputs[0]
@@ -171,30 +162,50 @@ def elementwise(at: Placer, node: Node) -> None:
     scaled = node.op == "Mean"
     for index, name in enumerate(inputs[1:], start=1):
         result = target
-        shape = _broadcast(shape, at.shape(name))
+        shape = broadcast_shape(shape, at.shape(name))
         if index < len(inputs) - 1 or scaled:
             result = at.inner(f"{node.name}:{index}", shape, target)
-        params: dict[str, Any] = {"function": function}
-        if at.constant(name) or at.constant(current):
-            # the builder keeps the operand as a CONSTANT layer, whose shape counts too
-            fixed = at.shape(name if at.constant(name) else current)
-            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
-            params |= _uniform(at, node)
-        at.emit(
-            node,
-            "ELEMENTWISE",
-            params,
-            inputs=[current, name],
-            outputs=[result],
-            absorbed=absorbed,
-        )
+        _emit_pair(at, node, function, (current, name), result, absorbed)
         current, absorbed = result, []
     if scaled:
         mean = {"mode": "UNIFORM", "axis": 1, "function": "PROD"}
         at.emit(node, "SCALE", mean, inputs=[current])
 
 
-def as_imported(at: Placer, node: Node, inputs: list[str]) -> list[Absorbed]:
+def pair(
+    at: Placer, node: Node, function: str, inputs: Sequence[str], output: str, *, name: str = ""
+) -> None:
+    """Adds one ELEMENTWISE layer of ``node`` with two operands of any ranks, constants too.
+
+    With a ``name`` the parser adds the layer by itself.
+    """
+    absorbed = as_imported(at, node, inputs)
+    _emit_pair(at, node, function, _of_one_rank(at, node, inputs), output, absorbed, name)
+
+
+def _emit_pair(
+    at: Placer,
+    node: Node,
+    function: str,
+    inputs: Sequence[str],
+    output: str,
+    absorbed: Sequence[Absorbed],
+    name: str = "",
+) -> None:
+    params: dict[str, Any] = {"function": function}
+    fixed = [name for name in inputs if at.constant(name)]
+    if fixed:
+        # the builder keeps the operand as a CONSTANT layer, whose shape counts too
+        rank, size = len(at.shape(output)), at.shape(fixed[-1])
+        params["constant_operand"] = (1,) * (rank - len(size)) + tuple(size)
+        params |= _uniform(at, node, function)
+    at.emit(
+        node, "ELEMENTWISE", params, inputs=inputs, outputs=[output], absorbed=absorbed,
+        name=name, inserted=bool(name),
+    )  # fmt: skip
+
+
+def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:
     """The importer's constants among ``inputs``, and broadcasts of those of lower rank."""
     # a recurrence may leave its first output out
     rank = len(at.shape(next(name for name in node.outputs if name)))
@@ -207,7 +218,7 @@ def as_imported(at: Placer, node: Node, inputs: list[str]) -> list[Absorbed]:
     return parts
 
 
-def _of_one_rank(at: Placer, node: Node, inputs: list[str]) -> list[str]:
+def _of_one_rank(at: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
     """Activations of lower rank go through a shuffle that prepends dimensions of size 1."""
     rank = len(at.shape(node.outputs[0]))
     found = []
@@ -246,12 +257,12 @@ def _scale_mode(at: Placer, node: Node, inputs: list[str]) -> str:
     return "ELEMENTWISE" if part[1:] == whole[1:] and part[0] in {1, whole[0]} else ""
 
 
-def _uniform(at: Placer, node: Node) -> dict[str, bool]:
+def _uniform(at: Placer, node: Node, function: str) -> dict[str, bool]:
     """Whether the constant of a division, power or comparison has one value: a DLA requires that.
 
-    Empty for other operators, and where the constant is made from others.
+    Empty for other functions, and where the constant is made from others.
     """
-    if node.op not in _ONE_VALUE:
+    if function not in _ONE_VALUE:
         return {}
     for index, name in enumerate(node.inputs):
         if at.stored(name):
@@ -262,7 +273,8 @@ def _uniform(at: Placer, node: Node) -> dict[str, bool]:
     return {}
 
 
-def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of an element-wise result."""
     rank = max(len(left), len(right))
     left = (1,) * (rank - len(left)) + left
     right = (1,) * (rank - len(right)) + right

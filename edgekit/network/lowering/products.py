@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network.lowering.pointwise import pair
 from edgekit.network.windows import KernelWindow, split_padding, window
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def conv(at: Placer, node: Node) -> None:
 
 
 def conv_transpose(at: Placer, node: Node) -> None:
-    """ConvTranspose -> DECONVOLUTION; padding resolved from output_shape or auto_pad."""
+    """ConvTranspose -> DECONVOLUTION; padding resolved from output_shape or auto_pad.
+
+    Output padding makes the padding at the end less. What is left over where that is 0 comes from a
+    SLICE that appends zeros, and then the bias from a sum after it (onnx-tensorrt 8.4 to 10.1,
+    TensorRT for RTX 1.7).
+    """
     given = node.attrs
     source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
     kernel = tuple(given.get("kernel_shape") or weight[2:])
@@ -42,41 +48,83 @@ def conv_transpose(at: Placer, node: Node) -> None:
     auto = given.get("auto_pad", "NOTSET")
     if "output_shape" in given or auto.startswith("SAME"):
         spans = zip(source[2:], stride, kernel, dilation, extra, target[2:], strict=True)
-        totals = [max(s * (i - 1) + (k - 1) * d + 1 + e - o, 0) for i, s, k, d, e, o in spans]
-        # ONNX puts the odd element at the end only for SAME_UPPER here
-        pads = split_padding(totals, lower=auto != "SAME_UPPER")
+        totals = [s * (i - 1) + (k - 1) * d + 1 + e - o for i, s, k, d, e, o in spans]
+        missing = [max(-total, 0) for total in totals]
+        # unlike ONNX the parser puts the odd element at the end for an output_shape too
+        pads = split_padding([max(total, 0) for total in totals], lower=auto == "SAME_LOWER")
+        extra = tuple(a or b for a, b in zip(missing, extra, strict=True))
     else:
         pads = tuple(given.get("pads") or (0,) * (2 * rank))
+    ends = [end - more for end, more in zip(pads[rank:], extra, strict=True)]
+    appended = tuple(max(-end, 0) for end in ends)
     groups = given.get("group", 1)
+    bias = node.input(2)
     params = {
-        **KernelWindow(kernel, stride, pads, dilation).params(),
-        "output_padding": extra if rank > 1 else (*extra, 0),
+        **KernelWindow(
+            kernel, stride, (*pads[:rank], *(max(end, 0) for end in ends)), dilation
+        ).params(),
         "groups": groups,
         "out_maps": weight[1] * groups,
         "in_maps": source[1],
-        "bias": len(node.inputs) > 2 and bool(node.inputs[2]),
+        "bias": bool(bias) and not (any(appended) and at.constant(bias)),
     }
     macs = math.prod(source) * weight[1] * math.prod(kernel)
-    _spatial(at, node, "DECONVOLUTION", params, macs)
+    _spatial(at, node, "DECONVOLUTION", params, macs, appended)
 
 
-def _spatial(at: Placer, node: Node, kind: str, params: dict[str, Any], macs: int) -> None:
+def _spatial(
+    at: Placer,
+    node: Node,
+    kind: str,
+    params: dict[str, Any],
+    macs: int,
+    appended: tuple[int, ...] = (),
+) -> None:
     source, target = node.inputs[0], node.outputs[0]
-    if len(at.shape(source)) != 3:
-        at.emit(node, kind, params, macs=macs)
-        return
-    wide = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
-    result = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
-    at.reshape(node, source, wide, f"reshape_before_{node.name}")
-    at.emit(node, kind, params, inputs=[wide, *node.inputs[1:]], outputs=[result], macs=macs)
-    at.reshape(node, result, target, f"reshape_after_{node.name}")
+    before, after = source, target
+    flat = len(at.shape(source)) == 3
+    if flat:
+        before = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
+        after = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
+        at.reshape(node, source, before, f"reshape_before_{node.name}")
+    read, result = [before, *node.inputs[1:]], after
+    if any(appended):
+        more = (*appended, 0) if flat else appended
+        size = at.shape(after)
+        inside = (*size[:2], *(whole - end for whole, end in zip(size[2:], more, strict=True)))
+        result = at.inner(f"{node.name}:product", inside, target)
+    at.emit(
+        node, kind, params, inputs=read if params["bias"] else read[:2], outputs=[result], macs=macs
+    )
+    if any(appended):
+        _append(at, node, result, after)
+    if flat:
+        at.reshape(node, after, target, f"reshape_after_{node.name}")
+
+
+def _append(at: Placer, node: Node, source: str, target: str) -> None:
+    """Zeros at the end of a deconvolution's result, and the bias that it could not add."""
+    bias = node.input(2) if at.constant(node.input(2)) else ""
+    size = at.shape(target)
+    padded = at.inner(f"{node.name}:padded", size, target) if bias else target
+    still = {"starts": (0,) * len(size), "sizes": size, "strides": (1,) * len(size)}
+    params = {**still, "mode": "FILL", "value": 0.0}
+    at.emit(node, "SLICE", params, inputs=[source], outputs=[padded])
+    if bias:
+        channels = (1, size[1], *(1,) * (len(size) - 2))
+        added = {"function": "SUM", "constant_operand": channels}
+        at.emit(
+            node, "ELEMENTWISE", added, inputs=[padded, bias], outputs=[target],
+            name=f"bias_of_{node.name}", inserted=True,
+        )  # fmt: skip
 
 
 def gemm(at: Placer, node: Node) -> None:
     """Gemm with constant weights -> CONVOLUTION of 1x1, as TensorRT's MatMulToConvTransform.
 
     TensorRT 10.3's log names the shuffles around it reshape_before_NAME and reshape_after_NAME.
-    Another Gemm is a MATRIX_MULTIPLY and, with a third input, an ELEMENTWISE sum.
+    Another Gemm is a MATRIX_MULTIPLY with ELEMENTWISE layers: products by alpha and beta that are
+    not 1, and the sum with the third input.
     """
     given = node.attrs
     rows, depth = at.shape(node.inputs[0])
@@ -90,14 +138,29 @@ def gemm(at: Placer, node: Node) -> None:
         return
     macs = rows * depth * columns
     params = {"transpose": (bool(given.get("transA", 0)), bool(given.get("transB", 0)))}
-    if not bias:
-        at.emit(node, "MATRIX_MULTIPLY", params, macs=macs)
-        return
-    target = node.outputs[0]
-    product = at.inner(f"{node.name}:product", at.shape(target), target)
     factors = list(node.inputs[:2])
+    scaled = given.get("alpha", 1.0) != 1.0
+    target, shape = node.outputs[0], at.shape(node.outputs[0])
+    product = at.inner(f"{node.name}:product", shape, target) if bias or scaled else target
     at.emit(node, "MATRIX_MULTIPLY", params, inputs=factors, outputs=[product], macs=macs)
-    at.emit(node, "ELEMENTWISE", {"function": "SUM"}, inputs=[product, bias])
+    if scaled:
+        times = at.inner(f"{node.name}:alpha", shape, target) if bias else target
+        _times(at, node, product, times)
+        product = times
+    if not bias:
+        return
+    # the builder folds a constant bias times beta
+    if given.get("beta", 1.0) != 1.0 and not at.constant(bias):
+        times = at.inner(f"{node.name}:beta", at.shape(bias), bias)
+        _times(at, node, bias, times)
+        bias = times
+    pair(at, node, "SUM", [product, bias], target)
+
+
+def _times(at: Placer, node: Node, source: str, target: str) -> None:
+    one = (1,) * len(at.shape(source))
+    params = {"function": "PROD", "constant_operand": one}
+    at.emit(node, "ELEMENTWISE", params, inputs=[source], outputs=[target])
 
 
 def _per_column(bias: tuple[int, ...], columns: int) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network.lowering.compositions import last_index
+
 if TYPE_CHECKING:
     from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
@@ -136,6 +138,14 @@ def expand(at: Placer, node: Node) -> None:
     _slice(at, node, [0] * len(target), target, strides, node.outputs[0], mode=mode)
 
 
+def constant_of_shape(at: Placer, node: Node) -> None:
+    """ConstantOfShape of a computed shape -> SLICE that repeats one value."""
+    target = node.outputs[0]
+    sizes = at.shape(target)
+    params = {"starts": (0,) * len(sizes), "sizes": sizes, "strides": (0,) * len(sizes)}
+    at.emit(node, "SLICE", {**params, "mode": "DEFAULT"})
+
+
 def gather(at: Placer, node: Node) -> None:
     """Gather, GatherElements, GatherND -> GATHER."""
     rank = len(at.shape(node.inputs[0]))
@@ -156,6 +166,9 @@ def topk(at: Placer, node: Node) -> None:
         count = 1
         largest = node.op == "ArgMax"
     params = {"axis": axis, "k": count, "function": "MAX" if largest else "MIN"}
+    if given.get("select_last_index", 0):
+        last_index(at, node, params)
+        return
     at.emit(node, "TOPK", params, inputs=[node.inputs[0]])
 
 

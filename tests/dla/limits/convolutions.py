@@ -116,8 +116,9 @@ DECONVOLUTION = [
     _de("padding", deconv(3, 3), deconv(3, 3, pads=[0, 0, 0, 1]), "0x0x0x1", "0"),
     _de("padding", deconv(2, 2, strides=[2, 2], auto_pad="SAME_UPPER"),
         deconv(3, 3, strides=[1, 1], auto_pad="SAME_UPPER"), "1x1x1x1", "0"),
-    _de("output_padding", deconv(2, 2, strides=[2, 2]),
-        deconv(2, 2, strides=[2, 2], output_padding=[0, 1]), "1", "no output padding", risk=True),
+    # output padding is taken out of the padding at the end, which leaves that at the beginning
+    _de("padding", deconv(2, 2, strides=[2, 2]),
+        deconv(3, 3, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]), "1x1x0x0", "0"),
     _de("groups", deconv(2, 2, channels=2), deconv(2, 2, channels=2, groups=2), "2", "1"),
     _de("dilation", deconv(2, 2), deconv(2, 2, dilations=[1, 2]), "1x2", "1"),
     _de("channels", deconv(1, 1, maps=8192), deconv(1, 1, maps=8193), "8193", "1..8192"),

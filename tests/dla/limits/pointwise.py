@@ -60,6 +60,13 @@ ACTIVATION = [
 ]  # fmt: skip
 
 ADD = op("Add", PLAIN, PLAIN)
+
+
+def _either(sheet: Sheet, name: str) -> None:
+    """An operation that no DLA has, on two truth values."""
+    sheet.add("Or", name, *(sheet.input(*PLAIN, kind=TensorProto.BOOL) for _ in range(2)))
+
+
 SQUARE = op("Pow", PLAIN, constants=[2.0])
 
 
@@ -81,8 +88,8 @@ def _forms(inside: tuple[int, ...], outside: tuple[int, ...], left: bool = False
 
 ELEMENTWISE = [
     *(
-        Case("elementwise.function", op(inside, PLAIN, PLAIN), op("Mod", PLAIN, PLAIN, fmod=1),
-             "MOD", "SUM, PROD, MAX, MIN, SUB")
+        Case("elementwise.function", op(inside, PLAIN, PLAIN), _either,
+             "OR", "SUM, PROD, MAX, MIN, SUB")
         for inside in ("Add", "Mul", "Max", "Min", "Sum")
     ),
     Case("operators.composed", op("Max", PLAIN, PLAIN), op("Mean", PLAIN, PLAIN), "Mean",
@@ -210,8 +217,6 @@ COMPARISON = [
              kind.upper(), "GREATER, LESS", breaks=~IN_8_6_12, inside_ok=IN_INT8, tried=ON_ORIN)
         for kind in ("Greater", "Less")
     ),
-    Case("elementwise.function", _comparison("Equal", "Cast"), _comparison("LessOrEqual", "Cast"),
-         "LESS_OR_EQUAL", "EQUAL, GREATER, LESS", inside_ok=IN_INT8, tried=ON_ORIN),
     Case("comparison.xavier", ADD, _comparison("Equal", "Cast"), "EQUAL", "Orin",
          breaks=~ON_ORIN, risk=True, tried=IN_INT8),
     Case("comparison.cast", _cast("Less"), _cast("Relu"), "ACTIVATION",

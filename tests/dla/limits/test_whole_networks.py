@@ -92,7 +92,7 @@ HAND_MADE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("lrn.region", "LRN", {"window": 5, "region": "ACROSS_CHANNELS"},
      {"window": 5, "region": "WITHIN_CHANNEL"}, "an ONNX LRN is across channels"),
     ("pooling.function", "POOLING", {"mode": "AVERAGE", "kernel": (2, 2)},
-     {"mode": "MAX_AVERAGE_BLEND", "kernel": (2, 2)}, "LpPool becomes a plugin"),
+     {"mode": "MAX_AVERAGE_BLEND", "kernel": (2, 2)}, "an LpPool becomes an average"),
     ("slice.static", "SLICE", {}, {"inputs": [(1, 64, 16, 16)] * 2},
      "a model with such a slice is refused when it is read"),
     ("operators.since", "UNARY", {"function": "ABS", "op": "Cos", "tensorrt": "8.6.12"},

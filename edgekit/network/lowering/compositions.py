@@ -1,0 +1,342 @@
+"""Operators that TensorRT has no layer for, and that its parser writes with several others.
+
+Source: onnx-tensorrt 10.1, onnxOpImporters.cpp and importerUtils.cpp. The parser of TensorRT for
+RTX 1.7 writes the same layers, and those of RMSNormalization and Swish, which 10.1 lacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.network.lowering.pointwise import broadcast_shape, pair
+from edgekit.network.windows import window
+
+if TYPE_CHECKING:
+    from edgekit.network.graph import Node
+    from edgekit.network.lowering.placer import Placer
+
+# axes of MeanVarianceNormalization where the model gives none
+_BATCH_AND_PLACES = (0, 2, 3)
+_CLASSES_LAST = (0, 2, 1)
+# since this opset Softmax and Hardmax leave the shape as it is
+_UNFLATTENED = 13
+
+
+class _Steps:
+    """Writes the layers of one node, each with a tensor of its own but the last one."""
+
+    def __init__(self, at: Placer, node: Node) -> None:
+        self.at = at
+        self.node = node
+        self.output = next(name for name in node.outputs if name)
+
+    def layer(
+        self,
+        kind: str,
+        params: dict[str, Any],
+        inputs: Sequence[str],
+        shape: Sequence[int],
+        *,
+        dtype: str = "",
+        last: bool = False,
+        inserted: bool = False,
+    ) -> str:
+        """Adds a layer and returns the tensor it writes: the node's output if it is the last."""
+        name = self._tensor(str(params.get("function", kind)), shape, dtype, last)
+        self.at.emit(
+            self.node, kind, params, inputs=inputs, outputs=[name], inserted=inserted,
+            name=f"{kind.lower()}_of_{self.node.name}" if inserted else "",
+        )  # fmt: skip
+        return name
+
+    def unary(self, function: str, read: str, *, last: bool = False, **more: Any) -> str:
+        return self.layer(
+            "UNARY", {"function": function}, [read], self.at.shape(read), last=last, **more
+        )
+
+    def both(
+        self,
+        function: str,
+        left: str,
+        right: str,
+        *,
+        dtype: str = "",
+        last: bool = False,
+        inserted: bool = False,
+    ) -> str:
+        """An element-wise layer of two tensors, broadcast."""
+        shape = broadcast_shape(self.at.shape(left), self.at.shape(right))
+        name = self._tensor(function, shape, dtype, last)
+        own = f"elementwise_of_{self.node.name}" if inserted else ""
+        pair(self.at, self.node, function, [left, right], name, name=own)
+        return name
+
+    def by_number(self, function: str, read: str, **more: Any) -> str:
+        """An element-wise layer of a tensor and a constant of one value, which the parser adds."""
+        shape = self.at.shape(read)
+        params = {
+            "function": function, "constant_operand": (1,) * len(shape), "uniform_constant": True,
+        }  # fmt: skip
+        return self.layer("ELEMENTWISE", params, [read], shape, **more)
+
+    def reduce(self, function: str, read: str, axes: Sequence[int], **more: Any) -> str:
+        """A REDUCE that keeps its axes."""
+        shape = [1 if axis in axes else size for axis, size in enumerate(self.at.shape(read))]
+        params = {"function": function, "axes": tuple(sorted(axes)), "keepdims": True}
+        return self.layer("REDUCE", params, [read], shape, **more)
+
+    def _tensor(self, stem: str, shape: Sequence[int], dtype: str, last: bool) -> str:
+        if last:
+            return self.output
+        return self.at.inner(f"{self.node.name}:{stem.lower()}", shape, self.output, dtype=dtype)
+
+    def select(self, inputs: Sequence[str], *, last: bool = False) -> str:
+        return self.layer("SELECT", {}, inputs, self.at.shape(self.output), last=last)
+
+
+def or_equal(at: Placer, node: Node) -> None:
+    """GreaterOrEqual and LessOrEqual: the strict comparison, EQUAL, and OR of both."""
+    target, shape = node.outputs[0], at.shape(node.outputs[0])
+    found = []
+    for function in ("GREATER" if node.op == "GreaterOrEqual" else "LESS", "EQUAL"):
+        result = at.inner(f"{node.name}:{function.lower()}", shape, target)
+        pair(at, node, function, node.inputs[:2], result)
+        found.append(result)
+    at.emit(node, "ELEMENTWISE", {"function": "OR"}, inputs=found)
+
+
+def is_inf(at: Placer, node: Node) -> None:
+    """IsInf -> UNARY; of one sign only: a comparison with 0, and AND of both."""
+    negative, positive = (node.attrs.get(f"detect_{sign}", 1) for sign in ("negative", "positive"))
+    if negative and positive:
+        at.emit(node, "UNARY", {"function": "ISINF"})
+        return
+    steps, source = _Steps(at, node), node.inputs[0]
+    if not negative and not positive:
+        first = steps.by_number("GREATER", source)
+        second = steps.by_number("LESS", source)
+    else:
+        first = steps.by_number("LESS" if negative else "GREATER", source)
+        second = steps.unary("ISINF", source)
+    steps.both("AND", first, second, last=True)
+
+
+def celu(at: Placer, node: Node) -> None:
+    """Celu: max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    grown = steps.unary("EXP", steps.by_number("DIV", source))
+    above = steps.by_number("MAX", source)
+    below = steps.by_number("MIN", steps.by_number("PROD", steps.by_number("SUB", grown)))
+    steps.both("SUM", above, below, last=True)
+
+
+def swish(at: Placer, node: Node) -> None:
+    """Swish: x * sigmoid(alpha * x)."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    scaled = steps.by_number("PROD", source)
+    gate = steps.layer("ACTIVATION", {"function": "SIGMOID"}, [scaled], at.shape(source))
+    steps.both("PROD", source, gate, last=True)
+
+
+def shrink(at: Placer, node: Node) -> None:
+    """Shrink: x - bias above lambd, x + bias below -lambd, 0 between them."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    above = steps.by_number("GREATER", source, dtype="bool")
+    lower = steps.by_number("SUB", source)
+    positive = steps.select([above, lower])
+    below = steps.by_number("LESS", source, dtype="bool")
+    raised = steps.by_number("SUM", source)
+    steps.select([below, raised, positive], last=True)
+
+
+def modulo(at: Placer, node: Node) -> None:
+    """Mod: a - b * floor(a / b); with ``fmod`` and floats the quotient is rounded towards 0."""
+    steps, (left, right) = _Steps(at, node), node.inputs
+    if not node.attrs.get("fmod", 0) or at.dtype(left).startswith(("int", "uint")):
+        whole = "DIV" if node.attrs.get("fmod", 0) else "FLOOR_DIV"
+        quotient = steps.both(whole, left, right, inserted=True)
+        steps.both("SUB", left, steps.both("PROD", right, quotient, inserted=True), last=True)
+        return
+    quotient = steps.both("DIV", left, right)
+    rests = []
+    for rounding in ("FLOOR", "CEIL"):
+        rounded = steps.unary(rounding, quotient, inserted=True)
+        product = steps.both("PROD", right, rounded, inserted=True)
+        rests.append(steps.both("SUB", left, product, inserted=True))
+    greater = steps.by_number("GREATER", quotient, dtype="bool")
+    equal = steps.by_number("EQUAL", quotient, dtype="bool")
+    steps.select([steps.both("OR", greater, equal, dtype="bool"), *rests], last=True)
+
+
+def trilu(at: Placer, node: Node) -> None:
+    """Trilu: the numbers of rows and columns compared, and a choice between the input and 0."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    shape = at.shape(source)
+    grid = (*(1,) * (len(shape) - 2), *shape[-2:])
+    fill: dict[str, Any] = {"function": "LINSPACE"}
+    rows = steps.layer("FILL", fill, [], grid, dtype="int64", inserted=True)
+    columns = steps.layer("FILL", fill, [], grid, dtype="int64", inserted=True)
+    if node.input(1):
+        read = [name for name in (columns, node.input(1)) if not at.constant(name)]
+        columns = steps.layer("ELEMENTWISE", {"function": "SUB"}, read, grid, dtype="int64")
+    # the importer takes the lower triangle where ``upper`` is left out, unlike ONNX
+    strict = "LESS" if node.attrs.get("upper", 0) else "GREATER"
+    apart = steps.both(strict, rows, columns, dtype="bool")
+    equal = steps.both("EQUAL", rows, columns, dtype="bool")
+    inside = steps.both("OR", apart, equal, dtype="bool")
+    steps.select([inside, source], last=True)
+
+
+def hardmax(at: Placer, node: Node) -> None:
+    """Hardmax -> TOPK and ONE_HOT; before opset 13 of the input flattened to 2-D at its axis."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    shape = whole = at.shape(source)
+    flattens = at.version < _UNFLATTENED
+    axis = node.attrs.get("axis", 1 if flattens else -1) % len(shape)
+    if flattens:
+        shape = (math.prod(shape[:axis]), math.prod(shape[axis:]))
+        params = {"mode": "RESHAPE", "shape": shape}
+        source, axis = steps.layer("SHUFFLE", params, [source], shape), 1
+    largest = [1 if i == axis else size for i, size in enumerate(shape)]
+    most: dict[str, Any] = {"axis": axis, "k": 1, "function": "MAX"}
+    found = steps.layer("TOPK", most, [source], largest, dtype="int32")
+    index = (*shape[:axis], *shape[axis + 1 :])
+    params = {"mode": "RESHAPE", "shape": index}
+    found = steps.layer("SHUFFLE", params, [found], index, dtype="int32", inserted=True)
+    found = steps.layer("ONE_HOT", {"axis": axis}, [found], shape, dtype="int32")
+    if flattens:
+        params = {"mode": "RESHAPE", "shape": whole}
+        found = steps.layer("SHUFFLE", params, [found], whole, dtype="int32", inserted=True)
+    to = at.dtype(steps.output)
+    steps.layer("CAST", {"to": to}, [found], whole, last=True, inserted=True)
+
+
+def eye_like(at: Placer, node: Node) -> None:
+    """EyeLike -> CONSTANT: only the shape of its input counts."""
+    at.emit(node, "CONSTANT", {"shape": at.shape(node.outputs[0])}, inputs=[])
+
+
+def lp_normalization(at: Placer, node: Node) -> None:
+    """LpNormalization: x divided by its norm along an axis, or by 1 where that is 0."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    axis = node.attrs.get("axis", -1) % len(at.shape(source))
+    norm = _powers(steps, source, node.attrs.get("p", 2))
+    norm = steps.reduce("SUM", norm, [axis])
+    if node.attrs.get("p", 2) == 2:
+        norm = steps.unary("SQRT", norm)
+    zero = steps.by_number("EQUAL", norm, dtype="bool")
+    steps.both("DIV", source, steps.both("SUM", norm, zero), last=True)
+
+
+def lp_pool(at: Placer, node: Node) -> None:
+    """LpPool: the average of powers, times the window's size, and the root."""
+    steps, source, given = _Steps(at, node), node.inputs[0], node.attrs
+    target = at.shape(node.outputs[0])
+    size = window(given, given["kernel_shape"], at.shape(source)[2:], target[2:])
+    params = {
+        **size.params(),
+        "mode": "AVERAGE",
+        "count_include_pad": True,
+        "ceil_mode": bool(given.get("ceil_mode", 0)),
+        "indices": False,
+    }
+    roots = given.get("p", 2) == 2
+    average = steps.layer("POOLING", params, [_powers(steps, source, given.get("p", 2))], target)
+    total = steps.by_number("PROD", average, last=not roots)
+    if roots:
+        steps.unary("SQRT", total, last=True)
+
+
+def global_lp_pool(at: Placer, node: Node) -> None:
+    """GlobalLpPool: POW, REDUCE over the places, POW."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    places = range(2, len(at.shape(source)))
+    total = steps.reduce("SUM", steps.by_number("POW", source, inserted=True), places)
+    steps.by_number("POW", total, last=True, inserted=True)
+
+
+def mean_variance_normalization(at: Placer, node: Node) -> None:
+    """MeanVarianceNormalization: (x - mean) / (deviation + epsilon)."""
+    steps, source = _Steps(at, node), node.inputs[0]
+    rank = len(at.shape(source))
+    axes = [axis % rank for axis in node.attrs.get("axes", _BATCH_AND_PLACES)]
+    apart = steps.both("SUB", source, steps.reduce("AVG", source, axes))
+    variance = steps.reduce("AVG", steps.both("PROD", apart, apart), axes)
+    deviation = steps.by_number("SUM", steps.unary("SQRT", variance))
+    steps.both("DIV", apart, deviation, last=True)
+
+
+def rms_normalization(at: Placer, node: Node) -> None:
+    """RMSNormalization: x / sqrt(mean(x * x) + epsilon), times the scale."""
+    steps, (source, scale) = _Steps(at, node), node.inputs[:2]
+    rank = len(at.shape(source))
+    axes = range(node.attrs.get("axis", -1) % rank, rank)
+    mean = steps.reduce("AVG", steps.both("PROD", source, source), axes)
+    root = steps.unary("SQRT", steps.by_number("SUM", mean))
+    scaled = steps.both("DIV", source, root)
+    pair(at, node, "PROD", [scaled, scale], steps.output)
+
+
+def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
+    """NonMaxSuppression -> NMS of the scores transposed to classes last.
+
+    ``opaque`` as :class:`~edgekit.network.model.Layer` has it.
+    """
+    scores = node.inputs[1]
+    shape = at.shape(scores)
+    if at.constant(scores) or len(shape) != len(_CLASSES_LAST):
+        at.emit(node, "NMS", opaque=opaque)
+        return
+    turned = tuple(shape[axis] for axis in _CLASSES_LAST)
+    params = {"mode": "TRANSPOSE", "perm": _CLASSES_LAST, "shape": turned}
+    read = at.inner(f"{node.name}:scores", turned, scores)
+    at.emit(node, "SHUFFLE", params, inputs=[scores], outputs=[read], name=node.name)
+    inputs = [node.inputs[0], read, *node.inputs[2:]]
+    at.emit(node, "NMS", inputs=inputs, opaque=opaque)
+
+
+def last_index(at: Placer, node: Node, params: dict[str, Any]) -> None:
+    """ArgMax and ArgMin of the last of equal values: TOPK of the input reversed, counted back.
+
+    ``params`` are those of the TOPK.
+    """
+    steps, source = _Steps(at, node), node.inputs[0]
+    shape, axis = at.shape(source), params["axis"]
+    ends = [0] * len(shape)
+    ends[axis] = shape[axis] - 1
+    reverse = {
+        "starts": tuple(ends),
+        "sizes": shape,
+        "strides": tuple(-1 if i == axis else 1 for i in range(len(shape))),
+        "mode": "DEFAULT",
+    }
+    dtype = at.dtype(source)
+    back = steps.layer("SLICE", reverse, [source], shape, dtype=dtype, inserted=True)
+    found = steps.layer("TOPK", params, [back], at.shape(steps.output))
+    steps.by_number("SUB", steps.by_number("SUB", found), last=True)
+
+
+def _powers(steps: _Steps, source: str, p: int) -> str:
+    return steps.unary("ABS", source) if p == 1 else steps.both("PROD", source, source)
+
+
+FAMILIES: dict[str, Callable[[Placer, Node], None]] = {
+    "GreaterOrEqual": or_equal,
+    "LessOrEqual": or_equal,
+    "IsInf": is_inf,
+    "Celu": celu,
+    "Swish": swish,
+    "Shrink": shrink,
+    "Mod": modulo,
+    "Trilu": trilu,
+    "Hardmax": hardmax,
+    "EyeLike": eye_like,
+    "LpNormalization": lp_normalization,
+    "LpPool": lp_pool,
+    "GlobalLpPool": global_lp_pool,
+    "MeanVarianceNormalization": mean_variance_normalization,
+    "NonMaxSuppression": non_max_suppression,
+    "RMSNormalization": rms_normalization,
+}

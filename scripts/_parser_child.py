@@ -1,0 +1,119 @@
+"""Compares what it is told on standard input, with NVIDIA's module in this process.
+
+Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "node MODULE", "build NAME
+fp16", "questions") and answers each with a line of JSON. A crash of NVIDIA's library ends this
+process alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import _parser_models as models
+from _parser_builds import FLAGS, build, typed
+from _parser_network import Difference, compare, parse
+from _parser_questions import answers
+from _parser_wheels import module
+
+from edgekit.errors import EdgekitError
+from edgekit.network.model import Model
+from edgekit.network.writing import save
+from edgekit_device.build.attempt import BuilderLog
+from tests.trt_double.double import module as module_of
+
+
+class _Tasks:
+    def __init__(self, wheels: Path) -> None:
+        self.trt = module(wheels)
+        self._log: BuilderLog | None = None
+
+    @property
+    def log(self) -> BuilderLog:
+        """Everybody's: TensorRT takes the first logger of a process for all."""
+        self._log = self._log or BuilderLog(self.trt, lambda line: None)
+        return self._log
+
+    def run(self, task: str) -> tuple[list[Difference], Counter[str]]:
+        kind, _, name = task.partition(" ")
+        if kind == "export":
+            return self._compared(name, models.export(name))
+        if kind == "node":
+            found: list[Difference] = []
+            counts: Counter[str] = Counter()
+            for test, model in models.node_tests(name):
+                print(json.dumps({"at": f"{task}: {test}"}), file=_OUT, flush=True)
+                differences, more = self._compared(test, model)
+                found += differences
+                counts += more
+            return found, counts
+        if kind == "build":
+            export, _, precision = name.partition(" ")
+            made = typed(models.export(export), precision)
+            found, counts = self._compared(f"{name}", made)
+            with tempfile.TemporaryDirectory() as folder:
+                found += build(self.trt, self.log, name, made, Path(folder))
+            return found, counts + Counter(builds=len(FLAGS))
+        if kind == "questions":
+            return _asked(self.trt)
+        raise ValueError(task)
+
+    def _compared(self, name: str, model: Model) -> tuple[list[Difference], Counter[str]]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            save(model, path)
+            parsed = parse(self.trt, self.log.logger, path)
+        try:
+            return compare(self.trt, name, model, parsed)
+        except EdgekitError as error:
+            theirs = "refused" if parsed.errors else "accepted"
+            said = Difference("accepted", "", f"not loaded: {error.code}", theirs, name)
+            return [said] if theirs == "accepted" else [], Counter(models=1)
+
+
+def _asked(trt: Any) -> tuple[list[Difference], Counter[str]]:
+    double = module_of(_DOUBLE)
+    # TensorRT for RTX has no DLA
+    double._double.settings.dla_cores = 0
+    theirs, ours = answers(trt), answers(double)
+    found = [
+        Difference("answers", name, json.dumps(ours[name]), json.dumps(answer), _DOUBLE)
+        for name, answer in theirs.items()
+        if answer != ours[name]
+    ]
+    return found, Counter(questions=len(theirs))
+
+
+# the double's release that is nearest
+_DOUBLE = "11.4.0"
+# what libraries print belongs to no answer
+_OUT = os.fdopen(os.dup(1), "w")
+
+
+def main() -> None:
+    """Answers every task."""
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    tasks = _Tasks(Path(sys.argv[1]))
+    print(json.dumps({"version": tasks.trt.__version__}), file=_OUT, flush=True)
+    for line in sys.stdin:
+        answer: dict[str, Any] = {"failed": ""}
+        try:
+            found, counts = tasks.run(line.strip())
+            answer = {"differences": [one.document() for one in found], "counts": counts}
+        except Exception:
+            answer = {"failed": traceback.format_exc()}
+        print(json.dumps(answer), file=_OUT, flush=True)
+
+
+if __name__ == "__main__":
+    main()

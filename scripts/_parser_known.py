@@ -1,0 +1,80 @@
+"""The known differences between edgekit and NVIDIA's module, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["Row", "known", "sorted_out"]
+
+FILE = Path(__file__).parent / "data/parser-differences.yaml"
+
+
+class Row(BaseModel):
+    """Differences with one reason. Texts are patterns as the shell has them.
+
+    Attributes:
+        check: What was compared, as ``Difference.check``.
+        operator: The ONNX operators, or the question.
+        where: Names of the models, with the node or tensor after ": ".
+        ours: What edgekit says.
+        theirs: What NVIDIA's module says.
+        kind: "newer" (the parser is newer than the one that edgekit follows), "rtx" (TensorRT for
+            RTX differs from TensorRT) or "definition" (both say the same in other words).
+        reason: Why both are right.
+        rare: Whether a run may be without such a difference.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    check: str
+    operator: str | list[str] = "*"
+    where: str | list[str] = "*"
+    ours: str = "*"
+    theirs: str = "*"
+    kind: Literal["newer", "rtx", "definition"]
+    reason: str
+    rare: bool = False
+
+    def holds(self, one: Mapping[str, str]) -> bool:
+        """Whether this is the reason of a difference."""
+        return one["check"] == self.check and all(
+            any(fnmatchcase(one[name], pattern) for pattern in _patterns(getattr(self, name)))
+            for name in ("operator", "where", "ours", "theirs")
+        )
+
+
+def _patterns(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def known() -> list[Row]:
+    """The rows of the file."""
+    found = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return [Row.model_validate(row) for row in found["differences"]]
+
+
+def sorted_out(
+    differences: Sequence[Mapping[str, str]], rows: Sequence[Row], *, whole: bool
+) -> tuple[list[Mapping[str, str]], list[Row]]:
+    """The differences that no row has the reason of, and the rows that none needs.
+
+    Args:
+        differences: Of a run.
+        rows: The known ones.
+        whole: Whether the run compared everything: else no row is called needless.
+    """
+    unknown, used = [], set()
+    for one in differences:
+        row = next((number for number, row in enumerate(rows) if row.holds(one)), None)
+        if row is None:
+            unknown.append(one)
+        else:
+            used.add(row)
+    left = [row for number, row in enumerate(rows) if number not in used and not row.rare]
+    return unknown, left if whole else []

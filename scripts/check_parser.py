@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Compares edgekit with NVIDIA's own ONNX parser and builder.
+
+scripts/check_parser.py [--wheels FOLDER] [--only KIND] [--jobs N]
+
+Fetches TensorRT for RTX (parser and builder of TensorRT 11, without a GPU) into a temporary folder.
+On real exports and the onnx package's tests of nodes it compares what is accepted and refused, the
+layers by node, their parameters, shapes and types, kept constants, and what edgekit_device finds in
+the network. It builds edgekit's typed FP16 and INT8 models, and asks the tests' double what it asks
+NVIDIA's module. Every difference stands in scripts/data/parser-differences.yaml with its reason; one
+that does not, and a row that no difference needs, fail. Where the registry has no such wheels it
+says so and exits with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import _parser_models as models
+from _parser_builds import BUILT
+from _parser_known import known, sorted_out
+from _parser_wheels import Unavailable, fetch
+
+HERE = Path(__file__).resolve().parent
+_QUESTIONS = "questions"  # of a child that did nothing before
+# one task: a model, or the node tests of one operator
+_SECONDS = 120
+
+
+@dataclass
+class Found:
+    """What the children answered."""
+
+    version: str = ""
+    differences: list[dict[str, str]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class _Worker(threading.Thread):
+    """Works on tasks with one child after the other: one that dies is replaced."""
+
+    def __init__(self, wheels: Path, tasks: deque[str], found: Found, lock: Any) -> None:
+        super().__init__()
+        self._wheels, self._tasks, self._found, self._lock = wheels, tasks, found, lock
+        self._child: subprocess.Popen[str] | None = None
+
+    def run(self) -> None:
+        while True:
+            try:
+                task = self._tasks.popleft()
+            except IndexError:
+                break
+            self._one(task)
+        self._end()
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.communicate()
+            self._child = None
+
+    def _one(self, task: str) -> None:
+        begun = time.monotonic()
+        if task == _QUESTIONS:
+            self._end()
+        child = self._child = self._child or self._start()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        timer = threading.Timer(_SECONDS, child.kill)
+        timer.start()
+        at, answer = task, None
+        try:
+            child.stdin.write(f"{task}\n")
+            child.stdin.flush()
+            for line in child.stdout:
+                said = json.loads(line)
+                at = said.get("at", at)
+                if "version" in said:
+                    self._found.version = said["version"]
+                if "counts" in said or "failed" in said:
+                    answer = said
+                    break
+        except BrokenPipeError:
+            pass
+        finally:
+            timer.cancel()
+        with self._lock:
+            self._found.seconds[task] = time.monotonic() - begun
+            if answer is None:
+                self._child = None
+                self._found.failures.append(f"{at}: the process died ({child.wait()})")
+            elif "failed" in answer:
+                self._found.failures.append(f"{at}: {answer['failed']}")
+            else:
+                self._found.differences += answer["differences"]
+                self._found.counts.update(answer["counts"])
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(HERE / "_parser_child.py"), str(self._wheels)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def tasks() -> list[str]:
+    """Everything that is compared, what takes long first."""
+    found = [f"build {name} {precision}" for name in BUILT for precision in ("int8", "fp16")]
+    found += [f"export {name}" for name in models.export_names()]
+    return [_QUESTIONS, *found, *(f"node {name}" for name in models.node_modules())]
+
+
+def compared(wheels: Path, chosen: list[str], jobs: int) -> Found:
+    """Runs tasks in children of their own."""
+    found, queue, lock = Found(), deque(chosen), threading.Lock()
+    workers = [_Worker(wheels, queue, found, lock) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return found
+
+
+def main() -> int:
+    """Runs the check; 1 when something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching")
+    parser.add_argument("--only", default="", help="only tasks that begin so: 'export resnet'")
+    parser.add_argument("--jobs", type=int, default=2, help="children at the same time")
+    parser.add_argument("--all", action="store_true", help="print every difference")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        wheels = given.wheels or Path(folder)
+        try:
+            if given.wheels is None:
+                fetch(wheels)
+        except Unavailable as reason:
+            print(f"check_parser: not run, no wheels ({reason})")
+            return 0
+        begun = time.monotonic()
+        chosen = [task for task in tasks() if task.startswith(given.only)]
+        found = compared(wheels, chosen, given.jobs)
+    rows = known()
+    unknown, unused = sorted_out(found.differences, rows, whole=not given.only)
+    for one in found.differences if given.all else unknown:
+        print(f"check_parser: {_line(one)}", file=sys.stderr)
+    for row in unused:
+        print(f"check_parser: no difference needs the row {row}", file=sys.stderr)
+    for failure in found.failures:
+        print(f"check_parser: {failure}", file=sys.stderr)
+    slow = sorted(found.seconds.items(), key=lambda item: -item[1])[:5]
+    print("check_parser: slowest:", ", ".join(f"{task} {taken:.0f} s" for task, taken in slow))
+    counted = ", ".join(f"{count} {what}" for what, count in found.counts.items())
+    known_ones = len(found.differences) - len(unknown)
+    print(
+        f"check_parser: compared with NVIDIA's parser {found.version} in "
+        f"{time.monotonic() - begun:.0f} s: {counted}; {known_ones} known differences, "
+        f"{len(unknown)} unknown, {len(found.failures)} failures"
+    )
+    return 1 if unknown or unused or found.failures else 0
+
+
+def _line(one: dict[str, str]) -> str:
+    return f"{one['check']} {one['operator']} {one['where']}: {one['ours']} | {one['theirs']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
