@@ -118,7 +118,7 @@ def check_command(
         beat("writing the answer")
         document = _check_request(results[0], layer, sparsity, compare_log)
     checks = [result.document for result in results]
-    failures = [error for one in checks for error in _failures(one, fail_under, max_loadables)]
+    failures = [error for one in results for error in _failures(one, fail_under, max_loadables)]
     if sarif is not None:
         from edgekit.benchmark.document import write_json
         from edgekit.reports.sarif import sarif as sarif_of
@@ -207,8 +207,15 @@ def _check_text(document: Any, by_layer: bool, verbose: bool) -> str:
 
 
 def _failures(
-    document: Mapping[str, Any], fail_under: float | None, max_loadables: int | None
+    result: CheckResult, fail_under: float | None, max_loadables: int | None
 ) -> list[GateError]:
+    document = result.document
+    if not result.parse.ok:  # nothing is placed that a limit could be about
+        from edgekit.pipeline.steps.parse import refusal
+
+        error = refusal(result.parse)
+        error.where = document["model"]
+        return [error]
     found = []
     share = document["summary"]["dla_macs_fraction"]
     if fail_under is not None and 100 * share < fail_under:
@@ -242,7 +249,7 @@ def _one_failure(failures: Sequence[GateError], models: int, json: bool) -> Gate
     error = failures[0]
     if models > 1:
         error = GateError(
-            f"{len({one.where for one in failures})} of {models} models miss the limits",
+            f"{len({one.where for one in failures})} of {models} models fail",
             code=error.code,
             hint=error.hint,
         )

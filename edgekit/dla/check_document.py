@@ -24,7 +24,8 @@ def check_document(
     Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
     int8), except for index and truth-value tensors, which keep their type. Besides the contract's
     keys a layer has ``loadable``, the number of the loadable that it is in, and ``dropped``, the
-    rule that keeps its candidate on the GPU; None if there is none.
+    rule that keeps its candidate on the GPU; None if there is none. Without a placement ``placed``
+    is None and the summary counts nothing as placed.
     """
     outputs = set(network.outputs)
     whole = network.whole
@@ -39,7 +40,7 @@ def check_document(
         }
         for layer in whole.layers
     ]
-    on_dla = [la for la in network.layers if judgement.placed[la.name] == "DLA"]
+    on_dla = [la for la in network.layers if judgement.placed.get(la.name) == "DLA"]
     return {
         "schema": SCHEMA,
         "model": model_name,
@@ -52,7 +53,7 @@ def check_document(
         "summary": {
             "layers": len(layers),
             "dla_layers": len(on_dla),
-            "gpu_layers": len(layers) - len(on_dla),
+            "gpu_layers": len(layers) - len(on_dla) if judgement.placed else 0,
             "dla_macs_fraction": macs_fraction(network, on_dla),
         },
         # what they cost, and their multiply-accumulates, are in no figure
@@ -88,7 +89,7 @@ def _layer(
         "nodes": list(layer.nodes),
         "from": list(layer.origin),
         "dla": judgement.verdicts[layer.name].to_json(),
-        "placed": judgement.placed[layer.name],
+        "placed": judgement.placed.get(layer.name),
         "graph_output": any(name in outputs for name in layer.outputs),
         "macs": layer.macs,
         # a recurrence's, which wait for one another

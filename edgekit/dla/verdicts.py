@@ -5,7 +5,7 @@ and the fix that fits the layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgekit.dla.rules import Operator, Rule, RuleFailure, loadables_per_core, show
@@ -108,7 +108,8 @@ class Judgement:
     Attributes:
         verdicts: By layer name, in graph order.
         candidates: What TensorRT would group with automatic DLA placement.
-        placed: "DLA" or "GPU" by layer name after the slot limit.
+        placed: "DLA" or "GPU" by layer name after the slot limit; empty for a network that the
+            board's parser refuses, which has no candidates either.
         slots: Loadables that a core holds with this TensorRT release.
         precisions: By layer name what it was judged in, where that is known by layer: "int8" or
             "fp16"; empty if the whole network was refused.
@@ -126,6 +127,10 @@ class Judgement:
     def precision_of(self, layer: str) -> str:
         """Returns what a layer was judged in; the requested precision if nothing is known of it."""
         return self.precisions.get(layer, self.precision)
+
+    def unplaced(self) -> Judgement:
+        """Returns the verdicts without a placement, for a network that no board can parse."""
+        return replace(self, candidates=(), placed={})
 
 
 class _Words(Mapping[str, str]):

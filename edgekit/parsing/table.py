@@ -13,11 +13,16 @@ import onnx
 from onnx import numpy_helper
 
 from edgekit.network.graph import Node, OnnxGraph, node_of
+from edgekit.network.model import QDQ
 from edgekit.network.protos import dtype_name, subgraphs
 from edgekit.parsing.operators import Importer, Refusal, numbers, operator_table, refusals
 from edgekit.targets.board import Target
 
 _LARGEST_ZERO_POINT = 1 << 20
+_CONVERT = (
+    "let edgekit convert the Q/DQ nodes to a calibration cache (plan, build and run do; "
+    "edgekit calibrate from-qdq writes the model)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,9 @@ class Parse:
         return asdict(self) | {"problems": [asdict(one) for one in self.problems]}
 
 
-def parse_check(graph: OnnxGraph, release: str, target: Target | None = None) -> Parse:
+def parse_check(
+    graph: OnnxGraph, release: str, target: Target | None = None, *, converts: bool = False
+) -> Parse:
     """Returns whether TensorRT's ONNX parser imports a graph; nodes of bodies count.
 
     Args:
@@ -58,11 +65,13 @@ def parse_check(graph: OnnxGraph, release: str, target: Target | None = None) ->
         release: The board's TensorRT ("8.5.2", "10.3"); one that the table does not know counts as
             the newest known before it.
         target: The board, so that remedies name the JetPack that has a newer TensorRT.
+        converts: Whether edgekit converts the graph's Q/DQ nodes to a calibration cache, which is
+            then a remedy.
 
     Raises:
         UsageError: The release is no version (code ``tensorrt.version``).
     """
-    on = _Release(release, target)
+    on = _Release(release, target, converts)
     found = tuple(
         ParseProblem(node=node.name, operator=node.op, message=message, fix=fix)
         for node, scope in _nodes(graph)
@@ -75,9 +84,10 @@ def parse_check(graph: OnnxGraph, release: str, target: Target | None = None) ->
 class _Release:
     """A release, and how a newer one is named for a board."""
 
-    def __init__(self, text: str, target: Target | None) -> None:
+    def __init__(self, text: str, target: Target | None, converts: bool) -> None:
         self.text = text
         self.version = numbers(text)
+        self.converts = converts
         self._target = target
 
     def newer(self, since: str, verb: str) -> str:
@@ -196,6 +206,7 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
                 on.newer(refusal.until, "imports") if _ends(refusal, node, scope) else "",
                 refusal.avoid,
                 _rewrite(refusal),
+                _CONVERT if on.converts and node.op in QDQ else "",
                 _cut(scope),
             )
     return None
@@ -219,7 +230,7 @@ def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tupl
             _rewrite(row),
             _cut(scope),
             f'give a plugin that the parser finds under the name "{node.op}", version "1", '
-            'namespace ""',
+            'namespace "", and the node a domain of its own',
         ),
     )
 

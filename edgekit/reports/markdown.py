@@ -396,13 +396,22 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     rows = [
         [code(one["model"]), escaped(one["target"]), escaped(one["precision"].upper()),
          escaped(one["tensorrt"]),
-         f"{one['summary']['dla_layers']:,} of {one['summary']['layers']:,}",
-         percent(one["summary"]["dla_macs_fraction"]), text.count(one["loadables"])]
+         *_placed_cells(one)]
         for one in document["checks"]
     ]  # fmt: skip
     head = ("model", "board", "precision", "TensorRT", "layers on the DLA", "MACs on the DLA",
             "loadables")  # fmt: skip
     paper.table(head, rows, "llllrrr")
+    refused = [
+        [code(one["model"]), code(problem["node"]), escaped(problem["operator"]),
+         prose(problem["message"], 400), prose(problem["fix"], 600)]
+        for one in document["checks"]
+        for problem in one["parse"]["problems"]
+    ]  # fmt: skip
+    if refused:
+        paper.table(
+            ("model", "node", "operator", "what the parser refuses", "what to do"), refused, "lllll"
+        )
     for one in document["checks"]:
         paper.folded(
             f"Why not on the DLA: {escaped(one['model'])}",
@@ -410,6 +419,18 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
             _reasons(one),
             "lrll",
         )
+
+
+def _placed_cells(check: Mapping[str, Any]) -> list[str]:
+    """Layers and multiply-accumulates on the DLA, and loadables, where the check has a placement."""
+    if not check["parse"]["ok"]:
+        return ["cannot be parsed", "", ""]
+    summary = check["summary"]
+    return [
+        f"{summary['dla_layers']:,} of {summary['layers']:,}",
+        percent(summary["dla_macs_fraction"]),
+        text.count(check["loadables"]),
+    ]
 
 
 def _reasons(check: Mapping[str, Any]) -> list[list[str]]:

@@ -1,5 +1,5 @@
 """SARIF 2.1.0 of checks, as code scanning reads it: a result for each reason that keeps a layer off
-the DLA, with the rule's text, fix and sources.
+the DLA, with the rule's text, fix and sources; and for each node that the parser refuses.
 """
 
 from __future__ import annotations
@@ -16,6 +16,20 @@ from edgekit.dla.rules import Rule, load_rules
 from edgekit.version import __version__
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+PARSE = "model.parse"
+_PARSE_RULE = {
+    "id": PARSE,
+    "shortDescription": {"text": "TensorRT's ONNX parser imports every node."},
+    "fullDescription": {
+        "text": "TensorRT's ONNX parser, of the release that the check is for, imports every node "
+        "of the model. Otherwise nothing can be built."
+    },
+    "help": {
+        "text": "Use a newer TensorRT, another opset or exporter option, cut the network before "
+        "the node, or give a plugin; the message names what fits."
+    },
+    "properties": {"tags": ["parser"]},
+}
 _LEVELS = {"certain": "warning", "disputed": "note"}
 # what a source begins with: github.com/NVIDIA/TensorRT, docs.nvidia.com
 _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
@@ -24,8 +38,9 @@ _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
 def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
-    A disputed verdict is a note, any other a warning. The location is the model's file, the layer
-    its logical location; a result of the same rule and layer keeps its fingerprint.
+    A node that the parser refuses is an error, a disputed verdict a note, any other a warning. The
+    location is the model's file, the layer or node its logical location; a result of the same rule
+    and layer keeps its fingerprint.
     """
     known = load_rules().rules
     results = [result for check in checks for result in _results(check, known)]
@@ -36,13 +51,16 @@ def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     driver = {
         "name": "edgekit",
         "semanticVersion": __version__,
-        "rules": [_rule(known[rule]) for rule in used],
+        "rules": [_PARSE_RULE if rule == PARSE else _rule(known[rule]) for rule in used],
     }
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[dict[str, Any]]:
+    for one in check["parse"]["problems"]:
+        text = f"{one['node']} ({one['operator']}): {one['message']}. Fix: {one['fix']}."
+        yield _result(check, one["node"], "node", PARSE, "error", text)
     for layer in check["layers"]:
         verdict = layer["dla"]
         if not verdict["ok"]:
@@ -50,17 +68,19 @@ def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[di
                 text = f"{layer['name']} ({layer['kind']}): {reason['message']}"
                 fix = f" Fix: {reason['fix']}." if reason["fix"] else ""
                 level = _LEVELS.get(verdict["certainty"], "warning")
-                yield _result(check, layer, reason["rule"], level, f"{text}.{fix}")
+                rule_id, line = reason["rule"], f"{text}.{fix}"
+                yield _result(check, layer["name"], "layer", rule_id, level, line)
         elif layer["dropped"] in known:
             rule = known[layer["dropped"]]
             text = f"{layer['name']} ({layer['kind']}): {rule.text}. Fix: {rule.to_json()['fix']}."
-            yield _result(check, layer, rule.id, "note", text)
+            yield _result(check, layer["name"], "layer", rule.id, "note", text)
 
 
 def _result(
-    check: Mapping[str, Any], layer: Mapping[str, Any], rule: str, level: str, text: str
+    check: Mapping[str, Any], name: str, kind: str, rule: str, level: str, text: str
 ) -> dict[str, Any]:
-    print_of = hashlib.sha256(f"{rule}\0{layer['name']}\0{check['target']}".encode())
+    """Returns the result of a rule at a layer or a node (``kind``)."""
+    print_of = hashlib.sha256(f"{rule}\0{name}\0{check['target']}".encode())
     return {
         "ruleId": rule,
         "level": level,
@@ -72,9 +92,7 @@ def _result(
                     # a model has no lines, and code scanning shows no result without one
                     "region": {"startLine": 1},
                 },
-                "logicalLocations": [
-                    {"name": layer["name"], "fullyQualifiedName": layer["name"], "kind": "layer"}
-                ],
+                "logicalLocations": [{"name": name, "fullyQualifiedName": name, "kind": kind}],
             }
         ],
         "partialFingerprints": {"primaryLocationLineHash": f"{print_of.hexdigest()[:16]}:1"},

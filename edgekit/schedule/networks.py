@@ -14,6 +14,7 @@ from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
+from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import Options, Pin
 from edgekit.reports.html.plans import write_plans_report
@@ -108,6 +109,7 @@ def _config_of_one(config: Config, number: int) -> Config:
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:
     own = config.file.model.networks[number]
     section = config.file.placement
+    require_parse(context)
     layers = [layer.name for layer in network(context).layers]
     common = [pin for pin in section.pin if any(fnmatchcase(name, pin.layers) for name in layers)]
     pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)

@@ -19,6 +19,7 @@ from edgekit.pipeline.boards.doctor import examine, is_planned_release
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import fp16_layers, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
+from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
@@ -394,9 +395,11 @@ def check_board(
         BoardError: "board.other-tensorrt": another release than was planned for; "board.no-dla":
             the plan uses DLA cores that its TensorRT does not support.
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
+        GateError: "model.parse": the parser of the board's own TensorRT refuses the model.
     """
     _numpy(client, probe)
     _release(context, client, probe)
+    require_parse(context, release_of(probe))
     dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
     if dla:
         _cores(context, client, probe, dla)

@@ -24,6 +24,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name
+from edgekit.parsing.table import Parse, parse_check
 from edgekit.pipeline.steps.translation import (
     judged_translation,
     lowered_note,
@@ -150,7 +151,9 @@ class CheckResult:
         network: Its layers.
         judgement: Their verdicts.
         target: The board.
-        forecast: Predicted times; None for a board without cost data.
+        forecast: Predicted times; None for a board without cost data, and where the parser refuses
+            the model.
+        parse: Whether the parser of the board's TensorRT imports the model.
     """
 
     document: dict[str, Any]
@@ -159,6 +162,7 @@ class CheckResult:
     judgement: Judgement
     target: Target
     forecast: Forecast | None
+    parse: Parse
 
 
 @collector_held()
@@ -174,12 +178,16 @@ def check_model(
     outputs: Sequence[str] | None = None,
     scales: str | Path | Mapping[str, float] | None = None,
     max_loadables: int | None = None,
+    parses: Model | None = None,
     translated: Translated | None = None,
     lowers: bool = False,
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
+
+    A model that the parser of the board's TensorRT refuses has verdicts but no placement: no layer
+    is ``placed``, there are no loadables, times or fixes, and ``parse`` has the nodes.
 
     Args:
         source: An ONNX file, or a loaded model.
@@ -193,6 +201,8 @@ def check_model(
         scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
             are judged in FP16, and a warning says which. When None, every tensor has one.
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
+        parses: The model that the parser is asked about; ``source`` before it is translated here
+            when None.
         translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
             TensorRT reads none on the DLA: the verdicts are of what would be built.
         lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
@@ -210,6 +220,7 @@ def check_model(
     check_release(board, tensorrt or board.tensorrt)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
+    parses = parses or loaded
     on_note("finding layers")
     if translated is None:
         translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
@@ -243,10 +254,17 @@ def check_model(
         notes += known.notes
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
+    parse = parse_check(
+        parses.graph, tensorrt or board.tensorrt, board, converts=translated is not None
+    )
+    whole = judgement
+    if not parse.ok:
+        judgement = judgement.unplaced()
     on_note("predicting times")
-    clock = timer_of(network, judgement, board, power_mode=power_mode)
+    clock = timer_of(network, judgement, board, power_mode=power_mode) if parse.ok else None
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
+    document["parse"] = parse.to_json()
     on_note("searching for fixes")
     _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
@@ -259,10 +277,10 @@ def check_model(
         *disputed_size(document["memory"]),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, forecast),
+        *_warnings(board, power_mode, unknown=parse.ok and forecast is None),
         *notes,
     ]
-    return CheckResult(document, loaded, network, judgement, board, forecast)
+    return CheckResult(document, loaded, network, whole, board, forecast, parse)
 
 
 def _document(
@@ -316,7 +334,8 @@ def _help(
     clock: PlacementTimer | None,
 ) -> None:
     """Adds ``fixes``, the best ones at once, and to the layers the rewrites that mend them."""
-    every = fixes(network, judgement, clock)
+    # without a placement nothing can be better
+    every = fixes(network, judgement, clock) if judgement.placed else []
     best = every[:SHOWN]
     combined = combined_fix(network, judgement, clock, best) if best[1:] else None
     matches: Mapping[str, str] = {}
@@ -349,10 +368,10 @@ def _fix(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {**fix.to_json(), "rewrites": list(names)}
 
 
-def _warnings(target: Target, power_mode: str | None, forecast: Forecast | None) -> list[str]:
+def _warnings(target: Target, power_mode: str | None, *, unknown: bool) -> list[str]:
     warning = target.mode(power_mode).warning
     notes = [warning] if warning else []
-    if forecast is None:
+    if unknown:
         notes.append(f"no prediction for {target.name}: its costs are unknown")
     return notes
 

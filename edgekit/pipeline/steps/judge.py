@@ -23,6 +23,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
+from edgekit.pipeline.steps.parse import parse, sent
 from edgekit.pipeline.steps.scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
@@ -89,8 +90,17 @@ def _judged(
     return JudgedModel(known.judgement, known)
 
 
-def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckResult:
-    """Checks the model as it came, whatever is in the cache, and reports its progress."""
+def checked(
+    context: Context, on_note: Callable[[str], object] = str, *, as_sent: bool = False
+) -> CheckResult:
+    """Checks the model as it came, whatever is in the cache, and reports its progress.
+
+    Args:
+        context: The configuration.
+        on_note: Called with a line of text when the work on something begins.
+        as_sent: Whether the parser is asked about the model that edgekit sends to the board, and
+            not about the user's own.
+    """
     from edgekit.pipeline.steps.check import check_model
 
     cache, found = context.file.calibration.cache, translated(context)
@@ -98,6 +108,7 @@ def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckRe
     return check_model(
         # a strongly typed release takes a Q/DQ model as it is
         named(context) if typed else source(context),
+        parses=sent(context) if as_sent else named(context),
         target=context.target,
         precision=context.file.precision,
         tensorrt=context.tensorrt,
@@ -110,10 +121,12 @@ def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckRe
     )
 
 
-def check(context: Context) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document of the model as it came."""
+def check(context: Context, *, as_sent: bool = False) -> dict[str, Any]:
+    """Returns the ``edgekit.check/1`` document of the model as it came; as ``checked``."""
+    # the two differ for a Q/DQ model that is translated
+    key = (*_checking(context), as_sent and sent(context) is not named(context))
     result: dict[str, Any] = context.stored(
-        "check", lambda: checked(context).document, *_checking(context)
+        "check", lambda: checked(context, as_sent=as_sent).document, *key
     )
     # the same network may lie in files of different names
     return {**result, "model": source(context).source}
@@ -127,7 +140,7 @@ def verdict(context: Context) -> dict[str, Any]:
     # a check judges what the user named, without what the accuracy gate keeps in FP16
     choice = fp16_choice(context)
     alike = translated(context) is None and choice == fp16_choice(context, gate=False)
-    known = context.look_up("check", *_checking(context)) if alike else None
+    known = context.look_up("check", *_checking(context), False) if alike else None
     result: dict[str, Any] = known or context.stored(
         "verdict", lambda: brief_check(context, original(context)), *_checking(context), choice
     )
@@ -161,8 +174,13 @@ def brief_check(context: Context, lowered: Lowered) -> dict[str, Any]:
     from edgekit.placement.forecast import automatic_transitions, forecast
 
     network, judgement = lowered.network, judged(context, lowered).judgement
+    parses = parse(context).ok
+    if not parses:
+        judgement = judgement.unplaced()
     document = check_document(lowered.model.source, network, judgement, context.target)
-    predicted = forecast(network, judgement, context.target, power_mode=context.file.power_mode)
+    predicted = None
+    if parses:
+        predicted = forecast(network, judgement, context.target, power_mode=context.file.power_mode)
     document["transitions"] = automatic_transitions(network, judgement)
     document["predicted"] = predicted.to_json() if predicted else None
     return document

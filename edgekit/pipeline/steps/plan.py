@@ -15,6 +15,7 @@ from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
 from edgekit.pipeline.steps.judge import judged, original
 from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, fp16_notes, rules, source
+from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.placement import options_of, query_for
 from edgekit.pipeline.steps.rewrite import (
     judgement,
@@ -40,17 +41,28 @@ _PROFILE_NOTE = (
 
 @computed()
 def query(context: Context) -> PlacementQuery:
-    """Returns all that the placement needs, to solve it once or with changes."""
+    """Returns all that the placement needs, to solve it once or with changes.
+
+    Raises:
+        GateError: "model.parse": the board's parser refuses the model.
+    """
+    require_parse(context)
     return query_for(context, network(context), judgement(context))
 
 
 @computed()
 def plan(context: Context) -> Plan:
-    """Returns the placement."""
+    """Returns the placement.
+
+    Raises:
+        GateError: "model.parse": the board's parser refuses the model; or no placement meets the
+            constraints.
+    """
     from edgekit.placement.plan import plan_from_json
 
     if context.placed is not None:
         return context.placed
+    require_parse(context)
     found: list[Plan] = []
     fp16_layers(context, network(context), strict=True)
 

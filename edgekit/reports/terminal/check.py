@@ -15,6 +15,7 @@ from edgekit.text import counted, listed, percent, sentence
 FIXES = 3
 _NAMED = 4
 MEMORY = 5
+_PROBLEMS = 8
 # what a narrow terminal goes without, in this order
 _SPARED = ("MACs", "predicted", "certainty")
 _HEAD = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
@@ -48,7 +49,11 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
         colour: Whether to use escape sequences.
     """
     page = Page(width, colour=colour)
-    _add_verdict(page, document)
+    parse = document.get("parse") or {"ok": True}
+    if parse["ok"]:
+        _add_verdict(page, document)
+    else:
+        _add_parse(page, document, parse)
     refused = _groups(document, ok=False)
     lost = document.get("without_slot")
     if refused or lost:
@@ -79,15 +84,37 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     return str(page)
 
 
+def _add_parse(page: Page, document: Mapping[str, Any], parse: Mapping[str, Any]) -> None:
+    """Adds the nodes that the parser refuses; nothing is placed then, and nothing predicted."""
+    _add_head(page, document)
+    problems = parse["problems"]
+    page.add(
+        f"TensorRT {parse['release']} cannot parse this network: its parser refuses "
+        f"{counted(len(problems), 'node')}. No layer is placed",
+        style="bold red",
+    )
+    page.add()
+    page.add("What the parser refuses, and how to fix it", style="bold")
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in problems:
+        groups.setdefault((one["message"], one["fix"]), []).append(one)
+    for (message, fix), nodes in list(groups.items())[:_PROBLEMS]:
+        names = listed([one["node"] for one in nodes], _NAMED)
+        page.add(f"{nodes[0]['operator']}  {counted(len(nodes), 'node')}", indent=2, style="bold")
+        page.add(f"{names}: {message}", indent=4, hang=2)
+        page.add(f"fix: {fix}", indent=4, hang=2)
+    more = len(groups) - _PROBLEMS
+    if more > 0:
+        page.add(f"and {counted(more, 'more problem')}, see --json", indent=2)
+
+
 def _has_macs(document: Mapping[str, Any]) -> bool:
     return any(layer["macs"] for layer in document["layers"])
 
 
 def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     summary = document["summary"]
-    page.add(
-        f"{document['target']}, {document['precision'].upper()}, TensorRT {document['tensorrt']}"
-    )
+    _add_head(page, document)
     on_dla, layers = summary["dla_layers"], summary["layers"]
     style = "green" if on_dla == layers else "yellow" if on_dla else "red"
     share = ""
@@ -114,6 +141,12 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     if disputed:
         page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
     _add_sparsity(page, document.get("sparsity"))
+
+
+def _add_head(page: Page, document: Mapping[str, Any]) -> None:
+    page.add(
+        f"{document['target']}, {document['precision'].upper()}, TensorRT {document['tensorrt']}"
+    )
 
 
 def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
@@ -305,7 +338,7 @@ def check_layers(
         reasons = layer["dla"]["reasons"]
         full = layer["dla"]["ok"] and layer["placed"] == "GPU"
         cells = (
-            text.clean(layer["name"]), layer["kind"], layer["placed"],
+            text.clean(layer["name"]), layer["kind"], layer["placed"] or "",
             text.macs(layer["macs"]), text.microseconds(predicted.get(layer["name"])),
             layer["dla"]["certainty"],
             reasons[0]["rule"] if reasons else layer.get("dropped") or _NO_SLOT if full else "",

@@ -1,0 +1,61 @@
+"""Whether the parser of the board's TensorRT imports the model that edgekit sends to the board; a
+model that it refuses is not calibrated, placed or built.
+"""
+
+from __future__ import annotations
+
+from edgekit.errors import GateError
+from edgekit.network.model import Model
+from edgekit.parsing.table import Parse, parse_check
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.load import named, source, translated
+from edgekit.pipeline.steps.translation import is_typed
+
+
+def sent(context: Context) -> Model:
+    """Returns the model that the board's parser gets, before the rewrites.
+
+    That is what a Q/DQ model was translated to, unless TensorRT builds from the Q/DQ model itself.
+    The rewrites need not be waited for: they write only operators that every release imports.
+    """
+    typed = is_typed(context.target, context.tensorrt, context.file.precision)
+    return named(context) if typed else source(context)
+
+
+@computed(translated)
+def parse(context: Context, release: str = "") -> Parse:
+    """Returns what the parser of ``release`` makes of the model; the planned release when empty."""
+    return parse_check(sent(context).graph, release or context.tensorrt, context.target)
+
+
+def require_parse(context: Context, release: str = "") -> None:
+    """Refuses a model that the parser does not import.
+
+    Args:
+        context: The configuration.
+        release: The board's own TensorRT, where it was asked; the planned release when empty.
+
+    Raises:
+        GateError: "model.parse".
+    """
+    found = parse(context, release)
+    if not found.ok:
+        raise refusal(found)
+
+
+def refusal(found: Parse) -> GateError:
+    """Returns the error of a model that the parser refuses; its JSON has the whole "parse"."""
+    first, *more = found.problems
+    others = ""
+    if more:
+        names = ", ".join(f"{one.node!r}" for one in more[:2])
+        others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
+    error = GateError(
+        f"the board cannot parse this network at {first.operator} {first.node!r}: {first.message}"
+        f"{others}",
+        code="model.parse",
+        where=first.node,
+        hint=first.fix,
+    )
+    error.extra["parse"] = found.to_json()
+    return error
