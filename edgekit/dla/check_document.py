@@ -61,11 +61,11 @@ def check_document(
             {
                 "layer": layer.name,
                 "operator": layer.op,
-                "why": layer.opaque,
+                "why": layer.opaque or "formula",
                 "plugin": dict(layer.params) if layer.opaque == "plugin" else None,
             }
             for layer in network.layers
-            if layer.opaque
+            if not layer.formula
         ],
     }
 

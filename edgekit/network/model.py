@@ -338,8 +338,9 @@ class Layer:
         weight_elements: Number of weight values.
         absorbed: The importer's layers that are a part of it now, in the importer's order.
         opaque: "plugin" where TensorRT needs a plugin for it, "shapes" where it reads or writes
-            tensors whose shape the data decide (their unknown sizes are 0 here); else empty. What
-            an opaque layer costs is unknown.
+            tensors whose shape the data decide (their unknown sizes are 0 here); else empty.
+        formula: Whether ``macs`` and its tensors say what it costs. False for an opaque layer, and
+            for an operator without a formula: its cost is unknown and counted nowhere.
     """
 
     name: str
@@ -356,6 +357,7 @@ class Layer:
     absorbed: tuple[Absorbed, ...] = ()
     weight_operators: frozenset[str] | None = None
     opaque: str = ""
+    formula: bool = True
 
     @property
     def builder_name(self) -> str:
@@ -395,8 +397,13 @@ class Network:
 
     @property
     def opaque(self) -> tuple[str, ...]:
-        """Names of the layers of unknown cost, in graph order."""
+        """Names of the layers that are opaque, in graph order."""
         return tuple(layer.name for layer in self.layers if layer.opaque)
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Names of the layers of unknown cost, in graph order; the opaque ones are among them."""
+        return tuple(layer.name for layer in self.layers if not layer.formula)
 
     @cached_property
     def whole(self) -> Network:

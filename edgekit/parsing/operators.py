@@ -41,7 +41,7 @@ class Importer(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(_Row):
-    """What the parser refuses or ignores of operators that it imports. All tests that a row has must
+    """What the parser refuses or ignores of operators that it imports; all of a row's tests must
     hold.
 
     Attributes:

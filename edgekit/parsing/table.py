@@ -203,7 +203,7 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
             does = "ignores" if refusal.ignores else "refuses"
             wrong = "; the results would be wrong" if refusal.ignores else ""
             return f"the parser of TensorRT {on.text} {does} {what}{wrong}", _fix(
-                on.newer(refusal.until, "imports") if _ends(refusal, node, scope) else "",
+                _newer(refusal, node, scope, on),
                 refusal.avoid,
                 _rewrite(refusal),
                 _CONVERT if on.converts and node.op in QDQ else "",
@@ -212,12 +212,13 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
     return None
 
 
-def _ends(refusal: Refusal, node: Node, scope: _Scope) -> bool:
-    """Whether the release that ends a refusal imports the node: another row may begin there."""
+def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Release) -> str:
+    """Returns the release that ends a refusal; "" for none, or where another row begins there."""
     if refusal.until is None:
-        return False
+        return ""
     later = refusals(node.op, refusal.until)
-    return all(_refused(row, node, scope) is None for row in later)
+    ends = all(_refused(row, node, scope) is None for row in later)
+    return on.newer(refusal.until, "imports") if ends else ""
 
 
 def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:

@@ -229,7 +229,8 @@ def _plan(run: Run, record: StepRecord) -> Run:
     from edgekit.placement.plan import proof_of
 
     found = plan(run.context)
-    proof = proof_of(found.optimal, found.extrapolated) or f"gap {percent(found.gap, 2)}"
+    proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
+    proof = proof or f"gap {percent(found.gap, 2)}"
     record.detail = (
         f"{_on_dla(found)}, {counted(len(found.loadables), 'loadable')}, {found.objective}, {proof}"
     )

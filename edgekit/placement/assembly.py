@@ -29,7 +29,7 @@ from edgekit.placement.plan import (
     Reformat,
     Share,
     Unfused,
-    proof_of,
+    exception,
 )
 from edgekit.placement.problem import BuiltProblem
 from edgekit.placement.profiles.measured import measured_part
@@ -95,7 +95,7 @@ def assemble(
     )
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
-    unknown = tuple(name for name in request.network.opaque if name in unmeasured)
+    unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
     whole = measured is not None and measured["fraction"] == 1 and len(shown) == 1
     extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
     return Plan(
@@ -116,7 +116,7 @@ def assemble(
         baselines=baseline_costs(compared),
         model_error=model_error(),
         notes=(
-            *_notes(request, shown, gap, extrapolated, measured),
+            *_notes(request, shown, gap, extrapolated, unknown, measured),
             *builder_notes(builder),
             *_without(unknown),
             *notes,
@@ -329,10 +329,11 @@ def _limited(request: PlacementInputs) -> bool:
 def _without(unknown: Sequence[str]) -> list[str]:
     if not unknown:
         return []
+    have, their = ("has", "its") if len(unknown) == 1 else ("have", "their")
     return [
-        f"times and bands leave out {counted(len(unknown), 'layer')} of unknown cost "
-        f"({listed(unknown, _SHOWN)}): the board will take longer; give measured times "
-        "with --profile"
+        f"{counted(len(unknown), 'layer')} {have} no cost model ({listed(unknown, _SHOWN)}); "
+        f"{their} time is not in the prediction: of unknown cost, so the board will take longer; "
+        "give measured times with --profile"
     ]
 
 
@@ -356,17 +357,20 @@ def _notes(
     shown: Sequence[_ShownPlan],
     gap: float,
     extrapolated: Sequence[str],
+    unknown: Sequence[str],
     measured: Mapping[str, Any] | None,
 ) -> list[str]:
     """Returns what a reader should know about this plan."""
     notes = []
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
-    proof = proof_of(gap <= OPTIMAL_GAP, extrapolated)
-    if proof and measured and measured["fraction"]:
-        notes.append("Optimal for measured times, with predictions where none were measured")
-    elif proof:
-        notes.append("Optimal for predicted times; no board measurements were used")
+    except_for = f", {exception(unknown)}" if unknown else ""
+    if gap <= OPTIMAL_GAP and measured and measured["fraction"]:
+        known = "Optimal for measured times, with predictions where none were measured"
+        notes.append(f"{known}{except_for}")
+    elif gap <= OPTIMAL_GAP:
+        known = "Optimal for predicted times"
+        notes.append(f"{known}{except_for}; no board measurements were used")
     else:
         notes.append(
             f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"

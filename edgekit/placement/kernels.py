@@ -55,7 +55,7 @@ def fuse(
         else:
             group.append(index)
         head = network.layers[group[0]]
-        started = head.kind in first and not head.opaque and len(group) < LONGEST
+        started = head.kind in first and head.formula and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
             if tensor in leaves:
@@ -101,7 +101,7 @@ def _open_kernel_for(
     key: Callable[[Layer], Hashable],
 ) -> list[int] | None:
     """Returns the open kernel that ``layer`` joins: the latest of those that end in its inputs."""
-    if layer.kind not in tails or layer.opaque:
+    if layer.kind not in tails or not layer.formula:
         return None
     open_ends = [ends[name] for name in layer.inputs if name in ends]
     fitting = [group for group in open_ends if key(network.layers[group[-1]]) == key(layer)]

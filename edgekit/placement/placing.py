@@ -585,7 +585,7 @@ def pareto_front(
         points.append(
             {**predicted, first: point.first, second: point.second, "bound": bound,
              "gap": gap, "optimal": optimal, "extrapolated": list(plan.extrapolated),
-             "loadables": summary["loadables"],
+             "unknown_cost": list(plan.unknown_cost), "loadables": summary["loadables"],
              "transitions": summary["transitions"],
              "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
              "layers": {layer.name: layer.device for layer in plan.layers}}

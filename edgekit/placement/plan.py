@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
@@ -189,8 +190,8 @@ class Plan:
     was used. A baseline that is impossible is None; one that
     ``baselines_keep`` has as False breaks a constraint of the user. ``kept_off`` names the
     constraints without which a plan of the GPU alone would use the DLA, as far as that was looked
-    for. ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, and
-    shapes that the data decide.
+    for. ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, shapes
+    that the data decide, and operators without a formula of their arithmetic.
     ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
     are wide, and every text that calls it optimal says so (:func:`proof_of`).
     """
@@ -228,11 +229,34 @@ class Plan:
         return plan_to_json(self)
 
 
-def proof_of(optimal: bool, extrapolated: Sequence[str]) -> str:
-    """Returns "proved optimal", and whether by extrapolated times; "" for a plan that is not."""
+def exception(unknown_cost: Sequence[str]) -> str:
+    """Returns what a proof does not cover, such as "except for 2 layers not counted"."""
+    return f"except for {counted(len(unknown_cost), 'layer')} not counted"
+
+
+def proof_of(
+    optimal: bool,
+    extrapolated: Sequence[str],
+    unknown_cost: Sequence[str],
+    *,
+    words: str = "proved optimal",
+) -> str:
+    """Returns ``words`` and what restricts them; "" for a plan that is not optimal.
+
+    Args:
+        optimal: Whether it is, for the times that are known.
+        extrapolated: What is predicted without any published time of its kind.
+        unknown_cost: Layers in no time.
+        words: For a plan that is.
+    """
     if not optimal:
         return ""
-    return "proved optimal, extrapolated" if extrapolated else "proved optimal"
+    parts = [words]
+    if extrapolated:
+        parts.append("extrapolated")
+    if unknown_cost:
+        parts.append(exception(unknown_cost))
+    return ", ".join(parts)
 
 
 def _baselines_json(
@@ -529,6 +553,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "bound": plan.bound,
         "gap": plan.gap,
         "extrapolated": list(plan.extrapolated),
+        "unknown_cost": list(plan.unknown_cost),
         "predicted": plan.predicted.to_json(),
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),

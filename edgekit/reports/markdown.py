@@ -422,7 +422,7 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
 
 
 def _placed_cells(check: Mapping[str, Any]) -> list[str]:
-    """Layers and multiply-accumulates on the DLA, and loadables, where the check has a placement."""
+    """Layers and MACs on the DLA, and loadables; blank for a model that cannot be parsed."""
     if not check["parse"]["ok"]:
         return ["cannot be parsed", "", ""]
     summary = check["summary"]

@@ -142,6 +142,9 @@ class Placement(ReportModel):
     optimal: bool
     gap: float
     extrapolated: list[str] = []
+    unknown_cost: list[str] = Field(
+        default=[], description="layers whose cost is unknown, not counted in any figure"
+    )
     shares: list[float]
     frame: FrameTimes | None = None
     plans: list[ReportedPlanShare] = []

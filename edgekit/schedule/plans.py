@@ -121,6 +121,13 @@ class Plans:
         """What the networks' plans predict without any published time of its kind."""
         return tuple(dict.fromkeys(why for one in self.networks for why in one.plan.extrapolated))
 
+    @property
+    def unknown_cost(self) -> tuple[str, ...]:
+        """The networks' layers in no time, as NETWORK/LAYER."""
+        return tuple(
+            f"{one.name}/{layer}" for one in self.networks for layer in one.plan.unknown_cost
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plans/1`` document."""
         return {
@@ -134,6 +141,7 @@ class Plans:
             "lower": {
                 "value": self.lower, "bound": self.bound, "gap": self.gap, "optimal": self.optimal,
                 "extrapolated": list(self.extrapolated),
+                "unknown_cost": list(self.unknown_cost),
                 "any_placement": self.any_placement,
             },
             "upper": {"value": self.upper},

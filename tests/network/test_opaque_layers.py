@@ -178,7 +178,8 @@ def test_data_dependent_shapes_are_gpu_layers(tmp_path: Path) -> None:
     assert layers["conv"]["placed"] == "DLA"
     assert any("shape of 'chosen'" in note for note in document["warnings"])
     given = edgekit.check(path, target=ORIN, model={"shapes": {"chosen": [10, 3]}})
-    assert not given["unknown_cost"]
+    # how many boxes it compares the data decide all the same
+    assert [row["layer"] for row in given["unknown_cost"]] == ["nms"]
     plan = edgekit.plan(path, target=ORIN)
     assert set(plan.unknown_cost) == {"nms", "column", "index", "kept"}
 

@@ -287,14 +287,15 @@ def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
     scores = node.inputs[1]
     shape = at.shape(scores)
     if at.constant(scores) or len(shape) != len(_CLASSES_LAST):
-        at.emit(node, "NMS", opaque=opaque)
+        at.emit(node, "NMS", opaque=opaque, formula=False)
         return
     turned = tuple(shape[axis] for axis in _CLASSES_LAST)
     params = {"mode": "TRANSPOSE", "perm": _CLASSES_LAST, "shape": turned}
     read = at.inner(f"{node.name}:scores", turned, scores)
     at.emit(node, "SHUFFLE", params, inputs=[scores], outputs=[read], name=node.name)
     inputs = [node.inputs[0], read, *node.inputs[2:]]
-    at.emit(node, "NMS", inputs=inputs, opaque=opaque)
+    # the data decide how much it computes
+    at.emit(node, "NMS", inputs=inputs, opaque=opaque, formula=False)
 
 
 def last_index(at: Placer, node: Node, params: dict[str, Any]) -> None:

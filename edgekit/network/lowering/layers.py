@@ -11,6 +11,7 @@ from edgekit.network.lowering import pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
 from edgekit.network.lowering import shuffles as moving
+from edgekit.network.lowering.arithmetic import macs_of
 from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles
 from edgekit.network.lowering.placer import Placer
@@ -82,7 +83,8 @@ def layers(model: Model) -> Network:
     One layer stands for each unit after constant folding, the change of Gemm and MatMul into
     convolutions, and the fusion of shuffles; before vertical fusion. A node that TensorRT
     implements with several layers appears in the ``nodes`` of each. An operator that it has no
-    layer for becomes a PLUGIN_V2, which no DLA runs.
+    layer for becomes a PLUGIN_V2, which no DLA runs. Where nothing says how much a layer computes
+    (``arithmetic``), its ``formula`` is False.
 
     Raises:
         ModelError: ``model.parameter`` when what should be constant is computed while running.
@@ -136,7 +138,11 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
     else:
         read = list(node.inputs) if node.op in _BROADCASTING else []
         absorbed = pointwise.as_imported(at, node, read)
-        at.emit(node, _PLAIN.get(node.op, "PLUGIN_V2"), absorbed=absorbed)
+        macs = macs_of(at, node)
+        at.emit(
+            node, _PLAIN.get(node.op, "PLUGIN_V2"),
+            macs=macs or 0, formula=macs is not None, absorbed=absorbed,
+        )  # fmt: skip
 
 
 def _opaque(at: Placer, node: Node, why: str) -> None:

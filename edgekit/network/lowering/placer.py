@@ -210,6 +210,7 @@ class Placer:
         constants: Iterable[str] | None = None,
         absorbed: Iterable[Absorbed] = (),
         opaque: str = "",
+        formula: bool = True,
     ) -> Layer:
         """Adds a layer that stands for ``node``, or serves it when ``inserted``.
 
@@ -226,6 +227,7 @@ class Placer:
             constants: Constant inputs that it uses; those among ``inputs`` when None.
             absorbed: Layers of the importer that are a part of this one.
             opaque: As :class:`~edgekit.network.model.Layer` has it.
+            formula: Whether ``macs`` and the tensors say what it costs; an opaque one's never do.
         """
         read = [i for i in (node.inputs if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
@@ -252,6 +254,7 @@ class Placer:
             absorbed=tuple(absorbed),
             weight_operators=self._weight_operators(node, used),
             opaque=opaque,
+            formula=formula and not opaque,
         )
         self.layers.append(layer)
         return layer

@@ -291,7 +291,7 @@ def _document(
     document["max_loadables"] = judgement.slots
     document["transitions"] = automatic_transitions(network, judgement)
     document["predicted"] = (
-        {**forecast.to_json(), "layers": forecast.layer_us | dict.fromkeys(network.opaque)}
+        {**forecast.to_json(), "layers": forecast.layer_us | dict.fromkeys(network.uncounted)}
         if forecast
         else None
     )
@@ -514,7 +514,7 @@ def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
         "outputs": [_tensor(result, name) for name in layer.outputs],
         "params": {key: _plain_attribute(value) for key, value in layer.params.items()},
         "weights": list(layer.weights),
-        "predicted_us": None if layer.opaque else times.get(layer.name),
+        "predicted_us": times.get(layer.name) if layer.formula else None,
         "loadable": _loadable(result, layer),
         "cbuf": _cbuf(result, layer),
         "sparsity": _layer_sparsity(result, layer),

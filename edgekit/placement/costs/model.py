@@ -193,8 +193,8 @@ class CostModel:
         self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
     ) -> float:
         """Returns what :meth:`kernel_us` does, had nothing been measured."""
-        if network.layers[kernel.layers[0]].opaque:
-            # unknown, which the plan and the check say (``Network.opaque``)
+        if not network.layers[kernel.layers[0]].formula:
+            # unknown, which the plan and the check say (``Network.uncounted``)
             return 0.0
         if all(_is_free(network, network.layers[i]) for i in kernel.layers):
             return 0.0

@@ -104,7 +104,7 @@ def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
     for kernel in kernels:
         layers = [network.layers[i] for i in kernel.layers]
         if not all(
-            (layer.kind in regions["kinds"] and not layer.opaque)
+            (layer.kind in regions["kinds"] and layer.formula)
             or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
             for layer in layers
         ):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from edgekit.benchmark.document import write_text
+from edgekit.placement.plan import exception
 from edgekit.reports import charts, text
 from edgekit.reports.facts import built_view, flat_facts
 from edgekit.reports.html.graph import graph_view
@@ -110,7 +111,9 @@ def _optimality(placement: Mapping[str, Any]) -> str:
         what = "Proved optimal, with extrapolated times" if wide else (
             "Proved optimal"
         )  # fmt: skip
-        return f"Objective: {goal}. {what}."
+        unknown = placement.get("unknown_cost")
+        less = f", {exception(unknown)}" if unknown else ""
+        return f"Objective: {goal}. {what}{less}."
     return f"Objective: {goal}. Within {percent(placement['gap'], 2)} of the proved bound."
 
 

@@ -33,7 +33,9 @@ def write_plans_report(document: Mapping[str, Any], path: Path, *, name: str = "
 
 def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     lower, upper = document["lower"], document["upper"]
-    proof = proof_of(lower["optimal"], lower.get("extrapolated", ())) or (
+    proof = proof_of(
+        lower["optimal"], lower.get("extrapolated", ()), lower.get("unknown_cost", ())
+    ) or (
         f"bound {value_text(document, lower['bound'])}, gap {percent(lower['gap'], 2)}"
     )  # fmt: skip
     figures = [("One cycle" if document["repeats"] else "All networks once", gantt(document))]

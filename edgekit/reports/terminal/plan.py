@@ -4,7 +4,7 @@ layer is where it is, and several networks on one board.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType, group
@@ -33,7 +33,9 @@ SHOWN = 12  # layers listed before "and N more"
 
 def proof(document: Mapping[str, Any]) -> str:
     """Returns "proved optimal", or the bound and the gap."""
-    proved = proof_of(document["optimal"], document.get("extrapolated", ()))
+    proved = proof_of(
+        document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ())
+    )
     if proved:
         return proved
     bound = text.significant(document["bound"], 4)
@@ -94,7 +96,7 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
             name, *([] if aim else [row["objective"]]), text.microseconds(row["latency_us"]),
             text.significant(row["throughput_qps"]), text.energy(row["energy_uj"]),
             percent(plan["dla_share"], 0),
-            _short(plan["optimal"], [plan]) or f"gap {percent(plan['gap'], 2)}",
+            _short(plan) or f"gap {percent(plan['gap'], 2)}",
         ])  # fmt: skip
     head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
             "per second", "energy", "on DLA", "proof"]  # fmt: skip
@@ -110,12 +112,12 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
-def _short(optimal: bool, documents: Iterable[Mapping[str, Any]]) -> str:
-    """Returns "optimal", with "extrapolated" where a figure has no published time as its source."""
-    if not optimal:
-        return ""
-    extrapolated = any(document.get("extrapolated") for document in documents)
-    return "optimal, extrapolated" if extrapolated else "optimal"
+def _short(document: Mapping[str, Any]) -> str:
+    """Returns "optimal" and what restricts it; "" for a plan that is not."""
+    return proof_of(
+        document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ()),
+        words="optimal",
+    )  # fmt: skip
 
 
 @group()
@@ -129,7 +131,7 @@ def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table(
         [*(METRICS[key][0] for key in keys), "on DLA", "loadables", "proof"],
         [[*(METRICS[key][1](point[key]) for key in keys), f"{point['dla_layers']:,}",
-          f"{point['loadables']:,}", _short(point["optimal"], [point]) or
+          f"{point['loadables']:,}", _short(point) or
           f"gap {percent(point['gap'], 2)}"] for point in document["points"]],
         "r" * (len(keys) + 2) + "l",
     )  # fmt: skip
@@ -304,7 +306,9 @@ def plans_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[R
         "everything is predicted", style="dim",
     )  # fmt: skip
     lower, upper = document["lower"], document["upper"]
-    proof = proof_of(lower["optimal"], lower.get("extrapolated", ())) or (
+    proof = proof_of(
+        lower["optimal"], lower.get("extrapolated", ()), lower.get("unknown_cost", ())
+    ) or (
         f"not proved optimal: bound {value_text(document, lower['bound'])}, gap "
         f"{percent(lower['gap'], 2)}"
     )  # fmt: skip

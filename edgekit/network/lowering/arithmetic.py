@@ -1,0 +1,98 @@
+"""Multiply-accumulates of operators that become one layer of their own kind, by their definitions.
+
+Source: ONNX operator specification (onnx 1.20, docs/Operators.md). An interpolated value counts one
+for each value that it is made of. What has no formula here has an unknown cost: a plugin, a loop
+whose body runs an unknown number of times, and an operator whose work the data decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgekit.network.graph import Node
+    from edgekit.network.lowering.placer import Placer
+
+# they choose, copy, fill or add: their time is that of the values they read and write
+_MOVING = frozenset(
+    {
+        "Cast", "CumSum", "Dropout", "Identity", "OneHot", "PRelu", "RandomNormal",
+        "RandomNormalLike", "RandomUniform", "RandomUniformLike", "ReverseSequence", "Scatter",
+        "ScatterElements", "ScatterND", "TensorScatter", "Where",
+    }
+)  # fmt: skip
+# values that make one interpolated value, along each axis
+_TAPS = {"nearest": 0, "bilinear": 2, "linear": 2, "bicubic": 4, "cubic": 4}
+_CORNERS = 4
+
+
+def macs_of(at: Placer, node: Node) -> int | None:
+    """Returns a node's multiply-accumulates for one inference; None where they are unknown."""
+    if node.op in _MOVING:
+        return 0
+    formula = _FORMULAS.get(node.op)
+    return None if formula is None else formula(at, node)
+
+
+def _attention(at: Placer, node: Node) -> int | None:
+    """Queries times keys, and what the softmax makes of them times values, for every query head."""
+    query, key, value = (at.shape(name) for name in node.inputs[:3])
+    if len(query) == 4:
+        batch, heads, rows, depth = query
+        columns, width = key[2], value[3]
+    else:
+        heads, shared = node.attrs["q_num_heads"], node.attrs["kv_num_heads"]
+        batch, rows, depth = query[0], query[1], query[2] // heads
+        columns, width = key[1], value[2] // shared
+    if node.input(4):
+        columns += at.shape(node.input(4))[2]
+    return int(batch * heads * rows * columns * (depth + width))
+
+
+def _rotary_embedding(at: Placer, node: Node) -> int:
+    """Each rotated value is the sum of two products."""
+    shape = at.shape(node.inputs[0])
+    turned = node.attrs.get("rotary_embedding_dim", 0)
+    heads = node.attrs.get("num_heads", 0)
+    depth = shape[-1] // heads if len(shape) == 3 and heads else shape[-1]
+    return int(2 * math.prod(shape) * (turned or depth) // depth)
+
+
+def _grid_sample(at: Placer, node: Node) -> int | None:
+    target = at.shape(node.outputs[0])
+    taps = _TAPS.get(node.attrs.get("mode", "linear"))
+    return None if taps is None else int(math.prod(target) * taps ** (len(target) - 2))
+
+
+def _roi_align(at: Placer, node: Node) -> int | None:
+    """Interpolations of each bin; without a ``sampling_ratio`` the regions decide how many."""
+    ratio = node.attrs.get("sampling_ratio", 0)
+    return int(math.prod(at.shape(node.outputs[0])) * ratio**2 * _CORNERS) if ratio else None
+
+
+def _deform_conv(at: Placer, node: Node) -> int:
+    """A convolution, and the interpolation of each value that it reads."""
+    source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
+    window = math.prod(weight[2:])
+    corners = math.prod(2 for _ in weight[2:])
+    sampled = math.prod(target[2:]) * target[0] * source[1] * window * corners
+    return math.prod(target) * weight[1] * window + sampled
+
+
+def _stft(at: Placer, node: Node) -> int:
+    """Sines and cosines times the values of each frame."""
+    length = at.shape(node.input(2))[0] if node.input(2) else int(at.scalar(node, 3) or 0)
+    parts = at.shape(node.inputs[0])[2:] or (1,)
+    return math.prod(at.shape(node.outputs[0])) * length * parts[0]
+
+
+_FORMULAS: dict[str, Callable[[Placer, Node], int | None]] = {
+    "Attention": _attention,
+    "DeformConv": _deform_conv,
+    "GridSample": _grid_sample,
+    "RoiAlign": _roi_align,
+    "RotaryEmbedding": _rotary_embedding,
+    "STFT": _stft,
+}
