@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -448,13 +448,16 @@ def chooses(context: Context) -> bool:
 def choice(context: Context) -> dict[str, Any] | None:
     """Returns what the calibration methods give, measured; None where the method is given.
 
-    It stays when layers are kept in FP16 later.
+    It stays when the accuracy gate decides otherwise later: then ``gate`` has the method that the
+    gate took, its ``metric``, the ``figures`` and ``failures`` by method, and ``passes``.
     """
     if not chooses(context):
         return None
-    if context.fp16_by_gate:
-        context = replace(context, fp16_by_gate=())
-    return _choice(calibrated(context))
+    by_gate = context.method_by_gate
+    if by_gate or context.fp16_by_gate:
+        context = replace(context, method_by_gate=None, fp16_by_gate=())
+    found = _choice(calibrated(context))
+    return {**found, "gate": asdict(by_gate)} if by_gate else found
 
 
 @computed(rewritten)
@@ -470,7 +473,9 @@ def _choice(context: Context) -> dict[str, Any]:
 
 
 def method(context: Context) -> str:
-    """Returns the configuration's calibration method, or the one that was chosen."""
+    """Returns the configuration's calibration method, or what was chosen, by the gate at last."""
+    if context.method_by_gate:
+        return context.method_by_gate.method
     chosen = choice(context)
     return str(chosen["method"]) if chosen else context.file.calibration.method
 
