@@ -236,7 +236,7 @@ def _held(inputs: Feeds) -> Feeds:
 
 
 def _trial(context: Context, layers: frozenset[str], inputs: Feeds, text: str) -> dict[str, Any]:
-    """Returns the accuracy of the plan's build with these layers in FP16; its engines are not kept."""
+    """Returns the accuracy of the plan's build with these layers in FP16; no engine is kept."""
     from edgekit.placement.segments import segmented
     from edgekit.reference.build import build_reference
     from edgekit.reference.proposal import with_fp16

@@ -213,6 +213,7 @@ class CalibrationSamples:
 
     Attributes:
         batch: Rows of one sample.
+        images: Whether they are read from images.
     """
 
     def __init__(
@@ -224,9 +225,11 @@ class CalibrationSamples:
         skip: int = 0,
         spread: bool = False,
         notes: Iterable[str] = (),
+        images: bool = False,
     ) -> None:
         """Takes ``limit`` rows of ``source``, the first less ``skip``, or evenly spread ones."""
         self.batch = rows.batch
+        self.images = images
         self._source = source
         self._rows = rows
         self._skip = skip
