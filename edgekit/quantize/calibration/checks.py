@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FEW = 16
 _NAMED = 8
 _COLOURS = 3
+# what more data take, to be copied
+_MORE = "calibration: {data: FOLDER, count: 500}"
 _BLOCK = 1 << 22
 # operators whose constants may be a mask, and those that hand infinities on
 _MASKING = SAME_VALUES | {"Add", "Cast", "Concat", "Expand", "Max", "Min", "Pad", "Slice", "Split",
@@ -244,7 +246,8 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     if samples < _FEW:
         inputs = "one input" if samples == 1 else f"{samples} inputs"
         found.append(
-            f"the ranges were measured on only {inputs} (usual: a few hundred representative ones)"
+            f"the ranges were measured on only {inputs}; give a few hundred representative ones: "
+            f"{_MORE}"
         )
     zero = [name for name, h in histograms.items() if h.total and h.amax == 0.0]
     same = [
@@ -254,12 +257,17 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     if few:
         found.append(
             f"Fewer than {FEWEST:,} values in this data: {_names(few)}; the entropy method uses "
-            "their whole range"
+            f"their whole range; more inputs give it a histogram: {_MORE}"
         )
     if zero:
-        found.append(f"always zero in this data, so the range is unknown: {_names(zero)}")
+        found.append(
+            f"always zero in this data, so the range is unknown: {_names(zero)}; "
+            f"give inputs that reach them: {_MORE}"
+        )
     if same:
-        found.append(f"only one value in this data: {_names(same)}")
+        found.append(
+            f"only one value in this data: {_names(same)}; give inputs that vary them: {_MORE}"
+        )
     return found
 
 

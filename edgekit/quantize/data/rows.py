@@ -347,8 +347,8 @@ class CalibrationSamples:
         if found.dtype.kind in "iu" and high > 1:
             self._add_note(
                 f"input {name!r} takes floats, but the data are whole numbers above 1 "
-                f"({found.dtype}) and are used unchanged; check that the network was trained on "
-                "such values"
+                f"({found.dtype}) and are used unchanged; where the network was trained on others, "
+                "save prepared arrays: numpy.save('data.npy', (x / 255 - mean) / std)"
             )
         if row.constant or (target.size > 1 and low == high):
             self._add_note("constant samples (every value is the same)", where)
