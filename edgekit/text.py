@@ -5,6 +5,7 @@ that keeps control characters of models, boards and file names from steering the
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 import sys
@@ -32,6 +33,11 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
     every = list(texts)
     left = len(every) - most
     return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def yaml_list(names: Iterable[str]) -> str:
+    """Returns names as a list in YAML, to be copied: '["a", "b"]'."""
+    return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
 
 
 def counted(number: int, noun: str) -> str:

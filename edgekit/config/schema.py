@@ -66,7 +66,8 @@ class CalibrationSection(Section):
     method: Literal["auto", "entropy", "minmax", "percentile", "mse"] = Field(
         "auto",
         description="How ranges are computed from the observed values. `auto` measures all methods "
-        "on held-out inputs and takes the one with the best SNR.",
+        "on held-out inputs and takes the one with the best SNR; where that one misses the "
+        "accuracy gate, the best of the others.",
     )
     count: int = Field(
         16, ge=1, le=100_000, description="At most this many samples (of a batch of one)."
@@ -646,8 +647,9 @@ class AccuracySection(Section):
     )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
-        description="How to handle an INT8 build below the gate: keep the fewest layers in FP16 "
-        "that make it pass (`fp16`), or fail at once.",
+        description="How to handle an INT8 build below the gate: try the other calibration methods "
+        "(with `calibration.method: auto`), then keep the fewest layers in FP16 that make it pass "
+        "(`fp16`); or fail at once (`none`).",
     )
 
     @model_validator(mode="after")

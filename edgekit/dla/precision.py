@@ -237,7 +237,14 @@ def uneven_joins(network: Network, ranges: Amax) -> tuple[Join, ...]:
         else:
             reading[layer.name] = origin
     return tuple(
-        Join(name, apart.narrow, apart.wide, apart.ranges, apart.bits, tuple(layers_of[name]))
+        Join(
+            name,
+            apart.narrow,
+            apart.wide,
+            apart.ranges,
+            min(8.0, apart.bits),
+            tuple(layers_of[name]),
+        )
         for name, apart in found.items()
     )
 

@@ -68,6 +68,25 @@ class MeasuredRanges:
 
 
 @dataclass(frozen=True, eq=False)
+class MethodByGate:
+    """The calibration method that the accuracy gate took after it had tried all of them.
+
+    Attributes:
+        method: The best one by the gate's metric.
+        metric: "cosine", "snr_db" or "top1_agreement".
+        figures: The metric by method, the best first; None where an SNR is not finite.
+        failures: What else misses the gate, by method.
+        passes: Whether the method reaches the gate without a layer in FP16.
+    """
+
+    method: str
+    metric: str = ""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    failures: Mapping[str, list[str]] = field(default_factory=dict)
+    passes: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Context:
     """A configuration, and what was decided on the way.
 
@@ -80,6 +99,8 @@ class Context:
         explains: Whether an impossible plan is reported with the constraints that conflict, which
             takes further placements.
         measured: What the measured ranges say; None before they are measured.
+        method_by_gate: The calibration method that the accuracy gate took; None where the method
+            that was given or chosen stays.
         fp16_by_gate: Layers that the accuracy gate keeps in FP16.
         placed: A plan that somebody else chose; None where it is computed.
         backend: Who builds, where somebody else chose it; empty where the boards decide.
@@ -92,6 +113,7 @@ class Context:
     weighs: bool = True
     explains: bool = True
     measured: MeasuredRanges | None = None
+    method_by_gate: MethodByGate | None = None
     fp16_by_gate: tuple[str, ...] = ()
     placed: Plan | None = None
     backend: str = ""
@@ -116,7 +138,7 @@ class Context:
     @functools.cached_property
     def undecided(self) -> Context:
         """The context before anything was measured or decided."""
-        return replace(self, measured=None, fp16_by_gate=(), placed=None)
+        return replace(self, measured=None, method_by_gate=None, fp16_by_gate=(), placed=None)
 
     def value(self, name: str) -> Any:
         """Returns one of the context's values, or a section of the configuration, as a key."""
@@ -221,7 +243,7 @@ def computed(
 def variant(context: Context, **changes: Any) -> Context:
     """Returns a context with other keys of the configuration and notes of its own.
 
-    Layers that an accuracy gate keeps in FP16 are not taken over.
+    What an accuracy gate decided, a method and layers in FP16, is not taken over.
     """
     config = open_config(context.config, **changes)
     # what the ranges that were measured depend on
@@ -230,5 +252,6 @@ def variant(context: Context, **changes: Any) -> Context:
     measured = context.measured if same else None
     session = Session(context.session.progress, context.session.results)
     return replace(
-        context, config=config, session=session, measured=measured, fp16_by_gate=(), placed=None
-    )
+        context, config=config, session=session, measured=measured, method_by_gate=None,
+        fp16_by_gate=(), placed=None,
+    )  # fmt: skip

@@ -258,7 +258,9 @@ def _build(run: Run, record: StepRecord) -> Run:
         record.detail += "; built on " + ", ".join(one.board for one in builds)
     if chosen := choice(context):
         record.detail += f"; INT8 by {method(context)}"
-        if methods_are_equal(chosen):
+        if context.method_by_gate:
+            record.detail += ", taken by the accuracy gate"
+        elif methods_are_equal(chosen):
             record.detail += ", because the methods give equal results here"
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"

@@ -676,12 +676,14 @@ def scales_of(
         shown = [n for n in unknown if n not in set(unnamed)]
         warnings.append(
             f"the calibration cache has {counted(len(shown), 'tensor')} that the network does "
-            "not have, such as " + ", ".join(map(repr, shown[:_SHOWN]))
+            f"not have, such as {', '.join(map(repr, shown[:_SHOWN]))}; to remove one: edgekit "
+            f"calibrate merge {name or 'CACHE'} --drop TENSOR -o NEW"
         )
     if fused:
         warnings.append(
             f"the cache's scale 1.0 of {len(fused)} convolutions before an addition, such as "
-            f"{fused[0]!r}, is the qdq-translator's mark for a fused kernel, not a range"
+            f"{fused[0]!r}, is the qdq-translator's mark for a fused kernel, not a range; "
+            "there is nothing to do"
         )
     return CacheReading(
         scales=replace(scales, warnings=tuple(warnings)),

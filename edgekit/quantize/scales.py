@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
-from edgekit.text import counted
+from edgekit.text import counted, yaml_list
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
 #: A tensor that loses more of its 8 bits is reported.
 COSTLY_BITS = 2.0
+_BITS = 8.0
 _SHOWN = 5
 
 
@@ -73,8 +74,8 @@ class Change:
 
     @property
     def bits(self) -> float:
-        """Resolution lost, in bits: log2 of new over old; 0 if there was no scale before."""
-        return log2(self.new / self.old) if self.old else 0.0
+        """Resolution lost, in bits: log2 of new over old, all 8 at most; 0 without an old scale."""
+        return min(_BITS, log2(self.new / self.old)) if self.old else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,9 +272,9 @@ class Violation:
 
     @property
     def bits(self) -> float:
-        """How far the scales lie apart: log2 of the largest over the smallest."""
+        """What one scale for all would cost: log2 of the largest over the smallest, at most 8."""
         least = min(self.scales.values())
-        return log2(max(self.scales.values()) / least) if least > 0 else float("inf")
+        return min(_BITS, log2(max(self.scales.values()) / least)) if least > 0 else _BITS
 
     @property
     def message(self) -> str:
@@ -331,7 +332,8 @@ def constraint_warnings(
     if len(costly) > _SHOWN:
         messages.append(
             f"a shared scale costs more than {COSTLY_BITS:g} of the 8 bits of INT8 for "
-            f"{counted(len(costly) - _SHOWN, 'more tensor')}"
+            f"{counted(len(costly) - _SHOWN, 'more tensor')}; edgekit calibrate MODEL --json has "
+            "all under changes, with the layers for calibration: {fp16_layers: [...]}"
         )
     return (*messages, *_unsettled_warnings(network, scales, dla_layers, fp16_layers))
 
@@ -355,12 +357,14 @@ def change_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
 def _costly(change: Change) -> str:
     layers = ", ".join(change.layers[:_SHOWN])
     everywhere = {tie.rule.id for tie in scale_ties() if tie.everywhere}
-    place = "" if change.rule in everywhere else " or on the GPU"
+    pins = ", ".join(f"{{layers: {yaml_list([n])[1:-1]}, device: GPU}}" for n in change.layers)
+    place = "" if change.rule in everywhere else f", or on the GPU: placement: {{pin: [{pins}]}}"
     one = "that layer" if len(change.layers) == 1 else "these layers"
     return (
         f"tensor {change.tensor!r} loses {change.bits:.1f} of the 8 bits of INT8, because "
-        f"{layers} gives it the scale of {change.widest!r} ({change.rule}); keep {one} in "
-        f"FP16{place}, or change the model so that the ranges are similar"
+        f"{layers} gives it the scale of {change.widest!r} ({change.rule}); change the model so "
+        f"that the ranges are similar, or keep {one} in FP16: calibration: "
+        f"{{fp16_layers: {yaml_list(change.layers)}}}{place}"
     )
 
 
@@ -386,9 +390,10 @@ def _doubt(rule: str, members: list[Violation]) -> str:
     narrow = min(worst.scales, key=lambda name: worst.scales[name])
     many = f"{len(members)} products keep" if len(members) > 1 else f"product {worst.layer} keeps"
     return (
-        f"{many} a scale for each factor; a DLA that takes the larger for both would leave "
-        f"{narrow!r} {worst.bits:.1f} bits less ({rule}, disputed): "
-        f"{load_rules().rules[rule].fix}"
+        f"{many} a scale for each factor; a DLA that takes the larger for both would take "
+        f"{worst.bits:.1f} of the 8 bits of {narrow!r} ({rule}, disputed): "
+        f"{load_rules().rules[rule].fix}; to be sure: calibration: "
+        f"{{fp16_layers: {yaml_list([one.layer for one in members])}}}"
     )
 
 

@@ -236,7 +236,10 @@ class BoardMeasurer:
             # what a plan must keep in FP16 was found with the first; one that needs more is out
             config = open_config(config, accuracy={"fallback": "none"})
         with self._open(config) as pipeline:
-            pipeline.context = take(pipeline.context, placed, self._fp16_by_gate)
+            pipeline.context = dataclasses.replace(
+                take(pipeline.context, placed, self._fp16_by_gate),
+                method_by_gate=self.first.context.method_by_gate,
+            )
             found = pipeline.bench()
             took = (one["seconds"] for one in pipeline.log.done if one["name"] not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))

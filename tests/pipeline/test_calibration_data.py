@@ -24,7 +24,7 @@ import numpy as np
 print("made by the user")
 def batches():
     for i in range(5):
-        yield np.full((2, 3, 16, 16), {value}, np.float32) * np.linspace(0, 1, 16)
+        yield np.full((2, 3, 16, 16), {value} / (i + 1), np.float32) * np.linspace(0, 1, 16)
 """
 START = ["calibrate", "model.onnx", "-t", "jetson-agx-orin-64gb"]
 
@@ -173,7 +173,8 @@ def test_inference_takes_arrays_as_they_are(folder) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_inputs_that_were_read_are_counted(folder, run, count) -> None:
-    np.save(folder / "some.npy", np.ones((count, 3, 16, 16), np.float32))
+    some = np.random.default_rng(0).standard_normal((count, 3, 16, 16))
+    np.save(folder / "some.npy", some.astype(np.float32))
     reported = f"{count} input{'s' * (count > 1)} of "
     for _ in range(2):
         document = json.loads(run(*START, "--data", "some.npy", "--json")[0])

@@ -177,8 +177,10 @@ def test_tensors_that_never_change_and_few_inputs_are_reported() -> None:
     found = measure(model, feeds)
     assert found.samples == 20
     assert found.warnings == (
-        "always zero in this data, so the range is unknown: 'zero'",
-        "only one value in this data: 'half'",
+        "always zero in this data, so the range is unknown: 'zero'; give inputs that reach them: "
+        "calibration: {data: FOLDER, count: 500}",
+        "only one value in this data: 'half'; give inputs that vary them: "
+        "calibration: {data: FOLDER, count: 500}",
     )
     assert all(amax["zero"] == 0 and amax["half"] == 0.5 for amax in found.amax.values())
     assert "on only one input" in measure(model, feeds[:1]).warnings[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +16,15 @@ from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.pipeline.cache import load_artefacts, store_artefacts
-from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.calibrate import calibration_inputs, inputs_identity, inputs_text
+from edgekit.pipeline.context import Context, MethodByGate, computed
+from edgekit.pipeline.steps.calibrate import (
+    calibration_inputs,
+    inputs_identity,
+    inputs_text,
+    measures,
+)
 from edgekit.pipeline.steps.load import lowers, named, rules, source, translated
-from edgekit.pipeline.steps.method import plan_scales, scales, scales_of
+from edgekit.pipeline.steps.method import chooses, method, plan_scales, scales, scales_of
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.pipeline.steps.translation import float_note
@@ -193,12 +198,9 @@ def proposed_layers(context: Context, metric: str, minimum: float | None) -> Pro
             nonlocal trials, best
             trials += 1
             so_far = "none yet" if best is None else f"{counted(best, 'layer')} in FP16"
-            found = _trial(
-                context,
-                layers,
-                inputs,
-                f"trial {trials}{fp16_suffix(context)}, best so far {so_far}",
-            )
+            text = f"trial {trials}{fp16_suffix(context)}, best so far {so_far}"
+            context.update(0, 0, text)
+            found = _trial(context, layers, inputs, text) if layers else accuracy(context)
             if reaches(found, metric, minimum):
                 best = len(layers) if best is None else min(best, len(layers))
             return found
@@ -234,14 +236,12 @@ def _held(inputs: Feeds) -> Feeds:
 
 
 def _trial(context: Context, layers: frozenset[str], inputs: Feeds, text: str) -> dict[str, Any]:
-    """Returns the accuracy of the plan's build with these layers in FP16."""
+    """Returns the accuracy of the plan's build with these layers in FP16; no engine is kept."""
     from edgekit.placement.segments import segmented
     from edgekit.reference.build import build_reference
     from edgekit.reference.proposal import with_fp16
 
     context.update(0, 0, text)
-    if not layers:
-        return accuracy(context)
 
     def compute() -> dict[str, Any]:
         placed = with_fp16(plan(context), layers)
@@ -254,6 +254,68 @@ def _trial(context: Context, layers: frozenset[str], inputs: Feeds, text: str) -
     return found
 
 
+def with_nearest_method(context: Context) -> Context:
+    """Returns a context with the calibration method that is the best by the gate's measure.
+
+    The scales of every method come from the ranges that were measured once; each is built as the
+    plan is and compared with FP32 on the same inputs.
+    """
+    from edgekit.quantize.calibration.histograms import METHODS
+    from edgekit.reference.accuracy import describe_metric
+    from edgekit.reference.proposal import reaches
+
+    gate, first = context.file.accuracy, method(context)
+
+    def compute() -> dict[str, Any]:
+        inputs = _held(calibration_inputs(context))
+        found = {first: accuracy(context)}
+        for name in METHODS:
+            if name != first:
+                other = replace(context, method_by_gate=MethodByGate(name))
+                text = f"accuracy gate, calibration method {name}"
+                found[name] = _trial(other, frozenset(), inputs, text)
+        keys = gate.metric, "max_abs", "judged", "failures"
+        return {name: {key: one.get(key) for key in keys} for name, one in found.items()}
+
+    key = build_key(context), inputs_identity(context), gate.metric, gate.scores
+    found = context.stored("methods", compute, *key)
+
+    def nearness(name: str) -> tuple[bool, int, float, bool]:
+        one = found[name]
+        value = one[gate.metric]
+        if value is None:  # no error, or nothing that varies
+            value = -math.inf if one["max_abs"] else math.inf
+        return reaches(one, gate.metric, gate.min), -len(one["failures"]), value, name == first
+
+    ranked = sorted(found, key=nearness, reverse=True)
+    by_gate = MethodByGate(
+        method=ranked[0],
+        metric=gate.metric,
+        figures={name: found[name][gate.metric] for name in ranked},
+        failures={name: found[name]["failures"] for name in ranked if found[name]["failures"]},
+        passes=nearness(ranked[0])[0],
+    )
+    each = [f"{name} {describe_metric(found[name], gate.metric)}" for name in ranked]
+    context.note(_method_note(context, first, by_gate, ", ".join(each)))
+    return replace(context, method_by_gate=by_gate)
+
+
+def _method_note(context: Context, first: str, by_gate: MethodByGate, each: str) -> str:
+    gate = context.file.accuracy
+    reach = "the accuracy gate" if gate.min is None else f"{gate.metric} {gate.min:g}"
+    if by_gate.passes:
+        text = (
+            f"The accuracy gate took calibration method {by_gate.method}, because {first} misses "
+        )
+        text += reach
+    else:
+        text = f"No calibration method reaches {reach} with all layers in INT8; the accuracy gate "
+        text += f"goes on from the best, {by_gate.method}"
+    lost = [f"{name}, {texts[0]}" for name, texts in by_gate.failures.items()]
+    text += f" ({gate.metric} on {inputs_text(context)}: {each})"
+    return text + (f"; not good enough: {'; '.join(lost)}" if lost else "")
+
+
 def fall_back_to_fp16(context: Context) -> Context:
     """Returns a context with the fewest layers in FP16 that bring the build to the gate.
 
@@ -263,6 +325,11 @@ def fall_back_to_fp16(context: Context) -> Context:
     from edgekit.reference.proposal import reaches, shortfall
 
     gate = context.file.accuracy
+    if measures(context) and not chooses(context):
+        context.note(
+            f"Only calibration method {method(context)} is tried, because the configuration names "
+            "it; to try the others before layers go to FP16: calibration: {method: auto}"
+        )
     for _ in range(_ROUNDS):
         found = proposed_layers(context, gate.metric, gate.min)
         if found.layers is None:
@@ -319,8 +386,10 @@ def gated(context: Context) -> Context:
 
     Without one it still holds that nothing collapses and that a detector keeps its scores.
 
-    Where INT8 misses it, the fewest layers that bring it there are kept in FP16, in the plan and in
-    the engines too, unless the configuration's fallback is "none".
+    Where INT8 misses it, a method of calibration that was chosen gives way to the best of the
+    others. Where INT8 still misses the gate, the fewest layers that bring it there are kept in
+    FP16, in the plan and in the engines too. With the configuration's fallback "none" neither is
+    done.
 
     Raises:
         GateError: No build passes.
@@ -328,9 +397,15 @@ def gated(context: Context) -> Context:
     from edgekit.reference.proposal import reaches
 
     gate = context.file.accuracy
-    missed = not reaches(accuracy(context), gate.metric, gate.min)
-    if missed and scales(context) is not None and gate.fallback == "fp16":
-        context = fall_back_to_fp16(context)
+
+    def misses(context: Context) -> bool:
+        return not reaches(accuracy(context), gate.metric, gate.min)
+
+    if misses(context) and scales(context) is not None and gate.fallback == "fp16":
+        if chooses(context):
+            context = with_nearest_method(context)
+        if misses(context):
+            context = fall_back_to_fp16(context)
     check_accuracy(context, accuracy(context))
     return context
 

@@ -131,7 +131,11 @@ def check_finite_weights(context: Context) -> None:
 @computed(rewritten)
 def ranges(context: Context) -> Ranges:
     """Returns the measured ranges of all methods; they depend on network and data alone."""
+    from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
+    from edgekit.quantize.data.expected import describe_preprocessing
+    from edgekit.quantize.data.images import IMAGE_OPTIONS
+    from edgekit.quantize.data.rows import CalibrationSamples
 
     identity = model_digest(context), inputs_identity(context)
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
@@ -147,10 +151,16 @@ def ranges(context: Context) -> Ranges:
             interrupted = False
             runs(done, total)
 
+        section, inputs = context.file.calibration, calibration_inputs(context)
+        if section.data is not None:
+            check_samples(_own(context, section.count), where=section.data)
+        images = isinstance(inputs, CalibrationSamples) and inputs.images
+        options = section.model_dump(include=IMAGE_OPTIONS | {"data"})
+        context.note(describe_preprocessing(source(context), options, images=images))
         try:
             found = measure(
                 model(context),
-                calibration_inputs(context),
+                inputs,
                 network=network(context),
                 describe=inputs_text(context),
                 progress=progress,

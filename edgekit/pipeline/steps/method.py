@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -349,7 +349,11 @@ def choice_note(choice: Mapping[str, Any]) -> str:
     seen = choice["inputs"] - choice["held_out"]
     few = "none" if not seen else "all" if not choice["held_out"] else f"{seen} of them"
     which = f"{counted(choice['inputs'], 'input')}, {few} used for the compared ranges"
-    ranked = sorted(choice["snr_db"].items(), key=lambda item: -float(item[1]))
+    # methods that were surely worse after a few inputs have figures of these alone: they come last
+    ranked = sorted(
+        choice["snr_db"].items(),
+        key=lambda item: (choice["compared"][item[0]] < choice["inputs"], -float(item[1])),
+    )
     if methods_are_equal(choice):
         return (
             f"Calibration method: {choice['method']} (all methods give the same SNR, "
@@ -358,23 +362,29 @@ def choice_note(choice: Mapping[str, Any]) -> str:
     snr = ", ".join(
         f"{name} {decibels(value, False)}"
         + (
-            f" ({counted(number, 'input')})"
+            f" ({counted(number, 'input')}, where it was surely worse)"
             if (number := choice["compared"][name]) < choice["inputs"]
             else ""
         )
         for name, value in ranked
     )
-    best = "best" if choice["method"] == ranked[0][0] else "chosen by"
-    note = (
-        f"Calibration method: {choice['method']} ({best} SNR on {which}; "
-        f"emulated on this machine): {snr}"
-    )
+    lost = [f"{name}, {texts[0]}" for name, texts in choice["failures"].items()]
+    rest = f"; not good enough: {'; '.join(lost)}" if lost else ""
     measured = sorted(choice["measured_snr_db"].items(), key=lambda item: -float(item[1]))
     if measured:
         each = ", ".join(f"{name} {decibels(value, False)}" for name, value in measured)
-        note += f"; those within 1 dB were then compared on the measured inputs: {each}"
-    lost = [f"{name}, {texts[0]}" for name, texts in choice["failures"].items()]
-    return note + (f"; not good enough: {'; '.join(lost)}" if lost else "")
+        return (
+            f"Calibration method: {choice['method']} (of those within 1 dB of the best, "
+            f"with the best SNR on the measured inputs; emulated on this machine): {each}; before, "
+            f"on {which}: {snr}{rest}"
+        )
+    best = (
+        "best SNR" if choice["method"] == ranked[0][0] else "best SNR of those that are good enough"
+    )
+    return (
+        f"Calibration method: {choice['method']} ({best} on {which}; "
+        f"emulated on this machine): {snr}{rest}"
+    )
 
 
 @dataclass(frozen=True)
@@ -448,13 +458,16 @@ def chooses(context: Context) -> bool:
 def choice(context: Context) -> dict[str, Any] | None:
     """Returns what the calibration methods give, measured; None where the method is given.
 
-    It stays when layers are kept in FP16 later.
+    It stays when the accuracy gate decides otherwise later: then ``gate`` has the method that the
+    gate took, its ``metric``, the ``figures`` and ``failures`` by method, and ``passes``.
     """
     if not chooses(context):
         return None
-    if context.fp16_by_gate:
-        context = replace(context, fp16_by_gate=())
-    return _choice(calibrated(context))
+    by_gate = context.method_by_gate
+    if by_gate or context.fp16_by_gate:
+        context = replace(context, method_by_gate=None, fp16_by_gate=())
+    found = _choice(calibrated(context))
+    return {**found, "gate": asdict(by_gate)} if by_gate else found
 
 
 @computed(rewritten)
@@ -470,7 +483,9 @@ def _choice(context: Context) -> dict[str, Any]:
 
 
 def method(context: Context) -> str:
-    """Returns the configuration's calibration method, or the one that was chosen."""
+    """Returns the configuration's calibration method, or what was chosen, by the gate at last."""
+    if context.method_by_gate:
+        return context.method_by_gate.method
     chosen = choice(context)
     return str(chosen["method"]) if chosen else context.file.calibration.method
 

@@ -188,9 +188,10 @@ def take(context: Context, placed: Plan, fp16_by_gate: Iterable[str] = ()) -> Co
 
 
 def fp16_suffix(context: Context) -> str:
-    """Names the layers that stay in FP16 in the progress text; empty without them."""
-    kept = context.fp16_by_gate
-    return f" with {counted(len(kept), 'layer')} in FP16" if kept else ""
+    """Names what the accuracy gate decided in the progress text; empty where it did not."""
+    kept, by_gate = context.fp16_by_gate, context.method_by_gate
+    method = f" by {by_gate.method}" if by_gate else ""
+    return method + (f" with {counted(len(kept), 'layer')} in FP16" if kept else "")
 
 
 def _units(context: Context) -> Callable[[float], str]:

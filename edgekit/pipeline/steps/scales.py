@@ -14,7 +14,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import SAME_VALUES, Model, Network
 from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
 from edgekit.quantize.scales import Change, Scales, violations
-from edgekit.text import listed
+from edgekit.text import listed, yaml_list
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -60,11 +60,17 @@ class KnownScales:
         if bounds:
             texts.append(
                 "scales missing in the calibration cache are bounds derived from other "
-                f"tensors: {listed(map(repr, bounds), 1)}"
+                f"tensors: {listed(map(repr, bounds), 1)}; to set them: edgekit calibrate merge "
+                f"{self.name} --set TENSOR=AMAX -o NEW"
             )
         bare = [lack for lack in self.reading.lacks if lack.tensor in self.reading.without]
         texts += describe_missing(self.reading.listed, bare)
-        return [*texts, self.lacking] if self.unlisted else texts
+        if self.unlisted:
+            texts.append(
+                f"{self.lacking}; to give them ranges: edgekit calibrate merge {self.name} --set "
+                "TENSOR=AMAX -o NEW; to run the layers in FP16: calibration: {missing: fp16}"
+            )
+        return texts
 
     @property
     def unlisted(self) -> tuple[Lack, ...]:
@@ -267,7 +273,8 @@ def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scale
     warning = (
         f"the model's Q/DQ nodes give {many} different scales where the board needs "
         f"one: {shown}{more}; TensorRT uses the largest or runs them in FP16, so "
-        "quantise them with equal scales"
+        "quantise them with equal scales, or keep them in FP16: calibration: {fp16_layers: "
+        f"{yaml_list(one.layer for one in found)}}}"
     )
     return replace(scales, warnings=(*scales.warnings, warning))
 

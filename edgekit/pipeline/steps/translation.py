@@ -109,7 +109,8 @@ def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
     if made:
         notes.append(
             f"{len(made)} tensors created by rewrites have no scale in the Q/DQ model, such "
-            f"as {made[0]!r}: their layers run in FP16"
+            f"as {made[0]!r}: their layers run in FP16; to keep the model's own nodes: "
+            "rewrite: {enable: none}"
         )
     return notes
 

@@ -141,7 +141,12 @@ def describe_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[
     if not missing:
         return []
     layers = dict.fromkeys(layer for lack in lacks for layer in lack.layers)
-    instead = f"in FP16 instead: {listed(layers, _SHOWN)}" if layers else "no INT8 layer needs one"
+    instead = (
+        f"in FP16 instead: {listed(layers, _SHOWN)}; to set a range yourself: edgekit calibrate "
+        "merge CACHE --set TENSOR=AMAX -o NEW, and calibration: {cache: NEW}"
+        if layers
+        else "no INT8 layer needs one, so there is nothing to do"
+    )
     return [
         f"no INT8 scale fits the measured ranges of {counted(len(missing), 'tensor')}: "
         f"{listed(map(repr, missing), _SHOWN)}; {instead}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -14,9 +15,15 @@ from edgekit.quantize.calibration.histograms import FEWEST, ValueHistogram
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.text import listed
 
+if TYPE_CHECKING:
+    from edgekit.quantize.data.rows import CalibrationSamples
+
 # fewer inputs than this rarely show what a network's tensors can hold
 _FEW = 16
 _NAMED = 8
+_COLOURS = 3
+# what more data take, to be copied
+_MORE = "calibration: {data: FOLDER, count: 500}"
 _BLOCK = 1 << 22
 # operators whose constants may be a mask, and those that hand infinities on
 _MASKING = SAME_VALUES | {"Add", "Cast", "Concat", "Expand", "Max", "Min", "Pad", "Slice", "Split",
@@ -109,6 +116,80 @@ def _nonfinite(array: np.ndarray) -> int:
     return count
 
 
+def check_samples(samples: CalibrationSamples, *, where: str) -> None:
+    """Refuses data that show no range: all constant, or the same sample throughout.
+
+    An input that varies is enough: others, such as masks and sizes, may be constant. Nothing is
+    read beyond the samples that show a variation.
+
+    Args:
+        samples: The samples.
+        where: What they are, for people.
+
+    Raises:
+        DataError: "data.constant": in every sample each input has one value, or an image one
+            colour. "data.repeated": all samples are equal; a single one is not judged.
+    """
+    first: dict[str, np.ndarray] = {}
+    varies = differs = False
+    count = 0
+    for index, feed in enumerate(samples):
+        valid = samples.valid(index)
+        whole = all(array.ndim and array.shape[0] == samples.batch for array in feed.values())
+        for row in range(valid) if whole else [0]:
+            sample = {name: array[row] if whole else array for name, array in feed.items()}
+            count += 1
+            first = first or sample
+            changed = {n for n, array in sample.items() if not np.array_equal(array, first[n])}
+            differs |= bool(changed)
+            # a single number, or codes such as those of words, may vary from sample to sample
+            alone = {n for n, array in sample.items() if array.size == 1 or not _pixels(array)}
+            varies |= bool(changed & alone) or any(map(_varies, sample.values()))
+            if varies and differs:
+                return
+    judged = [name for name, array in first.items() if _pixels(array) and array.size > 1]
+    if not judged:
+        return
+    names = _names(judged)
+    do = (
+        "give a few hundred different inputs, prepared as the network will see them, such as "
+        "calibration: {data: IMAGES, count: 500}, or remove calibration.data: inputs are synthetic "
+        "then"
+    )
+    if not varies:
+        every = "the only sample is" if count == 1 else f"all {count} samples are"
+        raise DataError(
+            f"{every} constant: input {names} has one value everywhere, which shows no range",
+            code="data.constant",
+            where=where,
+            hint=do,
+        )
+    if count > 1 and not differs:
+        raise DataError(
+            f"all {count} samples are the same in input {names}, so the ranges are those of one",
+            code="data.repeated",
+            where=where,
+            hint=do,
+        )
+
+
+def _pixels(array: np.ndarray) -> bool:
+    """Whether an input holds measured values, and not codes, sizes or masks."""
+    return array.dtype.kind == "f" or array.dtype == np.uint8
+
+
+def _varies(array: np.ndarray) -> bool:
+    """Whether a sample shows more than one value, or an image more than one colour."""
+    if array.size < 2:
+        return False
+    image = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
+    if image.ndim == 3 and _COLOURS in (image.shape[0], image.shape[2]):
+        channels = image if image.shape[0] == _COLOURS else np.moveaxis(image, 2, 0)
+        if channels[0].size > 1:
+            return any(bool(one.min() != one.max()) for one in channels)
+    return bool(array.min() != array.max())
+
+
 def bad_input(name: str, sample: int) -> DataError:
     """The error of a calibration input with NaNs or infinities."""
     return DataError(
@@ -165,7 +246,8 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     if samples < _FEW:
         inputs = "one input" if samples == 1 else f"{samples} inputs"
         found.append(
-            f"the ranges were measured on only {inputs} (usual: a few hundred representative ones)"
+            f"the ranges were measured on only {inputs}; give a few hundred representative ones: "
+            f"{_MORE}"
         )
     zero = [name for name, h in histograms.items() if h.total and h.amax == 0.0]
     same = [
@@ -175,12 +257,17 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     if few:
         found.append(
             f"Fewer than {FEWEST:,} values in this data: {_names(few)}; the entropy method uses "
-            "their whole range"
+            f"their whole range; more inputs give it a histogram: {_MORE}"
         )
     if zero:
-        found.append(f"always zero in this data, so the range is unknown: {_names(zero)}")
+        found.append(
+            f"always zero in this data, so the range is unknown: {_names(zero)}; "
+            f"give inputs that reach them: {_MORE}"
+        )
     if same:
-        found.append(f"only one value in this data: {_names(same)}")
+        found.append(
+            f"only one value in this data: {_names(same)}; give inputs that vary them: {_MORE}"
+        )
     return found
 
 

@@ -98,7 +98,10 @@ def load_data(
         unused = sorted(IMAGE_OPTIONS & set(options))
         if unused:
             notes.append(f"{', '.join(unused)}: only for images, but the data are not images")
-    return CalibrationSamples(source, rows, limit=limit, skip=skip, spread=spread, notes=notes)
+    return CalibrationSamples(
+        source, rows, limit=limit, skip=skip, spread=spread, notes=notes,
+        images=isinstance(source, Images),
+    )  # fmt: skip
 
 
 def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:

@@ -213,6 +213,7 @@ class CalibrationSamples:
 
     Attributes:
         batch: Rows of one sample.
+        images: Whether they are read from images.
     """
 
     def __init__(
@@ -224,9 +225,11 @@ class CalibrationSamples:
         skip: int = 0,
         spread: bool = False,
         notes: Iterable[str] = (),
+        images: bool = False,
     ) -> None:
         """Takes ``limit`` rows of ``source``, the first less ``skip``, or evenly spread ones."""
         self.batch = rows.batch
+        self.images = images
         self._source = source
         self._rows = rows
         self._skip = skip
@@ -344,8 +347,8 @@ class CalibrationSamples:
         if found.dtype.kind in "iu" and high > 1:
             self._add_note(
                 f"input {name!r} takes floats, but the data are whole numbers above 1 "
-                f"({found.dtype}) and are used unchanged; check that the network was trained on "
-                "such values"
+                f"({found.dtype}) and are used unchanged; where the network was trained on others, "
+                "save prepared arrays: numpy.save('data.npy', (x / 255 - mean) / std)"
             )
         if row.constant or (target.size > 1 and low == high):
             self._add_note("constant samples (every value is the same)", where)

@@ -1,0 +1,167 @@
+"""What is done to calibration data, and what common families of networks want done with pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.quantize.data.images import with_preset
+from edgekit.quantize.data.rows import rows_of
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+
+_CLASSES = (1000, 1001)
+_COLOURS = 3
+# Ultralytics' models take sides that are multiples of their largest stride
+_STRIDE, _LEAST = 32, 320
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What the hint is made from.
+
+    Attributes:
+        name: The only input's name.
+        shape: Its shape, of four dimensions.
+        outputs: Shapes of the outputs, -1 where a dimension is open.
+        said: Producer and metadata of the ONNX file, in small letters.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    outputs: tuple[tuple[int, ...], ...]
+    said: str
+
+    @property
+    def first(self) -> bool:
+        """Whether the input holds RGB images with channels before rows and columns."""
+        return self.shape[1] == _COLOURS
+
+    @property
+    def last(self) -> bool:
+        """Whether it holds RGB images with channels last."""
+        return self.shape[3] == _COLOURS and not self.first
+
+    @property
+    def classes(self) -> int:
+        """How many classes of ImageNet an output has, with or without one for the rest; or 0."""
+        return next((s[-1] for s in self.outputs if s and s[-1] in _CLASSES), 0)
+
+    def __str__(self) -> str:
+        classes = f", {self.classes} classes" if self.classes else ""
+        return f"input {self.name!r} {'x'.join(map(str, self.shape))}{classes}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Networks that want the same preprocessing.
+
+    Attributes:
+        name: Whose networks they are.
+        wants: What they want, with the configuration's keys.
+        source: Where that stands.
+        fits: Whether a network looks like one of them.
+    """
+
+    name: str
+    wants: str
+    source: str
+    fits: Callable[[Looks], bool]
+
+
+def _of_ultralytics(looks: Looks) -> bool:
+    high, wide = looks.shape[2:]
+    fits = looks.first and min(high, wide) >= _LEAST and not (high % _STRIDE or wide % _STRIDE)
+    told = "ultralytics" in looks.said or looks.name == "images"
+    detects = high == wide == 640 and any(
+        len(shape) == 3 and max(shape) > _CLASSES[-1] for shape in looks.outputs
+    )
+    return fits and not looks.classes and (told or detects)
+
+
+#: The families, the more special one first.
+FAMILIES = (
+    Family(
+        "Ultralytics",
+        "calibration: {preset: yolo} (pixels from 0 to 1, mean and std: none)",
+        "github.com/ultralytics/ultralytics, ultralytics/data/augment.py (LetterBox) and "
+        "ultralytics/engine/predictor.py (preprocess: im /= 255)",
+        _of_ultralytics,
+    ),
+    Family(
+        "torchvision",
+        "calibration: {preset: imagenet} (mean 0.485, 0.456, 0.406, std 0.229, 0.224, 0.225)",
+        "github.com/pytorch/vision, torchvision/transforms/_presets.py (ImageClassification)",
+        lambda looks: looks.first and looks.classes > 0,
+    ),
+    Family(
+        "Keras",
+        "calibration: {preset: tf} (MobileNet, Inception, Xception: pixels from -1 to 1) or "
+        "{preset: caffe} (ResNet, VGG: BGR less the means)",
+        "github.com/keras-team/keras, keras/src/applications/imagenet_utils.py "
+        "(preprocess_input, modes tf and caffe)",
+        lambda looks: looks.last and (looks.classes > 0 or "tf2onnx" in looks.said),
+    ),
+)
+
+
+def family_of(model: Model) -> tuple[Family, Looks] | None:
+    """Returns the family that a network looks like, and by what; None where it looks like none."""
+    specs = rows_of(model).specs
+    if len(specs) != 1:
+        return None
+    name, (dtype, shape) = next(iter(specs.items()))
+    if len(shape) != 4 or dtype.kind != "f":
+        return None
+    proto = model.proto
+    outputs = tuple(
+        tuple(dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim)
+        for value in proto.graph.output
+    )
+    said = [proto.producer_name, *(one.value for one in proto.metadata_props)]
+    looks = Looks(name, tuple(shape), outputs, " ".join(said).lower())
+    return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
+
+
+def describe_preprocessing(model: Model, options: Mapping[str, Any], *, images: bool) -> str:
+    """Says in one line what is done to calibration data, and what such a network usually wants.
+
+    Args:
+        model: The model.
+        options: ``data`` (None for synthetic inputs) and the options of images, as ``load_data``
+            takes them; None where one is not given.
+        images: Whether the data are images.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    if images:
+        text = f"Preprocessing: {_of_images(given)}"
+    elif "data" in given:
+        text = "Preprocessing: none, arrays are used as they are; mean and std: none"
+    else:
+        text = "Preprocessing: none, inputs are synthetic; mean and std: none"
+    found = family_of(model)
+    if found is None or (images and given.keys() & {"preset", "mean", "std", "scale"}):
+        return text
+    family, looks = found
+    how = "" if images else ", with images" if "data" not in given else "; prepare arrays likewise"
+    return (
+        f"{text}. Networks of {family.name} look like this ({looks}) and want {family.wants}{how}"
+    )
+
+
+def _of_images(given: Mapping[str, Any]) -> str:
+    own = with_preset(given, _COLOURS)
+    scale = own.get("scale")
+    parts = [
+        f"resize {own.get('resize', 'cover')}",
+        f"pixels times {'1/255' if scale is None else format(scale, 'g')}",
+    ]
+    for key in ("mean", "std"):
+        if key in own:
+            parts.append(f"{key} {', '.join(f'{value:g}' for value in own[key])}")
+    if not own.keys() & {"mean", "std"}:
+        parts.append("mean and std: none")
+    preset = f" (preset {given['preset']})" if "preset" in given else ""
+    return ", ".join(parts) + preset
