@@ -237,7 +237,8 @@ def optimise(
     if found.placing is None:
         return replace(none, bound=found.bound, clocked=effort.clocked)
     parts = (PlanShare(1.0, found.placing),)
-    return Solved(parts, found.placing.value, found.bound, effort.clocked)
+    # a search that ended before its first bound proved nothing; no objective is below zero
+    return Solved(parts, found.placing.value, max(found.bound, 0.0), effort.clocked)
 
 
 def no_plan(options: Options) -> Solved:

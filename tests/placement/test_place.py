@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx.backend.test
 import pytest
 
+import edgekit
 from edgekit.dla.judge import judge
 from edgekit.errors import GateError, UsageError
 from edgekit.network.loading.load import load
@@ -322,3 +323,14 @@ def test_a_later_pin_wins() -> None:
     assert {device for name, device in devices.items() if name.startswith("pooling")} == {"GPU"}
     plan = plan_of(net, pins=(Pin("pooling*", "GPU"), Pin("*", "DLA")))
     assert "GPU" not in {layer.device for layer in plan.plans[0].layers}
+
+
+def test_a_search_that_ends_at_once_proves_nothing_and_is_still_a_document(monkeypatch):
+    # a busy machine can reach the clock's limit before the first bound is known
+    monkeypatch.setattr("edgekit.placement.search.PERIOD_EFFORT", 0.0)
+    plan = edgekit.plan(
+        "builtin:light_squeezenet", target="jetson-agx-orin-64gb", placement={"objective": "period"}
+    )
+    assert plan.bound >= 0
+    assert not plan.optimal
+    json.dumps(plan_to_json(plan), allow_nan=False)
