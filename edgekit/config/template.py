@@ -55,7 +55,7 @@ def write_template(
         UsageError: An unknown board, or the file exists.
         ModelError: The model cannot be read.
     """
-    get(target)
+    board = get(target)
     given = parse_builtin(model)
     stem = Path(given[0] if given else model).stem.lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
@@ -84,7 +84,7 @@ def write_template(
         )
     if path.exists() and not overwrite:
         raise UsageError("the file exists", where=str(path), hint="--force overwrites it")
-    text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=target)
+    text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=board.name)
     path.write_text(text, encoding="utf-8")
     return path
 

@@ -87,9 +87,11 @@ def check_release(target: Target, tensorrt: str) -> None:
 
     released = {parse_version(text) for text in tensorrt_releases()}
     brought = [one.tensorrt for one in jetpacks(target) if one.tensorrt]
-    part = target.facts.get("dla")
+    part, software = target.facts.get("dla"), target.facts.get("software")
     ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
-    first = min((target.tensorrt, *brought, *(row["since"] for row in ranges)), key=parse_version)
+    older = software.get("tensorrt_since") if isinstance(software, Mapping) else None
+    starts = (older or target.tensorrt, *brought, *(row["since"] for row in ranges))
+    first = min(starts, key=parse_version)
     minor, newest = (*version, 0)[:2], max(released)
     known = minor in {(*one, 0)[:2] for one in released}
     newer = minor > newest and version[0] <= newest[0] + 1

@@ -57,6 +57,13 @@ def test_a_misspelt_key_is_one_problem_not_two():
     assert "did you mean 'model'?" in found["f.yaml:3:1"]
 
 
+def test_a_board_has_its_own_name_whatever_the_order_of_its_words():
+    file = parse_config(GOOD.replace("jetson-agx-orin", "Jetson-Orin-AGX"), "f.yaml", Path()).file
+    assert file.target == "jetson-agx-orin-64gb"
+    (fault,) = problems(GOOD.replace("jetson-agx-orin-64gb", "jetson-tx2")).values()
+    assert fault.startswith("Jetson TX2 is not supported: it has no DLA")
+
+
 def test_unknown_target_names_the_nearest():
     found = problems(GOOD.replace("jetson-agx-orin-64gb", "jetson-agx-orin-64"))
     assert found == {

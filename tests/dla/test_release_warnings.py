@@ -59,7 +59,8 @@ def test_a_tensorrt_that_no_orin_has_is_refused_with_those_it_has(tensorrt: str)
 
 
 def test_an_older_board_has_older_releases() -> None:
-    judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt="7.1")
+    for tensorrt in ("5.1.6", "6.0.1", "7.1"):
+        judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt=tensorrt)
     for tensorrt in ("10.3.0.30", "11.6", "12"):
         judge(RELU, ORIN, precision="fp16", tensorrt=tensorrt)
 
