@@ -40,8 +40,7 @@ class Importer(_Row):
 
 
 class Refusal(_Row):
-    """What the parser refuses or ignores of operators that it imports. All tests that a row has must
-    hold.
+    """What the parser refuses or ignores of operators that it imports; all tests of a row hold.
 
     Attributes:
         id: The row's name.

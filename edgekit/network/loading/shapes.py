@@ -26,12 +26,14 @@ from edgekit.network.protos import (
     is_plugin,
     reads,
     rename_reads,
+    sort,
     tensor_type,
 )
 from edgekit.network.windows import POOLS, attributes, floored, pooled
 
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
+_INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 # comparisons with the inference of these
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _INFERRED_SINCE = 16
@@ -108,7 +110,14 @@ class Evaluation:
                 self._visit(node)
 
     def _removed(self, node: onnx.NodeProto) -> bool:
-        """Identity, and Dropout in inference, become other names of their input."""
+        """Identity, and Dropout in inference, become other names of their input.
+
+        So does a Concat of one tensor, and of tensors that are empty along its axis.
+        """
+        if node.op_type == "Concat" and self._without_empty(node):
+            self._fold_away(node, "identity")
+            self.alias[node.output[0]] = node.input[0]
+            return True
         if node.op_type == "Identity" or (node.op_type == "Dropout" and not self._trains(node)):
             self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
@@ -116,6 +125,17 @@ class Evaluation:
                 self._fold_mask(node)
             return True
         return False
+
+    def _without_empty(self, node: onnx.NodeProto) -> bool:
+        """Drops a Concat's empty operands; whether one operand of several is left."""
+        known = {name: self.known_as(name) for name in node.input}
+        filled = [name for name in node.input if (one := known[name]) is None or math.prod(one[1])]
+        if not filled or len(filled) == len(node.input):
+            return False
+        if len({len(one[1]) for one in known.values() if one is not None}) > 1:
+            return False  # inference says what is wrong with it
+        node.input[:] = filled
+        return len(filled) == 1
 
     def _fold_away(self, node: onnx.NodeProto, reason: str) -> None:
         if not node.name:
@@ -184,6 +204,16 @@ class Evaluation:
         first = node.output[0]
         if any(name in self.unknown for name in (*reads(node), *node.output)):
             self.nodes.append(node)
+        elif (
+            any(name for name in node.output)
+            and not has_bodies(node)
+            and all(0 in self.shapes[name] for name in node.output if name)
+        ):
+            # without elements there is nothing to compute
+            self._fold_away(node, "constant")
+            for name in filter(None, node.output):
+                kind = helper.tensor_dtype_to_np_dtype(self.types[name])
+                self.constants[name] = np.zeros(self.shapes[name], kind)
         elif node.op_type in {"Shape", "Size"} and not node.domain:
             shape = self._shape(node.input[0])
             value: Any = np.prod(shape, dtype=np.int64)
@@ -238,7 +268,12 @@ class Evaluation:
             self._schemas[node.op_type] = schema
         types = {name: self._proto(name) or onnx.TypeProto() for name in reads(node)}
         unsure = any(name in self.unknown for name in reads(node))
+        if schema.deprecated:
+            # GroupNormalization of opset 18: onnx no longer infers it, ONNX Runtime runs it
+            return self._normalised(node, types)
         try:
+            if node.op_type == "Loop":
+                return self._infer_model(node, types) | self._looped(node)
             if has_bodies(node):
                 return self._infer_model(node, types)
             hints = {
@@ -274,6 +309,105 @@ class Evaluation:
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
             return {node.output[0]: types[node.input[0]]}
         return self._pooled(node, found) if node.op_type in POOLS else found
+
+    def _normalised(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """The result of a GroupNormalization whose scale and bias are by group (before opset 21)."""
+        name = node.input[0]
+        groups = attributes(node).get("num_groups", 1)
+        shape = () if name in self.unknown else self._shape(name)
+        if len(shape) > 1 and (groups < 1 or shape[1] % groups):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) divides {shape[1]} channels into {groups} "
+                "groups",
+                code="model.shape_inference",
+                where=node.name,
+                hint="num_groups must divide the channels; export the model again",
+            )
+        for other in node.input[1:]:
+            if shape and other not in self.unknown and self._shape(other) != (groups,):
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) gets {other!r} "
+                    f"{list(self._shape(other))}, but opset {self.version} has scale and bias by "
+                    f"group: [{groups}]",
+                    code="model.shape_inference",
+                    where=node.name,
+                    hint="export with opset 21, whose scale and bias are by channel",
+                )
+        return {node.output[0]: types[name]}
+
+    def _looped(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+        """The results of a Loop whose body keeps the shapes of what it carries along.
+
+        onnx gives them no shape. What the body collects has one where the number of turns is
+        known.
+        """
+        body = next(item.g for item in node.attribute if item.name == "body")
+        carried = list(node.input[2:])
+        turns = self.constants.get(node.input[0]) if node.input[0] else None
+        start = node.input[1] if len(node.input) > 1 else ""
+        begins = not start or (start in self.constants and bool(real(self.constants[start])))
+        inner = self._turn(body, carried, begins)
+        keeps_on = inner.value(body.output[0].name)
+        always = keeps_on is not None and bool(keeps_on)
+        if begins and not always:
+            # the condition may end it, so it is not known within the body either
+            inner = self._turn(body, carried, False)
+        found = {}
+        for position, (result, name) in enumerate(zip(body.output[1:], node.output, strict=False)):
+            known = inner.known_as(result.name)
+            if not name or known is None:
+                continue
+            elem, shape = known
+            if position < len(carried):
+                before = self.known_as(carried[position])
+                if before is not None and before == known:
+                    found[name] = tensor_type(elem, shape)
+            elif turns is not None and begins and always:
+                found[name] = tensor_type(elem, (max(int(real(turns).item()), 0), *shape))
+        return found
+
+    def _turn(self, body: onnx.GraphProto, carried: Sequence[str], begins: bool) -> Evaluation:
+        """One turn of a Loop's body; ``begins``: its condition is true."""
+        own = onnx.GraphProto()
+        own.CopyFrom(body)
+        index, condition, *states = [value.name for value in own.input]
+        constants = {**self.constants}
+        for value in own.initializer:
+            constants[value.name] = numpy_helper.to_array(value)
+        inputs = {name: known for name in {*self.shapes, *self.types}
+                  if name not in constants and (known := self.known_as(name)) is not None}  # fmt: skip
+        inputs[index] = (_INT64, ())
+        inputs[condition] = (_BOOL, ())
+        for state, outer in zip(states, carried, strict=False):
+            constants.pop(state, None)
+            known = self.known_as(outer)
+            if known is not None:
+                inputs[state] = known
+        constants.pop(index, None)
+        constants.pop(condition, None)
+        if begins:
+            constants[condition] = np.array(True)
+        inner = Evaluation(self.version, constants, inputs, {}, {}, {})
+        for name in (*self.unknown, *states):
+            if name not in inner.shapes and name not in constants:
+                inner.unknown[name] = self.unknown.get(name)
+        inner.run(sort(list(own.node), {*constants, *inputs, *inner.unknown}))
+        return inner
+
+    def value(self, name: str) -> np.ndarray | None:
+        """A constant's values; None for any other tensor."""
+        found = self.constants.get(self.alias.get(name, name))
+        return None if found is None else real(found)
+
+    def known_as(self, name: str) -> tuple[int, tuple[int, ...]] | None:
+        """Type and shape of a tensor; None where its shape is unknown."""
+        name = self.alias.get(name, name)
+        if name in self.constants:
+            value = self.constants[name]
+            return elem_of(value.dtype), tuple(value.shape)
+        return (self.types[name], self.shapes[name]) if name in self.shapes else None
 
     def _pooled(
         self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
