@@ -185,7 +185,7 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
             does = "ignores" if refusal.ignores else "refuses"
             wrong = "; the results would be wrong" if refusal.ignores else ""
             return f"the parser of TensorRT {on.text} {does} {what}{wrong}", _fix(
-                on.newer(refusal.until, "imports") if _ends(refusal, node, scope) else "",
+                on.newer(end, "imports") if (end := _end(refusal, node, scope)) else "",
                 refusal.avoid,
                 _rewrite(refusal),
                 _cut(scope),
@@ -193,12 +193,12 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
     return None
 
 
-def _ends(refusal: Refusal, node: Node, scope: _Scope) -> bool:
-    """Whether the release that ends a refusal imports the node: another row may begin there."""
-    if refusal.until is None:
-        return False
-    later = refusals(node.op, refusal.until)
-    return all(_refused(row, node, scope) is None for row in later)
+def _end(refusal: Refusal, node: Node, scope: _Scope) -> str:
+    """The release that ends a refusal; "" where another row begins there for the same node."""
+    later = refusals(node.op, refusal.until) if refusal.until else ()
+    return (
+        "" if any(_refused(row, node, scope) is not None for row in later) else refusal.until or ""
+    )
 
 
 def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -33,6 +32,7 @@ from edgekit.network.windows import POOLS, attributes, floored, pooled
 
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
+_CUTS = frozenset({"Gather", "Slice", "Split"})
 _INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 # comparisons with the inference of these
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
@@ -128,12 +128,13 @@ class Evaluation:
 
     def _without_empty(self, node: onnx.NodeProto) -> bool:
         """Drops a Concat's empty operands; whether one operand of several is left."""
-        known = {name: self.known_as(name) for name in node.input}
-        filled = [name for name in node.input if (one := known[name]) is None or math.prod(one[1])]
-        if not filled or len(filled) == len(node.input):
+        shapes = {name: one[1] for name in node.input if (one := self.known_as(name)) is not None}
+        filled = [name for name in node.input if 0 not in shapes.get(name, ())]
+        axis = attributes(node).get("axis", 1)
+        beside = {(len(s), *s[:axis], *s[axis:][1:]) for s in shapes.values()}
+        # where they do not agree, inference says what is wrong
+        if not filled or len(filled) == len(node.input) or len(beside) > 1:
             return False
-        if len({len(one[1]) for one in known.values() if one is not None}) > 1:
-            return False  # inference says what is wrong with it
         node.input[:] = filled
         return len(filled) == 1
 
@@ -187,11 +188,7 @@ class Evaluation:
         return branch
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        if node.op_type == "Constant" and not node.domain:
-            self._fold_away(node, "constant")
-            self.constants[node.output[0]] = constant(node)
-            return
-        plain = None if node.domain else repeated(node, self.constants)
+        plain = None if node.domain else _plain(node, self.constants)
         if plain is not None:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = plain
@@ -204,24 +201,14 @@ class Evaluation:
         first = node.output[0]
         if any(name in self.unknown for name in (*reads(node), *node.output)):
             self.nodes.append(node)
-        elif (
-            any(name for name in node.output)
-            and not has_bodies(node)
-            and all(0 in self.shapes[name] for name in node.output if name)
-        ):
-            # without elements there is nothing to compute
+        elif self._has_nothing(node):
             self._fold_away(node, "constant")
             for name in filter(None, node.output):
                 kind = helper.tensor_dtype_to_np_dtype(self.types[name])
                 self.constants[name] = np.zeros(self.shapes[name], kind)
         elif node.op_type in {"Shape", "Size"} and not node.domain:
-            shape = self._shape(node.input[0])
-            value: Any = np.prod(shape, dtype=np.int64)
-            if node.op_type == "Shape":
-                bounds = {item.name: item.i for item in node.attribute}
-                value = shape[slice(bounds.get("start"), bounds.get("end"))]
             self._fold_away(node, "constant")
-            self.constants[first] = np.asarray(value, dtype=np.int64)
+            self.constants[first] = self._measured(node)
         elif not node.domain and foldable(node, self.constants, self.shapes):
             values = self._constants_of(node)
             if values is None:
@@ -231,6 +218,22 @@ class Evaluation:
                 self.constants.update(values)
         else:
             self.nodes.append(node)
+
+    def _has_nothing(self, node: onnx.NodeProto) -> bool:
+        """Whether a node only passes on, or cuts out, tensors without elements."""
+        if node.domain or has_bodies(node) or not node.input or not node.input[0]:
+            return False
+        if node.op_type not in _CUTS and 0 not in self._shape(node.input[0]):
+            return False
+        return all(0 in self.shapes[name] for name in node.output if name)
+
+    def _measured(self, node: onnx.NodeProto) -> np.ndarray:
+        """The result of a Shape or a Size."""
+        shape = self._shape(node.input[0])
+        if node.op_type == "Size":
+            return np.asarray(np.prod(shape, dtype=np.int64))
+        bounds = {item.name: item.i for item in node.attribute}
+        return np.asarray(shape[slice(bounds.get("start"), bounds.get("end"))], np.int64)
 
     def _recalled(self, node: onnx.NodeProto) -> bool:
         """Takes over what is known already of the tensors that a node writes, if it is of all."""
@@ -313,7 +316,7 @@ class Evaluation:
     def _normalised(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
-        """The result of a GroupNormalization whose scale and bias are by group (before opset 21)."""
+        """The result of a GroupNormalization whose scale and bias are by group."""
         name = node.input[0]
         groups = attributes(node).get("num_groups", 1)
         shape = () if name in self.unknown else self._shape(name)
@@ -376,8 +379,11 @@ class Evaluation:
         constants = {**self.constants}
         for value in own.initializer:
             constants[value.name] = numpy_helper.to_array(value)
-        inputs = {name: known for name in {*self.shapes, *self.types}
-                  if name not in constants and (known := self.known_as(name)) is not None}  # fmt: skip
+        inputs = {
+            name: (self.types[name], shape)
+            for name, shape in self.shapes.items()
+            if name not in constants
+        }
         inputs[index] = (_INT64, ())
         inputs[condition] = (_BOOL, ())
         for state, outer in zip(states, carried, strict=False):
@@ -548,6 +554,11 @@ class Evaluation:
         if name not in self._hints:
             self._hints[name] = numpy_helper.from_array(real(value), name)
         return self._hints[name]
+
+
+def _plain(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
+    """The value of a Constant or a plain ConstantOfShape; None for any other node."""
+    return constant(node) if node.op_type == "Constant" else repeated(node, constants)
 
 
 def _reads_floats(node: onnx.NodeProto) -> bool:
