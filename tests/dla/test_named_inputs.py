@@ -46,9 +46,11 @@ def reasons(
 def test_a_uint8_input_is_blamed_on_its_type(tmp_path: Path, between: str) -> None:
     weights = np.ones((8, 3, 3, 3), np.float32)
     given = {"Transpose": {"perm": [0, 1, 3, 2]}, "MaxPool": {"kernel_shape": [2, 2]}}
-    first = [helper.make_node(between, ["x"], ["t"], name="first", **given[between])] * bool(
-        between
-    )
+    first = [
+        helper.make_node(name, ["x"], ["t"], name="first", **attributes)
+        for name, attributes in given.items()
+        if name == between
+    ]
     found = reasons(
         tmp_path,
         [

@@ -376,28 +376,28 @@ class Evaluation:
         own = onnx.GraphProto()
         own.CopyFrom(body)
         index, condition, *states = [value.name for value in own.input]
-        constants = {**self.constants}
+        # a body may give a name of the graph around it another value
+        written = {name for node in own.node for name in node.output} | set(states)
+        hidden = written | {index, condition}
+        constants = {n: value for n, value in self.constants.items() if n not in hidden}
         for value in own.initializer:
             constants[value.name] = numpy_helper.to_array(value)
         inputs = {
             name: (self.types[name], shape)
             for name, shape in self.shapes.items()
-            if name not in constants
+            if name not in constants and name not in hidden
         }
         inputs[index] = (_INT64, ())
         inputs[condition] = (_BOOL, ())
         for state, outer in zip(states, carried, strict=False):
-            constants.pop(state, None)
             known = self.known_as(outer)
             if known is not None:
                 inputs[state] = known
-        constants.pop(index, None)
-        constants.pop(condition, None)
         if begins:
             constants[condition] = np.array(True)
         inner = Evaluation(self.version, constants, inputs, {}, {}, {})
-        for name in (*self.unknown, *states):
-            if name not in inner.shapes and name not in constants:
+        for name in (*(name for name in self.unknown if name not in hidden), *states):
+            if name not in inputs and name not in constants:
                 inner.unknown[name] = self.unknown.get(name)
         inner.run(sort(list(own.node), {*constants, *inputs, *inner.unknown}))
         return inner
