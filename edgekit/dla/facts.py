@@ -89,7 +89,22 @@ def neighbours(facts: Facts) -> tuple[str, ...]:
 
 
 def _shape(names: tuple[str, ...], facts: Facts) -> str:
-    return "x".join(map(str, facts.graph.tensors[names[0]].shape)) if names else "none"
+    return _sizes(facts.graph.tensors[names[0]].shape) if names else "none"
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"
+
+
+def _input_of_rank(facts: Facts, choose: Callable[..., str]) -> str:
+    """The input of the fewest or most dimensions, by name where a layer reads several."""
+    names = facts.layer.inputs
+    if not names:
+        return "none"
+    tensors = facts.graph.tensors
+    name = choose(names, key=lambda one: len(tensors[one].shape))
+    sizes = _sizes(tensors[name].shape)
+    return sizes if len(names) == 1 else f"{name!r}: {sizes}"
 
 
 def _input_shape(facts: Facts) -> str:
@@ -102,7 +117,7 @@ def _output_shape(facts: Facts) -> str:
 
 def _reshaped(facts: Facts) -> str:
     """The shapes that a shuffle goes through, those between fused ones among them."""
-    between = ("x".join(map(str, part["shape"])) for part in (facts["parts"] or ())[:-1])
+    between = (_sizes(part["shape"]) for part in (facts["parts"] or ())[:-1])
     return " to ".join((_input_shape(facts), *between, _output_shape(facts)))
 
 
@@ -208,6 +223,8 @@ def _shuffle_of(facts: Facts) -> str:
 
 WORDING: dict[str, Callable[[Facts], Any]] = {
     "input_shape": _input_shape,
+    "shallowest_input": lambda facts: _input_of_rank(facts, min),
+    "deepest_input": lambda facts: _input_of_rank(facts, max),
     "output_shape": _output_shape,
     "reshaped": _reshaped,
     "rearranged": _rearranged,

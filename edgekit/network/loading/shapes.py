@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,12 +25,15 @@ from edgekit.network.protos import (
     is_plugin,
     reads,
     rename_reads,
+    sort,
     tensor_type,
 )
 from edgekit.network.windows import POOLS, attributes, floored, pooled
 
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
+_CUTS = frozenset({"Gather", "Slice", "Split"})
+_INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 # comparisons with the inference of these
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _INFERRED_SINCE = 16
@@ -108,7 +110,14 @@ class Evaluation:
                 self._visit(node)
 
     def _removed(self, node: onnx.NodeProto) -> bool:
-        """Identity, and Dropout in inference, become other names of their input."""
+        """Identity, and Dropout in inference, become other names of their input.
+
+        So does a Concat of one tensor, and of tensors that are empty along its axis.
+        """
+        if node.op_type == "Concat" and self._without_empty(node):
+            self._fold_away(node, "identity")
+            self.alias[node.output[0]] = node.input[0]
+            return True
         if node.op_type == "Identity" or (node.op_type == "Dropout" and not self._trains(node)):
             self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
@@ -116,6 +125,18 @@ class Evaluation:
                 self._fold_mask(node)
             return True
         return False
+
+    def _without_empty(self, node: onnx.NodeProto) -> bool:
+        """Drops a Concat's empty operands; whether one operand of several is left."""
+        shapes = {name: one[1] for name in node.input if (one := self.known_as(name)) is not None}
+        filled = [name for name in node.input if 0 not in shapes.get(name, ())]
+        axis = attributes(node).get("axis", 1)
+        beside = {(len(s), *s[:axis], *s[axis:][1:]) for s in shapes.values()}
+        # where they do not agree, inference says what is wrong
+        if not filled or len(filled) == len(node.input) or len(beside) > 1:
+            return False
+        node.input[:] = filled
+        return len(filled) == 1
 
     def _fold_away(self, node: onnx.NodeProto, reason: str) -> None:
         if not node.name:
@@ -167,11 +188,7 @@ class Evaluation:
         return branch
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        if node.op_type == "Constant" and not node.domain:
-            self._fold_away(node, "constant")
-            self.constants[node.output[0]] = constant(node)
-            return
-        plain = None if node.domain else repeated(node, self.constants)
+        plain = None if node.domain else _plain(node, self.constants)
         if plain is not None:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = plain
@@ -184,14 +201,14 @@ class Evaluation:
         first = node.output[0]
         if any(name in self.unknown for name in (*reads(node), *node.output)):
             self.nodes.append(node)
-        elif node.op_type in {"Shape", "Size"} and not node.domain:
-            shape = self._shape(node.input[0])
-            value: Any = np.prod(shape, dtype=np.int64)
-            if node.op_type == "Shape":
-                bounds = {item.name: item.i for item in node.attribute}
-                value = shape[slice(bounds.get("start"), bounds.get("end"))]
+        elif self._has_nothing(node):
             self._fold_away(node, "constant")
-            self.constants[first] = np.asarray(value, dtype=np.int64)
+            for name in filter(None, node.output):
+                kind = helper.tensor_dtype_to_np_dtype(self.types[name])
+                self.constants[name] = np.zeros(self.shapes[name], kind)
+        elif node.op_type in {"Shape", "Size"} and not node.domain:
+            self._fold_away(node, "constant")
+            self.constants[first] = self._measured(node)
         elif not node.domain and foldable(node, self.constants, self.shapes):
             values = self._constants_of(node)
             if values is None:
@@ -201,6 +218,22 @@ class Evaluation:
                 self.constants.update(values)
         else:
             self.nodes.append(node)
+
+    def _has_nothing(self, node: onnx.NodeProto) -> bool:
+        """Whether a node only passes on, or cuts out, tensors without elements."""
+        if node.domain or has_bodies(node) or not node.input or not node.input[0]:
+            return False
+        if node.op_type not in _CUTS and 0 not in self._shape(node.input[0]):
+            return False
+        return all(0 in self.shapes[name] for name in node.output if name)
+
+    def _measured(self, node: onnx.NodeProto) -> np.ndarray:
+        """The result of a Shape or a Size."""
+        shape = self._shape(node.input[0])
+        if node.op_type == "Size":
+            return np.asarray(np.prod(shape, dtype=np.int64))
+        bounds = {item.name: item.i for item in node.attribute}
+        return np.asarray(shape[slice(bounds.get("start"), bounds.get("end"))], np.int64)
 
     def _recalled(self, node: onnx.NodeProto) -> bool:
         """Takes over what is known already of the tensors that a node writes, if it is of all."""
@@ -238,7 +271,12 @@ class Evaluation:
             self._schemas[node.op_type] = schema
         types = {name: self._proto(name) or onnx.TypeProto() for name in reads(node)}
         unsure = any(name in self.unknown for name in reads(node))
+        if schema.deprecated:
+            # GroupNormalization of opset 18: onnx no longer infers it, ONNX Runtime runs it
+            return self._normalised(node, types)
         try:
+            if node.op_type == "Loop":
+                return self._infer_model(node, types) | self._looped(node)
             if has_bodies(node):
                 return self._infer_model(node, types)
             hints = {
@@ -274,6 +312,108 @@ class Evaluation:
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
             return {node.output[0]: types[node.input[0]]}
         return self._pooled(node, found) if node.op_type in POOLS else found
+
+    def _normalised(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """The result of a GroupNormalization whose scale and bias are by group."""
+        name = node.input[0]
+        groups = attributes(node).get("num_groups", 1)
+        shape = () if name in self.unknown else self._shape(name)
+        if len(shape) > 1 and (groups < 1 or shape[1] % groups):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) divides {shape[1]} channels into {groups} "
+                "groups",
+                code="model.shape_inference",
+                where=node.name,
+                hint="num_groups must divide the channels; export the model again",
+            )
+        for other in node.input[1:]:
+            if shape and other not in self.unknown and self._shape(other) != (groups,):
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) gets {other!r} "
+                    f"{list(self._shape(other))}, but opset {self.version} has scale and bias by "
+                    f"group: [{groups}]",
+                    code="model.shape_inference",
+                    where=node.name,
+                    hint="export with opset 21, whose scale and bias are by channel",
+                )
+        return {node.output[0]: types[name]}
+
+    def _looped(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+        """The results of a Loop whose body keeps the shapes of what it carries along.
+
+        onnx gives them no shape. What the body collects has one where the number of turns is
+        known.
+        """
+        body = next(item.g for item in node.attribute if item.name == "body")
+        carried = list(node.input[2:])
+        turns = self.constants.get(node.input[0]) if node.input[0] else None
+        start = node.input[1] if len(node.input) > 1 else ""
+        begins = not start or (start in self.constants and bool(real(self.constants[start])))
+        inner = self._turn(body, carried, begins)
+        keeps_on = inner.value(body.output[0].name)
+        always = keeps_on is not None and bool(keeps_on)
+        if begins and not always:
+            # the condition may end it, so it is not known within the body either
+            inner = self._turn(body, carried, False)
+        found = {}
+        for position, (result, name) in enumerate(zip(body.output[1:], node.output, strict=False)):
+            known = inner.known_as(result.name)
+            if not name or known is None:
+                continue
+            elem, shape = known
+            if position < len(carried):
+                before = self.known_as(carried[position])
+                if before is not None and before == known:
+                    found[name] = tensor_type(elem, shape)
+            elif turns is not None and begins and always:
+                found[name] = tensor_type(elem, (max(int(real(turns).item()), 0), *shape))
+        return found
+
+    def _turn(self, body: onnx.GraphProto, carried: Sequence[str], begins: bool) -> Evaluation:
+        """One turn of a Loop's body; ``begins``: its condition is true."""
+        own = onnx.GraphProto()
+        own.CopyFrom(body)
+        index, condition, *states = [value.name for value in own.input]
+        # a body may give a name of the graph around it another value
+        written = {name for node in own.node for name in node.output} | set(states)
+        hidden = written | {index, condition}
+        constants = {n: value for n, value in self.constants.items() if n not in hidden}
+        for value in own.initializer:
+            constants[value.name] = numpy_helper.to_array(value)
+        inputs = {
+            name: (self.types[name], shape)
+            for name, shape in self.shapes.items()
+            if name not in constants and name not in hidden
+        }
+        inputs[index] = (_INT64, ())
+        inputs[condition] = (_BOOL, ())
+        for state, outer in zip(states, carried, strict=False):
+            known = self.known_as(outer)
+            if known is not None:
+                inputs[state] = known
+        if begins:
+            constants[condition] = np.array(True)
+        inner = Evaluation(self.version, constants, inputs, {}, {}, {})
+        for name in (*(name for name in self.unknown if name not in hidden), *states):
+            if name not in inputs and name not in constants:
+                inner.unknown[name] = self.unknown.get(name)
+        inner.run(sort(list(own.node), {*constants, *inputs, *inner.unknown}))
+        return inner
+
+    def value(self, name: str) -> np.ndarray | None:
+        """A constant's values; None for any other tensor."""
+        found = self.constants.get(self.alias.get(name, name))
+        return None if found is None else real(found)
+
+    def known_as(self, name: str) -> tuple[int, tuple[int, ...]] | None:
+        """Type and shape of a tensor; None where its shape is unknown."""
+        name = self.alias.get(name, name)
+        if name in self.constants:
+            value = self.constants[name]
+            return elem_of(value.dtype), tuple(value.shape)
+        return (self.types[name], self.shapes[name]) if name in self.shapes else None
 
     def _pooled(
         self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
@@ -414,6 +554,11 @@ class Evaluation:
         if name not in self._hints:
             self._hints[name] = numpy_helper.from_array(real(value), name)
         return self._hints[name]
+
+
+def _plain(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
+    """The value of a Constant or a plain ConstantOfShape; None for any other node."""
+    return constant(node) if node.op_type == "Constant" else repeated(node, constants)
 
 
 def _reads_floats(node: onnx.NodeProto) -> bool:

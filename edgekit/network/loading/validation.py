@@ -40,6 +40,8 @@ _INTEGERS = (
 # TensorRT's own plugins are called so, and so are most others
 _PLUGIN = re.compile(r"_TRT|(?i:plugin)")
 _MISSPELT = 0.74
+# what took the place of an operator that ai.onnx gave up, and the last opset that has it
+_GIVEN_UP = {"Scatter": ("ScatterElements", 10), "Upsample": ("Resize", 9)}
 # from here on ai.onnx's pair has the axis that com.microsoft's has
 _QDQ_SINCE = 13
 
@@ -277,6 +279,8 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
             )
         if node.op_type not in there and not node.domain and is_plugin(node, version):
             _plugin_or_mistake(node, version, inside)
+        if not node.domain and version > _GIVEN_UP.get(node.op_type, ("", version))[1]:
+            raise _given_up(node, version)
         there.add(node.op_type)
         for body in subgraphs(node):
             operators(body.node, version, inside=True)
@@ -297,6 +301,18 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
         code="model.operator",
         where=node.name,
         hint=nearest(node.op_type, known - {node.op_type}) or "check the exporter's opset_version",
+    )
+
+
+def _given_up(node: onnx.NodeProto, version: int) -> ModelError:
+    """ONNX Runtime refuses such a file as invalid."""
+    instead, last = _GIVEN_UP[node.op_type]
+    return ModelError(
+        f"node {node.name!r}: ai.onnx gave up operator {node.op_type!r} after opset {last}, and "
+        f"the model uses opset {version}",
+        code="model.operator",
+        where=node.name,
+        hint=f"export it with {instead}, or with opset {last}",
     )
 
 

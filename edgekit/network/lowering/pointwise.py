@@ -91,9 +91,10 @@ _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
 def activation(at: Placer, node: Node) -> None:
     """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
 
-    A Clip between bounds that are computed while running is a MAX and a MIN instead.
+    A Clip of integers or between bounds that are computed while running is a MAX and a MIN
+    instead; so is one whose lower bound is left out by an empty name.
     """
-    if node.op == "Clip" and any(name and not at.stored(name) for name in node.inputs[1:]):
+    if node.op == "Clip" and _clips_by_elements(at, node):
         _clip_between(at, node)
         return
     given = node.attrs
@@ -113,14 +114,28 @@ def activation(at: Placer, node: Node) -> None:
     at.emit(node, "ACTIVATION", params, inputs=[node.inputs[0]])
 
 
+def _clips_by_elements(at: Placer, node: Node) -> bool:
+    if at.tensors[node.inputs[0]].dtype in {"int32", "int64"}:
+        return True
+    return any(not name or not at.stored(name) for name in node.inputs[1:])
+
+
 def _clip_between(at: Placer, node: Node) -> None:
-    steps = [step for step in zip(("MAX", "MIN"), node.inputs[1:], strict=False) if step[1]]
+    """MAX and MIN, called NAME and NAME_1; a bound that is left out is a constant of the parser."""
     current, shape = node.inputs[0], at.shape(node.outputs[0])
-    for index, (function, bound) in enumerate(steps, start=1):
+    for index, function in enumerate(("MAX", "MIN"), start=1):
+        bound = node.input(index)
+        read = [current, bound] if bound else [current]
+        absorbed = as_imported(at, node, read)
+        params: dict[str, Any] = {"function": function}
+        if not bound or at.constant(bound):
+            fixed = at.shape(bound) if bound else ()
+            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
+        read = _of_one_rank(at, node, read)
         target = node.outputs[0]
-        if index < len(steps):
-            target = at.inner(f"{node.name}:{function.lower()}", shape, target)
-        pair(at, node, function, [current, bound], target)
+        if function == "MAX":
+            target = at.inner(f"{node.name}:max", shape, target)
+        at.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
         current = target
 
 

@@ -28,7 +28,7 @@ IN_8_6_12 = since("8.6.12")
 IN_10_7 = since("10.7")
 
 
-def _clip(low: float | None, high: float | None) -> Branch:
+def _clip(low: float, high: float) -> Branch:
     return op("Clip", PLAIN, constants=[low, high])
 
 
@@ -45,12 +45,14 @@ ACTIVATION = [
     Case("activation.clip_upper", _clip(0.0, 127.0), _clip(0.0, 128.0), "128", "1..127"),
     Case("activation.clip_upper", _clip(0.0, 126.5), _clip(0.0, 127.5), "127.5", "1..127"),
     Case("activation.clip_upper", _clip(0.0, 1.0), _clip(0.0, 0.5), "0.5", "1..127"),
-    Case("activation.clip_upper", _clip(0.0, 6.0), _clip(0.0, None), "unbounded", "1..127"),
+    # with an input for the bound that is left out, the parser makes a MAX and a MIN
+    Case("activation.clip_upper", op("Clip", PLAIN, min=0.0, max=6.0), op("Clip", PLAIN, min=0.0),
+         "unbounded", "1..127", opset=10),
     Case("activation.clip_lower", _clip(0.0, 6.0), _clip(-0.5, 6.0), "-0.5", "0",
          disputed=ALWAYS),
     Case("activation.clip_lower", _clip(0.0, 6.0), _clip(0.5, 6.0), "0.5", "0", disputed=ALWAYS),
-    Case("activation.clip_lower", _clip(0.0, 6.0), _clip(None, 6.0), "unbounded", "0",
-         disputed=ALWAYS),
+    Case("activation.clip_lower", op("Clip", PLAIN, min=0.0, max=6.0), op("Clip", PLAIN, max=6.0),
+         "unbounded", "0", disputed=ALWAYS, opset=10),
     Case("activation.clip_upper", op("Clip", PLAIN, min=0.0, max=127.0),
          op("Clip", PLAIN, min=0.0, max=128.0), "128", "1..127", opset=10),
     Case("activation.leaky_old", op("Relu", PLAIN), op("LeakyRelu", PLAIN), "LEAKY_RELU",
