@@ -26,13 +26,11 @@ class Looks:
         name: The only input's name.
         shape: Its shape, of four dimensions.
         outputs: Shapes of the outputs, -1 where a dimension is open.
-        said: Producer and metadata of the ONNX file, in small letters.
     """
 
     name: str
     shape: tuple[int, ...]
     outputs: tuple[tuple[int, ...], ...]
-    said: str
 
     @property
     def first(self) -> bool:
@@ -74,11 +72,10 @@ class Family:
 def _of_ultralytics(looks: Looks) -> bool:
     high, wide = looks.shape[2:]
     fits = looks.first and min(high, wide) >= _LEAST and not (high % _STRIDE or wide % _STRIDE)
-    told = "ultralytics" in looks.said or looks.name == "images"
     detects = high == wide == 640 and any(
         len(shape) == 3 and max(shape) > _CLASSES[-1] for shape in looks.outputs
     )
-    return fits and not looks.classes and (told or detects)
+    return fits and not looks.classes and (looks.name == "images" or detects)
 
 
 #: The families, the more special one first.
@@ -102,7 +99,7 @@ FAMILIES = (
         "{preset: caffe} (ResNet, VGG: BGR less the means)",
         "github.com/keras-team/keras, keras/src/applications/imagenet_utils.py "
         "(preprocess_input, modes tf and caffe)",
-        lambda looks: looks.last and (looks.classes > 0 or "tf2onnx" in looks.said),
+        lambda looks: looks.last and min(looks.shape[1:3]) >= _STRIDE,
     ),
 )
 
@@ -115,13 +112,11 @@ def family_of(model: Model) -> tuple[Family, Looks] | None:
     name, (dtype, shape) = next(iter(specs.items()))
     if len(shape) != 4 or dtype.kind != "f":
         return None
-    proto = model.proto
     outputs = tuple(
         tuple(dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim)
-        for value in proto.graph.output
+        for value in model.proto.graph.output
     )
-    said = [proto.producer_name, *(one.value for one in proto.metadata_props)]
-    looks = Looks(name, tuple(shape), outputs, " ".join(said).lower())
+    looks = Looks(name, tuple(shape), outputs)
     return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
 
 
