@@ -72,7 +72,8 @@ def test_a_network_on_a_board(
     if precision == "int8":
         few = ("--count", 2, "--method", "entropy", "--save", tmp_path / "calib.cache")
         commands("calibrate", "calibrate", model, "--target", target, *few)
-        commands.found["calibrate"]["bytes"] = digest_of(tmp_path / "calib.cache")
+        if commands.found["calibrate"]["exit"] == 0:
+            commands.found["calibrate"]["bytes"] = digest_of(tmp_path / "calib.cache")
 
     config = tmp_path / "config.yaml"
     source = f"builtin: {network}" if network in LIGHT else f"onnx: {network}.onnx"
@@ -83,6 +84,9 @@ def test_a_network_on_a_board(
     )
     commands("build", "build", config)
     commands("bundle", "bundle", config, "-o", tmp_path / "out", "--full", tmp_path / "full.ekb")
+    if commands.found["bundle"]["exit"] != 0:  # the board cannot parse it
+        golden(f"{network}/{board}", commands.found)
+        return
     if network in CONSTRUCTED:
         found = commands.found["bundle"]
         del found["bytes"], found["stripped_bytes"]
