@@ -244,12 +244,17 @@ def _failures(
     return found
 
 
+def _fail(failures: Sequence[GateError]) -> str:
+    parsed = all(one.code != "model.parse" for one in failures)
+    return "miss the limits" if parsed else "cannot be parsed or miss the limits"
+
+
 def _one_failure(failures: Sequence[GateError], models: int, json: bool) -> GateError:
     """Returns what is raised: the first failure, or of several models one that lists them all."""
     error = failures[0]
     if models > 1:
         error = GateError(
-            f"{len({one.where for one in failures})} of {models} models fail",
+            f"{len({one.where for one in failures})} of {models} models {_fail(failures)}",
             code=error.code,
             hint=error.hint,
         )

@@ -223,7 +223,8 @@ class OnnxGraph:
         there: set[str] = set()
         for node in self._nodes.values():
             assert node.proto is not None
-            if node.domain or (node.op not in there and is_plugin(node.proto, self.opset)):
+            asked = node.domain or node.op not in there
+            if asked and is_plugin(node.proto, self.opset):
                 found[node.name] = PLUGIN
                 continue
             there.add(node.op)

@@ -13,9 +13,12 @@ import onnx
 from onnx import defs, helper
 
 from edgekit.errors import ModelError
+from edgekit.knowledge import data_folder, read_knowledge
 
 WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose nodes have graphs of their own."""
+RUNTIMES = frozenset({"com.microsoft"})
+"""Domains of ONNX Runtime's own operators: it infers their shapes, and runs them."""
 # of onnx.TensorProto
 FLOAT, STRING = 1, 8
 
@@ -39,16 +42,40 @@ def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
 
 
 def is_plugin(node: onnx.NodeProto, version: int) -> bool:
-    """Whether a node's operator is not one of ai.onnx, so that TensorRT needs a plugin for it."""
-    if node.domain:
-        return True
+    """Whether TensorRT needs a plugin for a node.
 
+    It needs none for an operator of ai.onnx; nor for one of its name and form in another domain,
+    which TensorRT's parser ignores, where the operator is known here: by the opset, or to ONNX
+    Runtime (com.microsoft.Gelu).
+    """
+    if node.domain and not _is_imported(node):
+        return True
+    if node.domain in RUNTIMES:
+        return False
     try:
         # `has` takes a millisecond for each operator that it is called with the first time
         defs.get_schema(node.op_type, version)
     except defs.SchemaError:
         return True
     return False
+
+
+def _is_imported(node: onnx.NodeProto) -> bool:
+    """Whether a release's parser takes a node of another domain for ai.onnx's, as its form says."""
+    if node.op_type not in _importers():
+        return False
+    try:
+        schema = defs.get_schema(node.op_type)
+    except defs.SchemaError:
+        return False
+    fits = schema.min_input <= len(node.input) <= schema.max_input
+    return fits and all(one.name in schema.attributes for one in node.attribute)
+
+
+@cache
+def _importers() -> frozenset[str]:
+    """The operators that the parser of any release imports."""
+    return frozenset(read_knowledge(data_folder("trt") / "operators.yaml")["operators"])
 
 
 def is_known(value: onnx.ValueInfoProto) -> bool:

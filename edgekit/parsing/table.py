@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.model import QDQ
-from edgekit.network.protos import dtype_name, subgraphs
+from edgekit.network.protos import dtype_name, is_plugin, subgraphs
 from edgekit.parsing.operators import Importer, Refusal, numbers, operator_table, refusals
 from edgekit.targets.board import Target
 
@@ -191,9 +191,8 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
     """What the parser refuses of a node and what to do; None where it imports the node."""
     table = operator_table()
     if not table.imports(node.op, on.version):
-        # a node of another domain, or of a name that ONNX does not have, is a plugin's
         row = table.operators.get(node.op) or table.missing.get(node.op)
-        if node.domain or row is None or node.op in table.plugins.names:
+        if row is None or node.op in table.plugins.names or _is_plugin(node, scope):
             return None
         return _no_importer(node, row, scope, on)
     for refusal in refusals(node.op, on.text):
@@ -219,6 +218,13 @@ def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Release) -> str:
     later = refusals(node.op, refusal.until)
     ends = all(_refused(row, node, scope) is None for row in later)
     return on.newer(refusal.until, "imports") if ends else ""
+
+
+def _is_plugin(node: Node, scope: _Scope) -> bool:
+    """Whether a node of another domain is not what an operator of ONNX would be."""
+    if not node.domain:
+        return False
+    return node.proto is None or is_plugin(node.proto, scope.graph.opset)
 
 
 def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:

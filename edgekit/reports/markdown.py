@@ -406,7 +406,7 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         [code(one["model"]), code(problem["node"]), escaped(problem["operator"]),
          prose(problem["message"], 400), prose(problem["fix"], 600)]
         for one in document["checks"]
-        for problem in one["parse"]["problems"]
+        for problem in one.get("parse", {}).get("problems", ())
     ]  # fmt: skip
     if refused:
         paper.table(
@@ -422,8 +422,8 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
 
 
 def _placed_cells(check: Mapping[str, Any]) -> list[str]:
-    """Layers and MACs on the DLA, and loadables; blank for a model that cannot be parsed."""
-    if not check["parse"]["ok"]:
+    """Layers and multiply-accumulates on the DLA, and loadables, if there is a placement."""
+    if not check.get("parse", {"ok": True})["ok"]:
         return ["cannot be parsed", "", ""]
     summary = check["summary"]
     return [

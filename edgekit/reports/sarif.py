@@ -58,7 +58,7 @@ def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[dict[str, Any]]:
-    for one in check["parse"]["problems"]:
+    for one in check.get("parse", {}).get("problems", ()):
         text = f"{one['node']} ({one['operator']}): {one['message']}. Fix: {one['fix']}."
         yield _result(check, one["node"], "node", PARSE, "error", text)
     for layer in check["layers"]:

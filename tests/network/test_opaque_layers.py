@@ -95,9 +95,15 @@ def rows(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in document["layers"]}
 
 
+def test_the_parser_ignores_the_domain_of_an_operator_that_it_imports(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", [*STEM, plugin("Relu", "acme"), *TAIL], {"y": None})
+    document = edgekit.check(path, target=ORIN)
+    assert (rows(document)["own"]["kind"], document["unknown_cost"]) == ("ACTIVATION", [])
+
+
 @pytest.mark.parametrize(("op", "domain"), [
     ("DCNv2", "mmdeploy"), ("FusedThing", "com.microsoft"), ("RPROI_TRT", ""), ("DCNv2", ""),
-    ("GroupNormalizationPlugin", ""), ("Relu", "acme"),
+    ("GroupNormalizationPlugin", ""),
 ])  # fmt: skip
 def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: str) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin(op, domain), *TAIL], {"y": None})

@@ -180,7 +180,7 @@ def _drop_unused_outputs(
     """Optional results that nothing reads (masks, saved means) lose their names."""
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
-        if len(node.output) == 1 or is_plugin(node, version):
+        if len(node.output) == 1 or node.domain or is_plugin(node, version):
             continue
         formal = onnx.defs.get_schema(node.op_type, version).outputs
         for index, tensor in enumerate(node.output):

@@ -16,11 +16,9 @@ from onnx import TensorProto, ValueInfoProto, helper
 from edgekit.errors import ModelError
 from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
-from edgekit.network.protos import reachable
+from edgekit.network.protos import RUNTIMES, reachable
 from edgekit.text import listed
 
-# ONNX Runtime's own operators: it infers their shapes
-_RUNTIMES = frozenset({"com.microsoft"})
 _QUIET = 4
 _SHOWN = 4
 
@@ -102,7 +100,7 @@ def inferred_plugin(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto | None]
 ) -> dict[str, onnx.TypeProto]:
     """What is known of a plugin's outputs: ONNX Runtime infers those of its own operators."""
-    if node.domain not in _RUNTIMES or any(proto is None for proto in types.values()):
+    if node.domain not in RUNTIMES or any(proto is None for proto in types.values()):
         return {}
     import onnxruntime as ort
 

@@ -261,7 +261,7 @@ class Evaluation:
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         schema = None if node.domain else self._schemas.get(node.op_type)
-        if schema is None and is_plugin(node, self.version):
+        if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
             return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
         if schema is None:

@@ -264,7 +264,7 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
     for node in nodes:
         if node.domain == "com.microsoft" and node.op_type in QDQ and version >= _QDQ_SINCE:
             node.domain = ""
-        if node.domain == "ai.onnx":
+        if node.domain == "ai.onnx" or _is_onnx(node, version):
             node.domain = ""
         if node.domain and (inside or node.op_type.startswith(_INTEGER)):
             raise ModelError(
@@ -284,6 +284,13 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
         there.add(node.op_type)
         for body in subgraphs(node):
             operators(body.node, version, inside=True)
+
+
+def _is_onnx(node: onnx.NodeProto, version: int) -> bool:
+    """Whether the parser takes a node of another domain for an operator of the model's opset."""
+    return bool(
+        node.domain and not is_plugin(node, version) and onnx.defs.has(node.op_type, version)
+    )
 
 
 def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None:
