@@ -25,7 +25,9 @@ _DLA_RANK = 4
 SINGLE = (
     *ACTIVATIONS,
     *UNARY,
+    "Celu",
     "HardSwish",
+    "IsInf",
     "Mish",
     "Swish",
     "Shrink",
@@ -34,7 +36,7 @@ SINGLE = (
     "DequantizeLinear",
 )
 # element by element, all operands broadcast
-BROADCASTING = (*ELEMENTWISE, "Mean", "Where", "PRelu")
+BROADCASTING = (*ELEMENTWISE, "GreaterOrEqual", "LessOrEqual", "Mean", "Mod", "Where", "PRelu")
 ALONG = ("Softmax", "LogSoftmax", "Hardmax")
 REDUCTIONS = (
     "ReduceMean",
