@@ -7,9 +7,9 @@ Fetches TensorRT for RTX (parser and builder of TensorRT 11, without a GPU) into
 On real exports and the onnx package's tests of nodes it compares what is accepted and refused, the
 layers by node, their parameters, shapes and types, kept constants, and what edgekit_device finds in
 the network. It builds edgekit's typed FP16 and INT8 models, and asks the tests' double what it asks
-NVIDIA's module. Every difference stands in scripts/data/parser-differences.yaml with its reason; one
-that does not, and a row that no difference needs, fail. Where the registry has no such wheels it
-says so and exits with 0.
+NVIDIA's module. Every difference stands in scripts/data/parser-differences.yaml with its reason:
+one that does not, and a row that no difference needs, fail. Where the registry has no such wheels
+it says so and exits with 0.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from _parser_wheels import Unavailable, fetch
 
 HERE = Path(__file__).resolve().parent
 _QUESTIONS = "questions"  # of a child that did nothing before
-# one task: a model, or the node tests of one operator
-_SECONDS = 120
+# of the clock, for a task that waits for ever; a child bounds its own work, whatever else runs
+_SECONDS = 900
 
 
 @dataclass
