@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import tempfile
 import traceback
@@ -95,6 +96,8 @@ def _asked(trt: Any) -> tuple[list[Difference], Counter[str]]:
 
 # the double's release that is nearest
 _DOUBLE = "11.4.0"
+# of the processor, for one task: a process that takes more is ended
+_SECONDS = 120
 # what libraries print belongs to no answer
 _OUT = os.fdopen(os.dup(1), "w")
 
@@ -106,6 +109,9 @@ def main() -> None:
     tasks = _Tasks(Path(sys.argv[1]))
     print(json.dumps({"version": tasks.trt.__version__}), file=_OUT, flush=True)
     for line in sys.stdin:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        spent = int(used.ru_utime + used.ru_stime)
+        resource.setrlimit(resource.RLIMIT_CPU, (spent + _SECONDS, resource.RLIM_INFINITY))
         answer: dict[str, Any] = {"failed": ""}
         try:
             found, counts = tasks.run(line.strip())
