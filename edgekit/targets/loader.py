@@ -236,7 +236,7 @@ def unknown_target(name: str) -> UsageError:
     words = _words(name)
     for board in _other_boards(data_folder("targets"))["boards"]:
         if words in map(_words, board["names"]):
-            instead = f"{board['instead']}; " if "instead" in board else ""
+            instead = f"{board['instead']} " if "instead" in board else ""
             return UsageError(
                 f"{board['title']} is not supported: it has no DLA, and its last release is "
                 f"{board['last']}",
