@@ -41,8 +41,9 @@ class Importer(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(_Row):
-    """What the parser refuses or ignores of operators that it imports. All tests that a row has must
-    hold.
+    """What the parser refuses or ignores of operators that it imports.
+
+    All tests that a row has must hold.
 
     Attributes:
         id: The row's name.

@@ -91,9 +91,11 @@ _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
 def activation(at: Placer, node: Node) -> None:
     """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
 
-    A Clip between bounds that are computed while running is a MAX and a MIN instead.
+    A Clip of integers, or between bounds that are computed while running, is a MAX and a MIN.
     """
-    if node.op == "Clip" and any(name and not at.stored(name) for name in node.inputs[1:]):
+    bounds = [name for name in node.inputs[1:] if name] if node.op == "Clip" else []
+    whole = bounds and at.tensors[node.outputs[0]].dtype.startswith("int")
+    if whole or not all(map(at.stored, bounds)):
         _clip_between(at, node)
         return
     given = node.attrs
