@@ -193,7 +193,9 @@ def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
             does = "ignores" if refusal.ignores else "refuses"
             wrong = "; the results would be wrong" if refusal.ignores else ""
             return f"the parser of TensorRT {on.text} {does} {what}{wrong}", _fix(
-                on.newer(refusal.until, "imports") if _ends(refusal, node, scope) else "",
+                on.newer(refusal.until, "imports")
+                if refusal.until and _ends(refusal, node, scope)
+                else "",
                 refusal.avoid,
                 _rewrite(refusal),
                 _cut(scope),
