@@ -25,7 +25,8 @@ class Row(BaseModel):
         ours: What edgekit says.
         theirs: What NVIDIA's module says.
         kind: "newer" (the parser is newer than the one that edgekit follows), "rtx" (TensorRT for
-            RTX differs from TensorRT) or "definition" (both say the same in other words).
+            RTX differs from TensorRT), "definition" (both say the same in other words) or "gap"
+            (edgekit is wrong and not mended yet).
         reason: Why both are right.
         rare: Whether a run may be without such a difference.
     """
@@ -37,7 +38,7 @@ class Row(BaseModel):
     where: str | list[str] = "*"
     ours: str = "*"
     theirs: str = "*"
-    kind: Literal["newer", "rtx", "definition"]
+    kind: Literal["newer", "rtx", "definition", "gap"]
     reason: str
     rare: bool = False
 

@@ -17,7 +17,7 @@ from tests.buildlog.attention_log import attention_log
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 ORIN = get("jetson-agx-orin-64gb")
 # What the parser of TensorRT for RTX 1.7.1.116 wrote of a network of ours into edgekit_device's
-# log: of opset 18, with constants in nodes. Left out: time stamps, and lines that the script skips.
+# log: of opset 18, with constants in nodes; without time stamps and what the script does not read.
 PARSED = """\
 [TRT] [I] Opset version:    18
 [TRT] [V] conv [Conv] inputs: [x -> (1, 3, 16, 16)[FLOAT]], [w -> (8, 3, 3, 3)[FLOAT]], [b -> (8)[FLOAT]],

@@ -360,3 +360,18 @@ def test_a_clip_between_computed_bounds_is_a_max_and_a_min() -> None:
     assert network.tensors[found[1].inputs[1]].shape == (1, 1, 1, 1)
     assert found[1].outputs == ("y",)
     assert [constant.name for constant in network.constants] == ["low"]
+
+
+def test_a_clip_of_integers_is_a_maximum_and_a_minimum(tmp_path: Path) -> None:
+    """NVIDIA's parser (RTX 1.7.1) writes so the Clips of RT-DETR's sampling indices."""
+    proto = make(
+        [node("Cast", "x", "i", to=onnx.TensorProto.INT64, name="cast"),
+         node("Clip", "i low high", "c", name="clip"),
+         node("Cast", "c", "y", to=onnx.TensorProto.FLOAT, name="back")],
+        {"x": (1, 4)}, ["y"], {"low": np.int64(0), "high": np.int64(7)},
+    )  # fmt: skip
+    found = graph(tmp_path, proto).layers
+    assert [(layer.kind, layer.params.get("function")) for layer in found[1:3]] == [
+        ("ELEMENTWISE", "MAX"),
+        ("ELEMENTWISE", "MIN"),
+    ]
