@@ -51,7 +51,6 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards
 from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -95,10 +94,6 @@ def set_position(error: EdgekitError, config: Config) -> None:
         path = tuple(error.where.split("."))  # the list that has the name
     if path and path[0] in config.document.value:
         error.where = config.document.where(path)
-
-
-# steps for a model that the board cannot parse too; all others refuse it
-_JUDGES = frozenset({"check", "rewrite"})
 
 
 class Pipeline:
@@ -176,8 +171,6 @@ class Pipeline:
     def _run(self, *steps: Step, anew: bool = False) -> Run:
         """Runs steps and returns what they found; the context is then what they made of it."""
         self.log.names = names_of(steps)
-        if not _JUDGES.issuperset(self.log.names):
-            require_parse(self.context)
         run = Run(
             self.context,
             self.boards,

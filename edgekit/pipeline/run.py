@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, InstallSteps, Signing
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.load import lowers
 from edgekit.pipeline.steps.method import choice, chooses, method, methods_are_equal, scales
+from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
@@ -111,6 +112,10 @@ class Step:
     reuses: bool = True
 
 
+# steps for a model that the board cannot parse too; all others refuse it
+_JUDGES = frozenset({"check", "rewrite"})
+
+
 def run_step(run: Run, step: Step) -> Run:
     """Runs one step and returns what is known after it."""
     if "build" in run.log.names:
@@ -118,9 +123,12 @@ def run_step(run: Run, step: Step) -> Run:
             call(run)
     if step.others:
         return step.run(run, StepRecord(step.name))
+    judges = _JUDGES.issuperset(run.log.names)
     fresh = run.context.session.fresh
     fresh.clear()
     with run.log.step(step.name) as record:
+        if not judges:
+            require_parse(run.context)
         run = step.run(run, record)
         if step.reuses and not fresh:
             record.reuse()
@@ -169,8 +177,7 @@ def _cuda_graph(run: Run) -> None:
 
 
 def _check(run: Run, record: StepRecord) -> Run:
-    alone = run.log.names == ["check"]
-    return checked_as(run, record, check(run.context, as_sent=not alone))
+    return checked_as(run, record, check(run.context))
 
 
 def checked_as(run: Run, record: StepRecord, document: Mapping[str, Any]) -> Run:

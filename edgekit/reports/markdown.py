@@ -423,7 +423,7 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
 
 def _placed_cells(check: Mapping[str, Any]) -> list[str]:
     """Layers and multiply-accumulates on the DLA, and loadables, if there is a placement."""
-    if not check.get("parse", {"ok": True})["ok"]:
+    if not text.is_placed(check):
         return ["cannot be parsed", "", ""]
     summary = check["summary"]
     return [

@@ -17,6 +17,12 @@ _LEAST = 12  # columns that a name shares a line with the others in
 _GAP = 2
 
 
+def is_placed(check: Mapping[str, Any]) -> bool:
+    """Whether an ``edgekit.check/1`` has a placement: none without a network that can be parsed."""
+    parses = (check.get("parse") or {"ok": True})["ok"]
+    return parses or any(layer["placed"] for layer in check["layers"])
+
+
 def clean(text: object) -> str:
     """Returns a name in one line, with what would steer a terminal or turn letters as escapes."""
     return plain(str(text), lines=False)

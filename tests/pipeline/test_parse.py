@@ -136,7 +136,7 @@ def test_run_refuses_before_anything_is_written(normalised, tmp_path, capsys):
     document = json.loads(said.out)
     assert (code, document["error"]["code"]) == (1, "model.parse")
     assert document["parse"]["problems"][0]["node"] == "ln"
-    assert document["steps"] == []
+    assert [one["status"] for one in document["steps"]] == ["failed"]
     assert not (tmp_path / "out").exists()
 
 
@@ -152,10 +152,12 @@ def test_several_nodes_are_counted(save):
 
 def test_check_is_of_the_file_and_plan_of_what_edgekit_makes_of_it(quantised):
     """An implicit INT8 build has no Q/DQ nodes: they refuse the file, not the plan."""
-    problems = edgekit.check(quantised, target=ORIN)["parse"]["problems"]
+    document = edgekit.check(quantised, target=ORIN)
+    problems = document["parse"]["problems"]
 
     assert [one["node"] for one in problems] == ["quant", "dequant"]
     assert "from-qdq" in problems[0]["fix"]
+    assert document["predicted"] is not None
     assert edgekit.plan(quantised, target=ORIN).layers
 
 

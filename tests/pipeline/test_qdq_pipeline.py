@@ -14,7 +14,7 @@ from onnx import numpy_helper
 import edgekit
 from edgekit.cli import main
 from edgekit.config.loader import open_config
-from edgekit.errors import DataError
+from edgekit.errors import DataError, GateError
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
@@ -37,6 +37,16 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
     feeds = [{"x": random.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(4)]
     return quantised_by_ort(folder, onnx.load(folder / "small.onnx"), feeds)
+
+
+@pytest.fixture(scope="module")
+def float_biases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with biases in float, which TensorRT reads as it is."""
+    folder = tmp_path_factory.mktemp("float-biases")
+    small_net(folder / "small.onnx")
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(4)]
+    return quantised_by_ort(folder, onnx.load(folder / "small.onnx"), feeds, biases=False)
 
 
 def pipeline(path: Path, folder: Path, **options: object) -> Pipeline:
@@ -300,12 +310,21 @@ def test_a_release_that_reads_qdq_needs_no_translation(
     assert any("uses Q/DQ nodes on the DLA" in note for note in document["notes"])
 
 
+def test_biases_in_int32_are_refused_where_tensorrt_reads_the_q_dq_model(
+    file: Path, tmp_path: Path
+) -> None:
+    with pipeline(file, tmp_path, tensorrt="11.4.1") as steps, pytest.raises(GateError) as refused:
+        steps.plan()
+    assert refused.value.code == "model.parse"
+    assert "QuantizeBias=False" in refused.value.hint
+
+
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])
-def test_what_fp32_means_is_reported(file: Path, tmp_path: Path, release: str) -> None:
-    with pipeline(file, tmp_path, tensorrt=release) as steps:
+def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release: str) -> None:
+    with pipeline(float_biases, tmp_path, tensorrt=release) as steps:
         notes = steps.build()["notes"]
         ranking = steps.sensitivity()["notes"]
     for reported in (notes, ranking):
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
-    with pipeline(file.parent / "small.onnx", tmp_path) as steps:
+    with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
         assert not any("FP32 means" in note for note in steps.build()["notes"])

@@ -30,7 +30,7 @@ def qdq(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small_net(folder / "small.onnx")
     random = np.random.default_rng(0)
     feeds = [{"x": random.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(2)]
-    return quantised_by_ort(folder, onnx.load(folder / "small.onnx"), feeds)
+    return quantised_by_ort(folder, onnx.load(folder / "small.onnx"), feeds, biases=False)
 
 
 @pytest.fixture(scope="module")

@@ -120,9 +120,17 @@ def residual(size: int = 8) -> Sheet:
 
 
 def quantised_by_ort(
-    folder: Path, proto: onnx.ModelProto, feeds: Sequence[dict[str, np.ndarray]], **options: Any
+    folder: Path,
+    proto: onnx.ModelProto,
+    feeds: Sequence[dict[str, np.ndarray]],
+    *,
+    biases: bool = True,
+    **options: Any,
 ) -> Path:
-    """Symmetric INT8 by onnxruntime.quantization in the Q/DQ format."""
+    """Symmetric INT8 by onnxruntime.quantization in the Q/DQ format.
+
+    ``biases``: in int32, as it does by default and TensorRT's parser refuses.
+    """
     import logging
 
     from onnxruntime.quantization import (
@@ -148,7 +156,10 @@ def quantised_by_ort(
             source, target, Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
             activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
             calibrate_method=CalibrationMethod.MinMax,
-            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True}, **options,
+            extra_options={
+                "ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": biases,
+            },
+            **options,
         )  # fmt: skip
     finally:
         logging.disable(logging.NOTSET)

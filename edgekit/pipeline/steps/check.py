@@ -153,7 +153,7 @@ class CheckResult:
         target: The board.
         forecast: Predicted times; None for a board without cost data, and where the parser refuses
             the model.
-        parse: Whether the parser of the board's TensorRT imports the model.
+        parse: Whether the parser of the board's TensorRT imports the user's file.
     """
 
     document: dict[str, Any]
@@ -178,7 +178,7 @@ def check_model(
     outputs: Sequence[str] | None = None,
     scales: str | Path | Mapping[str, float] | None = None,
     max_loadables: int | None = None,
-    parses: Model | None = None,
+    file: Model | None = None,
     translated: Translated | None = None,
     lowers: bool = False,
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
@@ -186,8 +186,9 @@ def check_model(
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
-    A model that the parser of the board's TensorRT refuses has verdicts but no placement: no layer
-    is ``placed``, there are no loadables, times or fixes, and ``parse`` has the nodes.
+    ``parse`` has the nodes of the file that the parser of the board's TensorRT refuses. Unless the
+    file is translated to a model that it imports, there are verdicts but no placement: no layer is
+    ``placed``, and there are no loadables, times or fixes.
 
     Args:
         source: An ONNX file, or a loaded model.
@@ -201,8 +202,7 @@ def check_model(
         scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
             are judged in FP16, and a warning says which. When None, every tensor has one.
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
-        parses: The model that the parser is asked about; ``source`` before it is translated here
-            when None.
+        file: The model as the user's file has it; ``source`` when None.
         translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
             TensorRT reads none on the DLA: the verdicts are of what would be built.
         lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
@@ -220,7 +220,7 @@ def check_model(
     check_release(board, tensorrt or board.tensorrt)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
-    parses = parses or loaded
+    file = file or loaded
     on_note("finding layers")
     if translated is None:
         translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
@@ -254,14 +254,14 @@ def check_model(
         notes += known.notes
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
-    parse = parse_check(
-        parses.graph, tensorrt or board.tensorrt, board, converts=translated is not None
-    )
+    release = tensorrt or board.tensorrt
+    parse = parse_check(file.graph, release, board, converts=translated is not None)
+    builds = parse.ok or (file is not loaded and parse_check(loaded.graph, release).ok)
     whole = judgement
-    if not parse.ok:
+    if not builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    clock = timer_of(network, judgement, board, power_mode=power_mode) if parse.ok else None
+    clock = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
     document["parse"] = parse.to_json()
@@ -277,7 +277,7 @@ def check_model(
         *disputed_size(document["memory"]),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, unknown=parse.ok and forecast is None),
+        *_warnings(board, power_mode, unknown=builds and forecast is None),
         *notes,
     ]
     return CheckResult(document, loaded, network, whole, board, forecast, parse)

@@ -23,7 +23,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
-from edgekit.pipeline.steps.parse import parse, sent
+from edgekit.pipeline.steps.parse import parse
 from edgekit.pipeline.steps.scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
@@ -90,17 +90,8 @@ def _judged(
     return JudgedModel(known.judgement, known)
 
 
-def checked(
-    context: Context, on_note: Callable[[str], object] = str, *, as_sent: bool = False
-) -> CheckResult:
-    """Checks the model as it came, whatever is in the cache, and reports its progress.
-
-    Args:
-        context: The configuration.
-        on_note: Called with a line of text when the work on something begins.
-        as_sent: Whether the parser is asked about the model that edgekit sends to the board, and
-            not about the user's own.
-    """
+def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckResult:
+    """Checks the model as it came, whatever is in the cache, and reports its progress."""
     from edgekit.pipeline.steps.check import check_model
 
     cache, found = context.file.calibration.cache, translated(context)
@@ -108,7 +99,7 @@ def checked(
     return check_model(
         # a strongly typed release takes a Q/DQ model as it is
         named(context) if typed else source(context),
-        parses=sent(context) if as_sent else named(context),
+        file=named(context),
         target=context.target,
         precision=context.file.precision,
         tensorrt=context.tensorrt,
@@ -121,12 +112,10 @@ def checked(
     )
 
 
-def check(context: Context, *, as_sent: bool = False) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document of the model as it came; as ``checked``."""
-    # the two differ for a Q/DQ model that is translated
-    key = (*_checking(context), as_sent and sent(context) is not named(context))
+def check(context: Context) -> dict[str, Any]:
+    """Returns the ``edgekit.check/1`` document of the model as it came."""
     result: dict[str, Any] = context.stored(
-        "check", lambda: checked(context, as_sent=as_sent).document, *key
+        "check", lambda: checked(context).document, *_checking(context)
     )
     # the same network may lie in files of different names
     return {**result, "model": source(context).source}
@@ -140,7 +129,7 @@ def verdict(context: Context) -> dict[str, Any]:
     # a check judges what the user named, without what the accuracy gate keeps in FP16
     choice = fp16_choice(context)
     alike = translated(context) is None and choice == fp16_choice(context, gate=False)
-    known = context.look_up("check", *_checking(context), False) if alike else None
+    known = context.look_up("check", *_checking(context)) if alike else None
     result: dict[str, Any] = known or context.stored(
         "verdict", lambda: brief_check(context, original(context)), *_checking(context), choice
     )

@@ -49,11 +49,14 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
         colour: Whether to use escape sequences.
     """
     page = Page(width, colour=colour)
-    parse = document.get("parse") or {"ok": True}
-    if parse["ok"]:
+    page.add(
+        f"{document['target']}, {document['precision'].upper()}, TensorRT {document['tensorrt']}"
+    )
+    parse, placed = document.get("parse") or {"ok": True}, text.is_placed(document)
+    if not parse["ok"]:
+        _add_parse(page, parse, placed=placed)
+    if placed:
         _add_verdict(page, document)
-    else:
-        _add_parse(page, document, parse)
     refused = _groups(document, ok=False)
     lost = document.get("without_slot")
     if refused or lost:
@@ -84,13 +87,13 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     return str(page)
 
 
-def _add_parse(page: Page, document: Mapping[str, Any], parse: Mapping[str, Any]) -> None:
-    """Adds the nodes that the parser refuses; nothing is placed then, and nothing predicted."""
-    _add_head(page, document)
+def _add_parse(page: Page, parse: Mapping[str, Any], *, placed: bool) -> None:
+    """Adds the nodes that the parser refuses; ``placed``: edgekit converts them."""
     problems = parse["problems"]
+    then = "No layer is placed" * (not placed)
     page.add(
-        f"TensorRT {parse['release']} cannot parse this network: its parser refuses "
-        f"{counted(len(problems), 'node')}. No layer is placed",
+        f"TensorRT {parse['release']} cannot parse this file: its parser refuses "
+        f"{counted(len(problems), 'node')}. {then}",
         style="bold red",
     )
     page.add()
@@ -106,6 +109,9 @@ def _add_parse(page: Page, document: Mapping[str, Any], parse: Mapping[str, Any]
     more = len(groups) - _PROBLEMS
     if more > 0:
         page.add(f"and {counted(more, 'more problem')}, see --json", indent=2)
+    if placed:
+        page.add()
+        page.add("The model that edgekit converts it to can be parsed:", style="bold")
 
 
 def _has_macs(document: Mapping[str, Any]) -> bool:
@@ -114,7 +120,6 @@ def _has_macs(document: Mapping[str, Any]) -> bool:
 
 def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     summary = document["summary"]
-    _add_head(page, document)
     on_dla, layers = summary["dla_layers"], summary["layers"]
     style = "green" if on_dla == layers else "yellow" if on_dla else "red"
     share = ""
@@ -141,12 +146,6 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     if disputed:
         page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
     _add_sparsity(page, document.get("sparsity"))
-
-
-def _add_head(page: Page, document: Mapping[str, Any]) -> None:
-    page.add(
-        f"{document['target']}, {document['precision'].upper()}, TensorRT {document['tensorrt']}"
-    )
 
 
 def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
