@@ -79,7 +79,8 @@ def test_an_interrupted_measurement_is_said_to_be_retained_and_goes_on(run, tmp_
         "    for index in range(6):\n"
         "        if index == 4 and os.environ.pop('STOP', None):\n"
         "            raise KeyboardInterrupt\n"
-        "        yield numpy.full((1, 3, 16, 16), index + 1, 'float32')\n"
+        "        row = numpy.linspace(0, index + 1, 16, dtype='float32')\n"
+        "        yield numpy.broadcast_to(row, (1, 3, 16, 16))\n"
     )
     line = (*CALIBRATE, "--data", "python:feed:batches", "--count", "6")
     monkeypatch.setenv("STOP", "1")

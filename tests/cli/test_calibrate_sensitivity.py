@@ -74,7 +74,7 @@ def test_a_proposal_is_written_and_builds(run, folder):
     assert built["accuracy"]["cosine"] >= wanted
     # without a file the same lines are for pasting
     text, _ = run(*BASE, "--accuracy", f"cosine={wanted!r}")
-    assert yaml.safe_load(text[text.index("calibration:") :])["calibration"] == {
+    assert yaml.safe_load(text[text.index("\ncalibration:\n") :])["calibration"] == {
         "fp16_layers": layers
     }
 
@@ -116,7 +116,8 @@ def test_a_configuration_in_another_folder_builds_from_there(run, folder):
     (folder / "sub").mkdir()
     small_net(project / "small.onnx")
     (project / "feed.py").write_text(
-        "import numpy\n\n\ndef batches():\n    yield numpy.ones((1, 3, 16, 16), 'float32')\n"
+        "import numpy\n\n\ndef batches():\n"
+        "    yield numpy.linspace(0, 1, 768, dtype='float32').reshape(1, 3, 16, 16)\n"
     )
     text = f"version: 1\nname: p\nmodel: {{onnx: small.onnx}}\ntarget: {ORIN}\n"
     (project / "p.yaml").write_text(text + "calibration: {count: 2}\n")

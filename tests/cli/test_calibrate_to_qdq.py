@@ -92,7 +92,8 @@ def test_help_has_an_example(run):
 def test_it_takes_the_calibration_data_as_calibrate_does(run, folder):
     (folder / "feedz.py").write_text(
         "import numpy\n\n\ndef b():\n"
-        "    return [numpy.full((1, 3, 16, 16), n, 'float32') for n in range(1, 9)]\n"
+        "    rows = [numpy.linspace(0, n, 16, dtype='float32') for n in range(1, 9)]\n"
+        "    return [numpy.broadcast_to(row, (1, 3, 16, 16)) for row in rows]\n"
     )
     data = ("--data", "python:feedz:b", "--count", "4", "--method", "minmax")
     document = json.loads(run(*BASE, *data, "-o", "fed.onnx", "--json"))
@@ -112,7 +113,7 @@ def test_a_header_of_another_release_is_no_matter_where_no_cache_is_built_from(r
 def test_data_next_to_given_scales_are_said_to_give_none(run, folder):
     import numpy as np
 
-    np.savez(folder / "x.npz", x=np.ones((1, 3, 16, 16), np.float32))
+    np.savez(folder / "x.npz", x=np.linspace(0, 1, 768, dtype=np.float32).reshape(1, 3, 16, 16))
     small = ("calibrate", "small.onnx", "-t", ORIN)
     run(*small, "--save", "calib.cache")
     run(*BASE, "--cache", "calib.cache", "-o", "given.onnx", "--float32")

@@ -33,4 +33,4 @@ def test_a_disputed_size_keeps_the_dla_and_is_reported_with_both_sources() -> No
         for sentence in reported:
             assert "288.0 MiB" in sentence
             assert "NvInfer.h, comments about DLA; against: verbose TensorRT 10.3" in sentence
-            assert "split the layer" in sentence
+            assert "over more loadables" in sentence

@@ -39,7 +39,7 @@ def test_what_costs_more_than_two_bits_is_warned_of_with_a_way_out():
     (warning,) = constraint_warnings(network, tied, changes)
     for part in ("'a'", "4.3 of the 8 bits", "'b'", "concatenation.int8_ranges", "joined"):
         assert part in warning
-    assert "in FP16 or on the GPU" in warning
+    assert "calibration: {fp16_layers: [" in warning
     tied, changes = tie(network, {**scales, "a": 0.6})
     assert changes
     assert constraint_warnings(network, tied, changes) == ()
@@ -47,7 +47,7 @@ def test_what_costs_more_than_two_bits_is_warned_of_with_a_way_out():
     _, network = make([node("Add", "x y", "z")], {}, {"x": [1, 4], "y": [1, 4]}, ["z"])
     tied, changes = tie(network, {"x": 1.0, "y": 9.0})
     (warning,) = constraint_warnings(network, tied, changes)
-    assert "in FP16 or on the GPU" in warning
+    assert "calibration: {fp16_layers: [" in warning
 
 
 def test_many_costly_tensors_are_counted():
@@ -55,7 +55,7 @@ def test_many_costly_tensors_are_counted():
     _, network = branches()
     warnings = constraint_warnings(network, {}, changes)
     assert len(warnings) == 6
-    assert warnings[-1].endswith("for 4 more tensors")
+    assert "for 4 more tensors" in warnings[-1]
 
 
 def test_a_gate_keeps_its_scale_and_the_doubt_is_reported_for_the_dla_alone():
@@ -67,7 +67,7 @@ def test_a_gate_keeps_its_scale_and_the_doubt_is_reported_for_the_dla_alone():
     assert (tied, changes) == (scales, ())
     assert violations(network, scales) == ()
     (warning,) = constraint_warnings(network, scales, ())
-    for part in ("'gate'", "4.0 bits", "elementwise.int8_factors", "disputed"):
+    for part in ("'gate'", "4.0 of the 8 bits", "elementwise.int8_factors", "disputed"):
         assert part in warning
     assert constraint_warnings(network, scales, (), dla_layers=set()) == ()
     assert constraint_warnings(network, scales, (), fp16_layers={"y"}) == ()
