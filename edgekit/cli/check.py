@@ -59,6 +59,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     "--cache", type=o.FILE, help="Calibration cache; only tensors with a scale can be INT8."
 )
 @o.cut
+@o.parser
 @click.option("--by-layer", is_flag=True, help="Show one line per layer.")
 @click.option("--layer", metavar="NAME", help="Show all details of a layer, ONNX node or loadable.")
 @click.option(
@@ -155,6 +156,7 @@ def _checked(model: str, options: Mapping[str, Any], beat: Heartbeat) -> CheckRe
         power_mode=options["power_mode"],
         model=options["part"],
         calibration={"cache": None if cache is None else str(cache.absolute())},
+        parser=options["parser"],
         on_note=beat,
     )
 

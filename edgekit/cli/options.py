@@ -50,6 +50,13 @@ _outputs = click.option(
 batch = click.option(
     "--batch", type=click.IntRange(min=1), help="Batch size where the model leaves it open (1)."
 )
+#: The key "parser".
+parser = click.option(
+    "--parser",
+    is_flag=True,
+    default=None,
+    help="Also let NVIDIA's own parser read the model; needs edgekit[parser].",
+)
 strict = click.option(
     "--strict", is_flag=True, default=None, help="Fail if a build differs from the plan."
 )

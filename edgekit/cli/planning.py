@@ -248,6 +248,7 @@ def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
 @question_options
 @o.tensorrt
 @o.cut
+@o.parser
 @o.force
 @o.talk
 def plan_command(
@@ -355,6 +356,7 @@ def _config(
             "missing": options["missing"],
         },
         "build": {"mode": "standalone" if gpu is False else None},
+        "parser": options["parser"],
     }
     if Path(model).suffix.lower() in (".yaml", ".yml"):
         keys["target"] = options["target"]

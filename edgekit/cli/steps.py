@@ -56,6 +56,7 @@ _UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost")
 )
 @o.config
 @o.cut
+@o.parser
 @o.missing
 @o.strict
 @o.force
@@ -66,6 +67,7 @@ def build_command(
     part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
+    parser: bool | None,
     json: bool,
     **settings: Any,
 ) -> None:
@@ -73,6 +75,7 @@ def build_command(
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
+        "parser": parser,
     }
     with o.open_pipeline(config, options, **settings) as pipeline:
         document = pipeline.build()
@@ -617,6 +620,7 @@ def page_without_board(known: Path) -> Iterator[None]:
 @o.config
 @o.out
 @o.cut
+@o.parser
 @o.missing
 @o.strict
 @o.force
@@ -630,6 +634,7 @@ def run_command(
     part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
+    parser: bool | None,
     json: bool,
     markdown: str | None,
     annotate: Path | None,
@@ -641,6 +646,7 @@ def run_command(
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
+        "parser": parser,
     }
     with o.open_pipeline(config, options, **settings) as pipeline:
         result = pipeline.run()

@@ -681,6 +681,11 @@ class ConfigFile(Section):
         None, description="TensorRT on the board; the target's usual release when absent."
     )
     precision: Literal["fp32", "fp16", "int8"] = Field("int8", description="Lowest precision.")
+    parser: bool = Field(
+        False,
+        description="Also let NVIDIA's own parser read the model; needs `edgekit[parser]` "
+        "([check.md](check.md)).",
+    )
     rewrite: RewriteSection = Field(default_factory=RewriteSection, description="Rewrites.")
     calibration: CalibrationSection = Field(
         default_factory=CalibrationSection, description="INT8 scales."

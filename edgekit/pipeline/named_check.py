@@ -20,6 +20,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_path(value: object) -> bool:
     return isinstance(value, str | Path)
 
@@ -45,6 +49,7 @@ def _is_batch(value: object) -> bool:
 # is made, which says what is wrong with it
 _PLAIN = dict.fromkeys(("target", "precision", "tensorrt", "power_mode"), _is_text)
 _PLAIN["target"] = _is_path
+_PLAIN["parser"] = _is_flag
 _INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
     "model": {"shapes": _are_shapes, "outputs": _are_texts, "batch": _is_batch},
     "calibration": {"cache": _is_path},
@@ -138,5 +143,6 @@ def _file(
         batch=model.get("batch"),
         outputs=model.get("outputs"),
         scales=calibration.get("cache"),
+        parser=options.get("parser") or False,
         on_note=on_note,
     )

@@ -16,6 +16,7 @@ from edgekit.config.loader import Config, rebased
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.files import read as read_model
 from edgekit.network.writing import save as save_model
+from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline import questions
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
@@ -51,6 +52,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards
 from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
+from edgekit.pipeline.steps.parse import parser_key, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -170,6 +172,7 @@ class Pipeline:
 
     def _run(self, *steps: Step, anew: bool = False) -> Run:
         """Runs steps and returns what they found; the context is then what they made of it."""
+        self._look_for_parser()
         self.log.names = names_of(steps)
         run = Run(
             self.context,
@@ -186,6 +189,11 @@ class Pipeline:
             self.context = run.context
         return run
 
+    def _look_for_parser(self) -> None:
+        """Refuses to begin where NVIDIA's parser is wanted and not installed."""
+        if self.file.parser:
+            wheels()
+
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self.log.done)
 
@@ -201,6 +209,7 @@ class Pipeline:
 
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew, and reports its progress."""
+        self._look_for_parser()
         return checked(self.context, on_note)
 
     def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
@@ -300,7 +309,7 @@ class Pipeline:
         self._run(*needed("check", "plan"))
         found = plan(self.context)
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
-        return replace(found, notes=tuple(notes))
+        return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
     def why(self, layer: str) -> dict[str, Any]:
         """Returns an ``edgekit.why/1``: the reasons for a layer's place.
@@ -418,6 +427,7 @@ class Pipeline:
             "accuracy": accuracy(self.context),
             "boards": board_documents(builds),
             "notes": notes_of(self.context, builds),
+            **parser_key(self.context),
         }  # fmt: skip
 
     def bundle(self, *, full: Path | None = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
 from edgekit.pipeline.steps.build import BuiltPlan
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
+from edgekit.pipeline.steps.parse import parser_key
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
@@ -138,6 +139,7 @@ def run_document(
         ],
         "files": dict(files),
         "notes": notes_of(context, builds),
+        **parser_key(context),
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
+    from edgekit.parsing.nvidia import ParserWord
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
@@ -193,7 +194,8 @@ class Plan:
     for. ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, shapes
     that the data decide, and operators without a formula of their arithmetic.
     ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
-    are wide, and every text that calls it optimal says so (:func:`proof_of`).
+    are wide, and every text that calls it optimal says so (:func:`proof_of`). ``parser`` is the
+    word of NVIDIA's own parser, where it was asked.
     """
 
     target: str
@@ -223,6 +225,7 @@ class Plan:
     kept_off: tuple[str, ...] = ()
     unknown_cost: tuple[str, ...] = ()
     extrapolated: tuple[str, ...] = ()
+    parser: ParserWord | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
@@ -315,6 +318,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "measured": plan.measured,
         "constraints": dict(plan.constraints),
+        **({} if plan.parser is None else {"parser": plan.parser.to_json()}),
         **{name: getattr(plan, name) for name in _COPIED_KEYS},
     }
 
@@ -358,6 +362,14 @@ def _layer(layer: PlacedLayer) -> dict[str, Any]:
     }
 
 
+def _word(document: Mapping[str, Any] | None) -> ParserWord | None:
+    if document is None:
+        return None
+    from edgekit.parsing.nvidia import word_from_json
+
+    return word_from_json(document)
+
+
 def plan_from_json(document: Mapping[str, Any]) -> Plan:
     """Returns the plan that :func:`plan_to_json` wrote; equal to the one it was written from.
 
@@ -398,6 +410,7 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
             measured=document.get("measured"),
             constraints=dict(document.get("constraints", {})),
+            parser=_word(document.get("parser")),
             **{name: document[name] for name in _COPIED_KEYS},
         )
     except (KeyError, TypeError, ValueError) as error:

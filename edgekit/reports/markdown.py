@@ -412,6 +412,14 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         paper.table(
             ("model", "node", "operator", "what the parser refuses", "what to do"), refused, "lllll"
         )
+    said = [
+        [code(one["model"]), escaped(one["parser"]["release"]), *_parser_cells(one["parser"])]
+        for one in document["checks"]
+        if "parser" in one
+    ]
+    if said:
+        head = ("model", "NVIDIA's parser", "imports it", "what it refuses")
+        paper.table(head, said, "llll")
     for one in document["checks"]:
         paper.folded(
             f"Why not on the DLA: {escaped(one['model'])}",
@@ -419,6 +427,15 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
             _reasons(one),
             "lrll",
         )
+
+
+def _parser_cells(parser: Mapping[str, Any]) -> list[str]:
+    """Whether NVIDIA's own parser imports a model, and the first thing that it refuses."""
+    if parser["ok"]:
+        return ["yes", ""]
+    first = parser["problems"][0]
+    where = f"{first['operator']} {first['node']}: " if first["node"] else ""
+    return ["no", prose(f"{where}{first['message']}", 400)]
 
 
 def _placed_cells(check: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from edgekit.version import __version__
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 PARSE = "model.parse"
+SECOND = "model.parser"
 _PARSE_RULE = {
     "id": PARSE,
     "shortDescription": {"text": "TensorRT's ONNX parser imports every node."},
@@ -30,6 +31,20 @@ _PARSE_RULE = {
     },
     "properties": {"tags": ["parser"]},
 }
+_SECOND_RULE = {
+    "id": SECOND,
+    "shortDescription": {"text": "NVIDIA's own ONNX parser imports the model."},
+    "fullDescription": {
+        "text": "The parser of TensorRT for RTX, of the TensorRT 11 family, imports the model. "
+        "Another release on the board may import what it refuses."
+    },
+    "help": {
+        "text": "See what edgekit's table says of the node for the board's release, and try the "
+        "network on the board."
+    },
+    "properties": {"tags": ["parser"]},
+}
+_OWN = {PARSE: _PARSE_RULE, SECOND: _SECOND_RULE}
 _LEVELS = {"certain": "warning", "disputed": "note"}
 # what a source begins with: github.com/NVIDIA/TensorRT, docs.nvidia.com
 _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
@@ -38,8 +53,8 @@ _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
 def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
-    A node that the parser refuses is an error, a disputed verdict a note, any other a warning. The
-    location is the model's file, the layer or node its logical location; a result of the same rule
+    A node that the parser refuses is an error; what NVIDIA's own parser refuses and a disputed
+    verdict are notes, any other a warning. The location is the model's file, the layer or node its logical location; a result of the same rule
     and layer keeps its fingerprint.
     """
     known = load_rules().rules
@@ -51,7 +66,7 @@ def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     driver = {
         "name": "edgekit",
         "semanticVersion": __version__,
-        "rules": [_PARSE_RULE if rule == PARSE else _rule(known[rule]) for rule in used],
+        "rules": [_OWN.get(rule) or _rule(known[rule]) for rule in used],
     }
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -61,6 +76,10 @@ def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[di
     for one in check.get("parse", {}).get("problems", ()):
         text = f"{one['node']} ({one['operator']}): {one['message']}. Fix: {one['fix']}."
         yield _result(check, one["node"], "node", PARSE, "error", text)
+    parser = check.get("parser") or {"problems": ()}
+    for one in parser["problems"]:
+        text = f"{one['node']} ({one['operator']}): {one['message']} ({parser['release']})."
+        yield _result(check, one["node"] or check["model"], "node", SECOND, "note", text)
     for layer in check["layers"]:
         verdict = layer["dla"]
         if not verdict["ok"]:

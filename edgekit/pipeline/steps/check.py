@@ -182,6 +182,7 @@ def check_model(
     translated: Translated | None = None,
     lowers: bool = False,
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
+    parser: bool = False,
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
@@ -209,15 +210,22 @@ def check_model(
             refused otherwise.
         fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: those
             at its end that INT8 is of no use to (``float_tail``), as every INT8 build does.
+        parser: Whether NVIDIA's own parser reads the user's file, too: ``"parser"``, with a
+            warning.
         on_note: Called with a line of text when the work on something begins.
 
     Raises:
         ModelError: The file is no model that can be judged.
         UsageError: Unknown board, precision, power mode, or a malformed release.
         DataError: The calibration cache cannot be read.
+        BuildError: NVIDIA's parser gives no answer.
     """
     board = get(target) if isinstance(target, str) else target
     check_release(board, tensorrt or board.tensorrt)
+    if parser:
+        from edgekit.parsing.nvidia import ask_parser, wheels
+
+        wheels()  # missing ones are said before any work
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     file = file or loaded
@@ -265,6 +273,11 @@ def check_model(
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
     document["parse"] = parse.to_json()
+    if parser:
+        on_note("asking NVIDIA's parser")
+        word = ask_parser(file)
+        document["parser"] = word.to_json()
+        notes.append(word.note(parse))
     on_note("searching for fixes")
     _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)

@@ -90,8 +90,13 @@ def _judged(
     return JudgedModel(known.judgement, known)
 
 
-def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckResult:
-    """Checks the model as it came, whatever is in the cache, and reports its progress."""
+def checked(
+    context: Context, on_note: Callable[[str], object] = str, *, asks: bool = True
+) -> CheckResult:
+    """Checks the model as it came, whatever is in the cache, and reports its progress.
+
+    ``asks``: whether NVIDIA's parser is asked where the configuration wants its word.
+    """
     from edgekit.pipeline.steps.check import check_model
 
     cache, found = context.file.calibration.cache, translated(context)
@@ -108,6 +113,7 @@ def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckRe
         translated=None if typed else found,
         lowers=lowers(context),
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
+        parser=asks and context.file.parser,
         on_note=on_note,
     )
 
@@ -115,7 +121,7 @@ def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckRe
 def check(context: Context) -> dict[str, Any]:
     """Returns the ``edgekit.check/1`` document of the model as it came."""
     result: dict[str, Any] = context.stored(
-        "check", lambda: checked(context).document, *_checking(context)
+        "check", lambda: checked(context, asks=False).document, *_checking(context)
     )
     # the same network may lie in files of different names
     return {**result, "model": source(context).source}

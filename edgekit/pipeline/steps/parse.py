@@ -4,8 +4,11 @@ model that it refuses is not calibrated, placed or built.
 
 from __future__ import annotations
 
+from typing import Any
+
 from edgekit.errors import GateError
 from edgekit.network.model import Model
+from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import Parse, parse_check
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import named, source, translated
@@ -28,8 +31,24 @@ def parse(context: Context, release: str = "") -> Parse:
     return parse_check(sent(context).graph, release or context.tensorrt, context.target)
 
 
+@computed(translated, "parser")
+def parser_word(context: Context) -> ParserWord | None:
+    """Returns what NVIDIA's own parser says of the model, and notes it; None if not asked for.
+
+    Raises:
+        UsageError: "parser.missing".
+        BuildError: NVIDIA's parser gives no answer.
+    """
+    if not context.file.parser:
+        return None
+    context.update(0, 0, "asking NVIDIA's parser")
+    word = ask_parser(sent(context))
+    context.note(word.note(parse(context)))
+    return word
+
+
 def require_parse(context: Context, release: str = "") -> None:
-    """Refuses a model that the parser does not import.
+    """Refuses a model that the parser does not import; NVIDIA's own parser adds its word.
 
     Args:
         context: The configuration.
@@ -37,10 +56,19 @@ def require_parse(context: Context, release: str = "") -> None:
 
     Raises:
         GateError: "model.parse".
+        UsageError: "parser.missing".
+        BuildError: NVIDIA's parser gives no answer.
     """
     found = parse(context, release)
     if not found.ok:
         raise refusal(found)
+    parser_word(context)
+
+
+def parser_key(context: Context) -> dict[str, Any]:
+    """Returns a document's "parser", where NVIDIA's parser was asked."""
+    word = parser_word(context)
+    return {} if word is None else {"parser": word.to_json()}
 
 
 def refusal(found: Parse) -> GateError:

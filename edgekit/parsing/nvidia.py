@@ -1,0 +1,189 @@
+"""The word of NVIDIA's own ONNX parser on a model, beside the table's: TensorRT for RTX, whose
+wheels parse on any x86-64 Linux machine without a GPU. A child process asks it, within bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BuildError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgekit.network.model import Model
+    from edgekit.parsing.table import Parse
+
+MODULE = "tensorrt_rtx_bindings"
+PRODUCT = "TensorRT for RTX"
+# its Python API and its parser are those of TensorRT 11: strongly typed networks alone
+FAMILY = "11"
+#: How long a parser may work for a model, by the processor and by the clock.
+CPU_SECONDS = 300
+_CLOCK_SECONDS = 900
+# the module and its libraries take 0.26 GB of address space
+_MEMORY = 4 << 30
+# the file, its protobuf, the network's weights, and as much to spare
+_COPIES = 6
+_LEFT_OUT = "leave --parser (YAML: parser) out to go by edgekit's own table"
+# all that a child needs of the user's environment
+_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+
+
+@dataclass(frozen=True, slots=True)
+class ParserProblem:
+    """An error of NVIDIA's parser; node and operator are empty where it names none."""
+
+    node: str
+    operator: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParserWord:
+    """What NVIDIA's parser says of a model.
+
+    Attributes:
+        release: The parser's product and release, such as "TensorRT for RTX 1.7.1.116".
+        ok: Whether it imports the model.
+        problems: Its errors; empty where it imports the model.
+    """
+
+    release: str
+    ok: bool
+    problems: tuple[ParserProblem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns ``"parser"`` of a document."""
+        return asdict(self) | {"problems": [asdict(one) for one in self.problems]}
+
+    def note(self, parse: Parse) -> str:
+        """Returns one line that has the parser's word and the table's.
+
+        Args:
+            parse: The table's word on the same model, for the board's release.
+        """
+        who = f"NVIDIA's parser ({self.release}, of the {FAMILY} family)"
+        if self.ok and parse.ok:
+            return f"{who} imports the model, too"
+        if self.ok:
+            return (
+                f"{who} imports the model; that says nothing of TensorRT {parse.release}, and "
+                "edgekit's table, which refuses it, stays right"
+            )
+        first = self.problems[0]
+        where = f" {first.operator} {first.node!r}" if first.node or first.operator else " it"
+        more = f" ({len(self.problems) - 1} more)" if self.problems[1:] else ""
+        refuses = f"{who} refuses{where}: {first.message}{more}"
+        if not parse.ok:
+            return refuses
+        return (
+            f"disputed: by edgekit's table the parser of TensorRT {parse.release} imports the "
+            f"model, but {refuses}"
+        )
+
+
+def word_from_json(document: Mapping[str, Any]) -> ParserWord:
+    """Returns the word that :meth:`ParserWord.to_json` wrote.
+
+    Raises:
+        KeyError: A key is missing.
+        TypeError: A problem has other keys.
+    """
+    problems = tuple(ParserProblem(**one) for one in document["problems"])
+    return ParserWord(document["release"], document["ok"], problems)
+
+
+def wheels() -> Path:
+    """Returns the folder that has NVIDIA's module, without importing it.
+
+    Raises:
+        UsageError: ``parser.missing``: it is not installed.
+    """
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    found = find_spec(MODULE)
+    if found is None or found.origin is None:
+        raise UsageError(
+            "NVIDIA's parser is not installed",
+            code="parser.missing",
+            hint="pip install 'edgekit[parser]' (x86-64 Linux, NVIDIA's licence), or leave --parser "
+            "(YAML: parser) out",
+        )
+    return Path(found.origin).parents[1]
+
+
+def ask_parser(model: Model) -> ParserWord:
+    """Returns what NVIDIA's parser says of a model, as edgekit would write it for the board.
+
+    Raises:
+        UsageError: ``parser.missing``: the parser is not installed.
+        BuildError: ``parser.failed``: the parser crashed or cannot be loaded; ``parser.timeout`` or
+            ``parser.memory``: it needs more than it may take.
+        ModelError: ``model.unwritable``: there is no space for a copy of the model.
+    """
+    import tempfile
+    from pathlib import Path
+
+    from edgekit.network.writing import save
+
+    folder = wheels()
+    with tempfile.TemporaryDirectory(prefix="edgekit-parser-") as made:
+        path = Path(made) / "model.onnx"
+        save(model, path)
+        size = sum(file.stat().st_size for file in Path(made).iterdir())
+        answer = _asked(model.source, folder, path, _MEMORY + _COPIES * size)
+    if (failed := answer.get("failed")) == "memory":
+        raise _failure("parser.memory", "ran out of memory", model.source)
+    if failed is not None:
+        raise _failure("parser.failed", f"failed: {failed}", model.source)
+    word = word_from_json(answer | {"release": f"{PRODUCT} {answer['release']}"})
+    if not word.ok and not word.problems:
+        return ParserWord(word.release, False, (ParserProblem("", "", "it gives no reason"),))
+    return word
+
+
+def _asked(name: str, folder: Path, model: Path, size: int) -> dict[str, Any]:
+    """Returns the child's answer; ``size``: bytes of address space that the child may take."""
+    import json
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    from edgekit.parsing import nvidia_child
+
+    command = [sys.executable, "-I", nvidia_child.__file__]
+    command += [str(folder), str(model), str(CPU_SECONDS), str(size)]
+    kept = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
+    try:
+        done = subprocess.run(
+            # without a GPU the parser works as well, and takes no memory of one
+            command, env={**kept, "CUDA_VISIBLE_DEVICES": ""}, timeout=_CLOCK_SECONDS, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _failure("parser.timeout", f"took over {_CLOCK_SECONDS} s", name) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _failure("parser.failed", f"cannot be started: {reason}", name) from error
+    if done.returncode == -signal.SIGXCPU:
+        raise _failure("parser.timeout", f"took over {CPU_SECONDS} s of the processor", name)
+    if done.returncode == -signal.SIGKILL:  # the machine's last resort
+        raise _failure("parser.memory", "ran out of memory", name)
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        code = done.returncode
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise _failure("parser.failed", f"crashed ({how})", name) from None
+    return answer
+
+
+def _failure(code: str, what: str, where: str) -> BuildError:
+    return BuildError(
+        f"NVIDIA's parser {what} at this model", code=code, where=where, hint=_LEFT_OUT
+    )
