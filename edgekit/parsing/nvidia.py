@@ -27,6 +27,8 @@ _CLOCK_SECONDS = 900
 _MEMORY = 4 << 30
 # the file, its protobuf, the network's weights, and as much to spare
 _COPIES = 6
+# the parser's words for a node that needs a plugin
+_NO_PLUGIN = "Plugin not found"
 _LEFT_OUT = "leave --parser (YAML: parser) out to go by edgekit's own table"
 # all that a child needs of the user's environment
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
@@ -76,6 +78,8 @@ class ParserWord:
         first = self.problems[0]
         where = f" {first.operator} {first.node!r}" if first.node or first.operator else " it"
         more = f" ({len(self.problems) - 1} more)" if self.problems[1:] else ""
+        if _NO_PLUGIN in first.message:
+            more += "; only the board has your plugins"
         refuses = f"{who} refuses{where}: {first.message}{more}"
         if not parse.ok:
             return refuses
@@ -110,8 +114,8 @@ def wheels() -> Path:
         raise UsageError(
             "NVIDIA's parser is not installed",
             code="parser.missing",
-            hint="pip install 'edgekit[parser]' (x86-64 Linux, NVIDIA's licence), or leave --parser "
-            "(YAML: parser) out",
+            hint="pip install 'edgekit[parser]' (x86-64 Linux, NVIDIA's licence), or leave "
+            "--parser (YAML: parser) out",
         )
     return Path(found.origin).parents[1]
 

@@ -1,9 +1,10 @@
 """Has NVIDIA's parser read one ONNX file, in a process of its own.
 
-Usage: nvidia_child.py FOLDER MODEL SECONDS BYTES: imports NVIDIA's module from FOLDER, within SECONDS
-of the processor and BYTES of address space, and prints one line of JSON: ``release``, ``ok`` and
-``problems``, or ``failed`` with what kept the parser from an answer. A crash of NVIDIA's library ends
-this process alone. It needs the standard library alone, so that ``python -I`` can start it.
+Usage: nvidia_child.py FOLDER MODEL SECONDS BYTES: imports NVIDIA's module from FOLDER, within
+SECONDS of the processor and BYTES of address space, and prints one line of JSON: ``release``,
+``ok`` and ``problems``, or ``failed`` with what kept the parser from an answer. A crash of NVIDIA's
+library ends this process alone. It needs the standard library alone, so that ``python -I`` can
+start it.
 """
 
 from __future__ import annotations

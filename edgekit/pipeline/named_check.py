@@ -125,6 +125,10 @@ def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -
 def _file(
     path: str, jetpack: str | None, options: Mapping[str, Any], on_note: Callable[[str], object]
 ) -> CheckResult:
+    if options.get("parser"):
+        from edgekit.parsing.nvidia import wheels
+
+        wheels()  # missing ones are said before any work
     board = get(str(options["target"]))
     release = options.get("tensorrt")
     if jetpack is not None:

@@ -418,8 +418,7 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         if "parser" in one
     ]
     if said:
-        head = ("model", "NVIDIA's parser", "imports it", "what it refuses")
-        paper.table(head, said, "llll")
+        paper.table(("model", "NVIDIA's parser", "imports it", "what it refuses"), said, "llll")
     for one in document["checks"]:
         paper.folded(
             f"Why not on the DLA: {escaped(one['model'])}",

@@ -53,9 +53,9 @@ _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
 def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
-    A node that the parser refuses is an error; what NVIDIA's own parser refuses and a disputed
-    verdict are notes, any other a warning. The location is the model's file, the layer or node its logical location; a result of the same rule
-    and layer keeps its fingerprint.
+    A node that the parser refuses is an error; a disputed verdict and what NVIDIA's own parser
+    refuses are notes, any other result a warning. The location is the model's file, the layer or
+    node its logical location; a result of the same rule and layer keeps its fingerprint.
     """
     known = load_rules().rules
     results = [result for check in checks for result in _results(check, known)]

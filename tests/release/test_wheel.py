@@ -62,7 +62,9 @@ def test_the_metadata_is_valid_and_says_what_the_project_file_says(built):
     assert said.description_content_type == "text/markdown"
     assert said.description.strip() == (ROOT / "README.md").read_text().strip()
     assert "edgekit = edgekit._entry:main" in entry
-    assert {"cuda", "lean", "tensorrt", "lean-cu12", "tensorrt-cu13"} <= set(said.provides_extra)
+    assert {"cuda", "lean", "tensorrt", "lean-cu12", "tensorrt-cu13", "parser"} <= set(
+        said.provides_extra
+    )
     # what runs on a plain machine needs nothing of NVIDIA's
     plain = [one.name for one in map(Requirement, map(str, said.requires_dist)) if not one.marker]
     assert "numpy" in plain

@@ -222,10 +222,6 @@ def check_model(
     """
     board = get(target) if isinstance(target, str) else target
     check_release(board, tensorrt or board.tensorrt)
-    if parser:
-        from edgekit.parsing.nvidia import ask_parser, wheels
-
-        wheels()  # missing ones are said before any work
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     file = file or loaded
@@ -272,12 +268,7 @@ def check_model(
     clock = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
-    document["parse"] = parse.to_json()
-    if parser:
-        on_note("asking NVIDIA's parser")
-        word = ask_parser(file)
-        document["parser"] = word.to_json()
-        notes.append(word.note(parse))
+    notes += _add_words(document, parse, file if parser else None, on_note)
     on_note("searching for fixes")
     _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
@@ -294,6 +285,21 @@ def check_model(
         *notes,
     ]
     return CheckResult(document, loaded, network, whole, board, forecast, parse)
+
+
+def _add_words(
+    document: dict[str, Any], parse: Parse, file: Model | None, on_note: Callable[[str], object]
+) -> list[str]:
+    """Adds "parse", and "parser" for a file that NVIDIA's parser reads; returns what it says."""
+    document["parse"] = parse.to_json()
+    if file is None:
+        return []
+    from edgekit.parsing.nvidia import ask_parser
+
+    on_note("asking NVIDIA's parser")
+    word = ask_parser(file)
+    document["parser"] = word.to_json()
+    return [word.note(parse)]
 
 
 def _document(
