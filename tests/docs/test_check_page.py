@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli import main
+from tests.parsing.parser_module import write_module
 from tests.pipeline.nets import small_net
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
@@ -31,6 +32,7 @@ def test_example(line, tmp_path, monkeypatch, capsys):
     (tmp_path / "calibration.cache").write_text(
         "TRT-100300-EntropyCalibration2\nx: 3c010a14\nc1: 3c010a14\n"
     )
+    monkeypatch.syspath_prepend(write_module(tmp_path / "site", "return True"))
     monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(line)
     assert program == "edgekit"

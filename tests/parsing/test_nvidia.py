@@ -13,62 +13,9 @@ import edgekit
 from edgekit.cli.main import main
 from edgekit.errors import BuildError, UsageError
 from edgekit.parsing import nvidia
+from tests.parsing.parser_module import write_module
 
 ORIN, XAVIER = "jetson-agx-orin-64gb", "jetson-agx-xavier"
-MODULE = """
-import os
-
-__version__ = "9.8.7"
-print("what a library prints")
-
-
-class Logger:
-    INTERNAL_ERROR = 0
-
-    def __init__(self, level):
-        pass
-
-
-class Builder:
-    def __init__(self, logger):
-        pass
-
-    def create_network(self, flags):
-        return None
-
-
-class Error:
-    def code(self):
-        return "INVALID_NODE"
-
-    def desc(self):
-        return "Assertion failed:\\n  no such thing"
-
-    def node_name(self):
-        return "norm"
-
-    def node_operator(self):
-        return "LayerNormalization"
-
-
-class OnnxParser:
-    num_errors = 0
-
-    def __init__(self, network, logger):
-        pass
-
-    def get_error(self, number):
-        return Error()
-
-    def refuse(self):
-        self.num_errors = 2
-        return False
-
-    def parse_from_file(self, path):
-        with open(path, "rb") as file:
-            model = file.read()
-        {does}
-"""
 IMPORTS = (
     "return b'LayerNormalization' in model and len(model) > 500 and 'A_SECRET' not in os.environ"
 )
@@ -124,10 +71,7 @@ def parser(tmp_path, monkeypatch):
     """Installs a module in the place of NVIDIA's, whose parser does that with a file."""
 
     def installed(does):
-        package = tmp_path / "site" / nvidia.MODULE
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text(MODULE.replace("{does}", does))
-        monkeypatch.syspath_prepend(tmp_path / "site")
+        monkeypatch.syspath_prepend(write_module(tmp_path / "site", does))
 
     return installed
 
