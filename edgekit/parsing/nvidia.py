@@ -23,8 +23,9 @@ FAMILY = "11"
 #: How long a parser may work for a model, by the processor and by the clock.
 CPU_SECONDS = 300
 _CLOCK_SECONDS = 900
-# the module and its libraries take 0.26 GB of address space
-_MEMORY = 4 << 30
+# of address space: the module and its libraries take 0.26 GB, and threads of a machine with many
+# cores reserve more than they use
+_MEMORY = 16 << 30
 # the file, its protobuf, the network's weights, and as much to spare
 _COPIES = 6
 # the parser's words for a node that needs a plugin
@@ -32,6 +33,8 @@ _NO_PLUGIN = "Plugin not found"
 _LEFT_OUT = "leave --parser (YAML: parser) out to go by edgekit's own table"
 # all that a child needs of the user's environment
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+# without a GPU the parser works as well, and takes no memory for it; NumPy has nothing to compute
+_SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +168,7 @@ def _asked(name: str, folder: Path, model: Path, size: int) -> dict[str, Any]:
     kept = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
     try:
         done = subprocess.run(
-            # without a GPU the parser works as well, and takes no memory of one
-            command, env={**kept, "CUDA_VISIBLE_DEVICES": ""}, timeout=_CLOCK_SECONDS, check=False,
+            command, env=kept | _SETTINGS, timeout=_CLOCK_SECONDS, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
