@@ -54,7 +54,7 @@ class Refusal(_Row):
         values: Values that are refused.
         other_than: Values that are not refused.
         present: An attribute of any value is refused.
-        contains: A text is refused that has this in it.
+        matches: A text is refused in which this regular expression is found.
         output: An output that is refused where a node writes it.
         input: The input that the following tests are about; without it, types are those of any
             tensor that the node reads or writes.
@@ -77,7 +77,7 @@ class Refusal(_Row):
     values: tuple[Value, ...] | None = None
     other_than: tuple[Value, ...] | None = None
     present: bool = False
-    contains: str | None = None
+    matches: str | None = None
     output: int | None = None
     input: int | None = None
     types: tuple[str, ...] | None = None

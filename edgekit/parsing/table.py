@@ -4,6 +4,7 @@ the nodes that it refuses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -287,7 +288,7 @@ def _attribute(row: Refusal, node: Node) -> str | None:
     if value is None:
         return None
     parts = list(value) if isinstance(value, list | tuple) else [value]
-    if row.present or (row.contains is not None and row.contains in str(value)):
+    if row.present or (row.matches is not None and re.search(row.matches, str(value))):
         return str(value)
     for part in parts:
         if row.values is not None and part in row.values:

@@ -280,6 +280,18 @@ def test_an_ellipsis_of_einsum_is_read_from_10_on(graph, equation, release, ok):
     assert parse_check(made, release).ok is ok
 
 
+@pytest.mark.parametrize("release", ["8.6", "10.3", "11.4"])
+def test_capital_letters_of_einsum_are_refused_by_every_parser(graph, release):
+    made = graph(
+        node("Einsum", "x,x", equation="bI,bJ->IJ"),
+        inputs=[("x", FLOAT, [4, 8])],
+        outputs=[("y", FLOAT, None)],
+    )
+
+    (problem,) = parse_check(made, release).problems
+    assert "lower-case" in problem.fix
+
+
 @pytest.mark.parametrize("release", ["8.4", "10.1", "11.4"])
 @pytest.mark.parametrize(("operator", "opset"), [("Resize", 18), ("Upsample", 9)])
 def test_computed_scales_are_imported_as_computed_sizes(graph, operator, opset, release):
