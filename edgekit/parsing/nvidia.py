@@ -75,8 +75,8 @@ class ParserWord:
             return f"{who} imports the model, too"
         if self.ok:
             return (
-                f"{who} imports the model; that says nothing of TensorRT {parse.release}, and "
-                "edgekit's table, which refuses it, stays right"
+                f"{who} imports the model, but it is not the parser of TensorRT {parse.release}: "
+                "edgekit's table, which refuses the model, decides"
             )
         first = self.problems[0]
         where = f" {first.operator} {first.node!r}" if first.node or first.operator else " it"

@@ -78,7 +78,8 @@ def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[di
         yield _result(check, one["node"], "node", PARSE, "error", text)
     parser = check.get("parser") or {"problems": ()}
     for one in parser["problems"]:
-        text = f"{one['node']} ({one['operator']}): {one['message']} ({parser['release']})."
+        where = f"{one['node']} ({one['operator']}): " if one["node"] else ""
+        text = f"{where}{one['message']} ({parser['release']})."
         yield _result(check, one["node"] or check["model"], "node", SECOND, "note", text)
     for layer in check["layers"]:
         verdict = layer["dla"]

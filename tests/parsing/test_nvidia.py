@@ -132,6 +132,8 @@ def test_its_yes_does_not_override_the_table(net, parser, capsys):
 
     assert (code, document["parse"]["ok"], document["parser"]["ok"]) == (1, False, True)
     assert document["predicted"] is None
+    (line,) = (one for one in document["warnings"] if "NVIDIA's parser" in one)
+    assert "not the parser of TensorRT 8.5.2" in line
 
 
 def test_plan_build_and_run_have_its_word(config, parser, tmp_path, capsys):
