@@ -177,6 +177,12 @@ class PlacementInputs:
         """Device names in the problem's order."""
         return ("GPU", *(f"DLA{core}" for core in self.cores))
 
+    @property
+    def hybrid(self) -> bool:
+        """Whether plans can be hybrid engines, whose GPU layers wait for a busy GPU."""
+        options = self.options
+        return options.gpu and not options.split and options.max_transitions != 0
+
     @cached_property
     def regions(self) -> FusedRegions:
         """The parts that the GPU runs fused."""

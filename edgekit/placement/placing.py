@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 from edgekit.dla.rules import loadables_per_core
@@ -23,7 +24,7 @@ from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.costs.model import SUMS, CostModel
 from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
 from edgekit.placement.plan import Options, Pin, Plan, plan_summary, plan_value
-from edgekit.placement.problem import BuiltProblem, build_problem
+from edgekit.placement.problem import BuiltProblem, as_engines, build_problem
 from edgekit.placement.profiles.estimation import measured_model
 from edgekit.placement.search import PlanShare, Solved, is_better, objective_value, search
 from edgekit.solver.optimiser import (
@@ -147,14 +148,15 @@ def place(
             raise
     report = progress or (lambda done, total: None)
     shared = energy_sums(options)
+    compared: Mapping[str, Baseline | None] = {}
     found, refused, proven = list[_Found](), list[GateError](), list[float]()
-    for concurrent in shared:
+    for engines, concurrent in product(engine_kinds(options, judgement), shared):
         prepared = prepare(
             network, judgement, target, precision=precision, power_mode=power_mode,
-            options=options, concurrent=concurrent,
+            options=engines, concurrent=concurrent,
         )  # fmt: skip
         request = prepared.request
-        if concurrent == shared[0]:
+        if not compared:
             compared = prepared.baselines
             report(1, 3)
         try:
@@ -163,11 +165,14 @@ def place(
             refused.append(error)
             continue
         proven.append(solved.bound)
-        if options.objective == "energy":
-            devices, load_us = built.problem.devices, solved.parts[0].placing.load_us
-            solved = replace(solved, value=request.model.energy(devices, load_us)[0])
+        if options.objective not in ("throughput", "latency"):
+            first = solved.parts[0].placing
+            energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
+            problem = as_engines(request, built.problem, first.modes)
+            value = objective_value(options.objective, problem, first.load_us, energy_uj)
+            solved = replace(solved, value=value)
         if concurrent or len(shared) == 1:
-            found.append((request, built, solved, notes))
+            found.append((replace(request, options=options), built, solved, notes))
         if not request.cores:
             break
     limits = [error for error in refused if error.code != "plan.infeasible"]
@@ -198,6 +203,20 @@ def energy_sums(options: Options) -> tuple[str, ...]:
     if not options.gpu or (options.objective != "energy" and "energy_uj" not in options.bounds):
         return ("",)  # a core alone shares nothing
     return (*SUMS, "") if options.objective == "throughput" else SUMS
+
+
+def engine_kinds(options: Options, judgement: Judgement) -> tuple[Options, ...]:
+    """Returns the options to solve a placement for, where its period counts.
+
+    A hybrid engine is slower beside a busy GPU than an engine on one device alone, so the best
+    placement is the better of two: of all placements, as hybrid engines, and of those without a
+    change of device.
+    """
+    period = options.objective in ("throughput", "period") or "period_us" in options.bounds
+    whole = all(verdict.placeable for verdict in judgement.verdicts.values())
+    if not (period and whole and options.gpu) or options.split or options.max_transitions == 0:
+        return (options,)
+    return options, replace(options, max_transitions=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +273,8 @@ class PlacementQuery:
         if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
             keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
         return replace(
-            plan, baselines=baseline_costs(prepared.baselines), baselines_keep=keep,
+            plan, baselines=baseline_costs(prepared.request, prepared.baselines),
+            baselines_keep=keep,
             baselines_rewritten=plan.baselines,
         )  # fmt: skip
 
@@ -559,12 +579,15 @@ def pareto_front(
         GateError: No placement meets the request ("plan.infeasible").
     """
     objective = OBJECTIVE_OF_METRIC.get(first, query.options.objective)
-    first_query = replace(query, options=replace(query.options, objective=objective))
     energy = "energy_uj" in (first, second)
     sums = energy_sums(replace(query.options, objective="energy" if energy else "latency"))
+    period = "period" if "period_us" in (first, second) else objective
+    kinds = engine_kinds(replace(query.options, objective=period), query.judgement)
     fronts = []
-    for concurrent in sums:
-        prepared = first_query.prepared(concurrent)
+    for engines, concurrent in product(kinds, sums):
+        options = replace(query.options, objective=objective)
+        options = replace(options, max_transitions=engines.max_transitions)
+        prepared = replace(query, options=options).prepared(concurrent)
         front = pareto(
             prepared.problem, (first, second), bounds=query.options.bounds, limit=MOST_POINTS,
             progress=progress,
@@ -629,7 +652,8 @@ def _joined_fronts(
         for point in front.points:
             load_us = point.placing.load_us
             energy_uj, _ = prepared.request.model.energy(problem.devices, load_us)
-            have = metrics(problem, load_us, energy_uj)
+            engines = as_engines(prepared.request, problem, point.placing.modes)
+            have = metrics(engines, load_us, energy_uj)
             found.append((prepared, replace(point, first=have[names[0]], second=have[names[1]])))
     found.sort(key=lambda one: (one[1].first, one[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []

@@ -62,6 +62,9 @@ class Options:
         profile: Measured times (``read_profile``), which win over predicted ones; None: none.
         cores_why: Why ``dla_cores`` are fewer than the user requested, for where that
             matters; empty: they are not.
+        split: Whether each segment is an engine of its own (``build.mode: split``); otherwise a
+            plan on the GPU and a DLA core is one hybrid engine, whose GPU layers wait for a busy
+            GPU.
     """
 
     objective: str = "latency"
@@ -76,6 +79,7 @@ class Options:
     pools: Mapping[str, int] | None = None
     profile: Any = None
     cores_why: str = ""
+    split: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +468,8 @@ def frame_times(plan: Plan) -> dict[str, Any]:
 
     ``busy_us`` is how long each device works for a frame, the mean of the plans by their shares;
     ``device`` the busiest one. A frame comes out every ``period_us``: that is more than the busiest
-    device works by ``sharing_us``, which the devices lose because they share the memory.
+    device works by ``sharing_us``, which the devices lose because of ``shared``: the memory, and in
+    a hybrid engine the GPU, for which the engine's own layers wait.
     """
     busy: dict[str, float] = {}
     for number, share in enumerate(plan.plans):
@@ -481,7 +486,15 @@ def frame_times(plan: Plan) -> dict[str, Any]:
         "busy_us": {name: round(us, _DIGITS) for name, us in busy.items()},
         "device": device,
         "sharing_us": round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
+        "shared": ["memory", "gpu"] if _waits(plan) else ["memory"],
     }
+
+
+def _waits(plan: Plan) -> bool:
+    """Whether any plan is a hybrid engine, whose layers on the GPU wait for it."""
+    used = [{layer.device for layer in share.layers} for share in plan.plans]
+    hybrid = any("GPU" in devices and len(devices) > 1 for devices in used)
+    return hybrid and not plan.constraints.get("split", False)
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:

@@ -118,7 +118,10 @@ class FrameTimes(ReportModel):
     """How long a frame takes, and which device decides it."""
 
     period_us: Micro
-    sharing_us: Micro = Field(description="memory contention")
+    sharing_us: Micro = Field(description="memory contention, and waits of a hybrid engine")
+    shared: list[Literal["memory", "gpu"]] = Field(
+        ["memory"], description='"gpu": layers of a hybrid engine wait for it'
+    )
     device: Device | None = None
     busy_us: dict[Device, Micro] = {}
 

@@ -67,14 +67,17 @@ def gated(path: Path) -> str:
                               "gate": (64, 64, 1, 1)})  # fmt: skip
 
 
-def plan(model: str, objective: str, target: str = BOARD, **placement: object) -> object:
+def plan(
+    model: str, objective: str, target: str = BOARD, mode: str = "hybrid", **placement: object
+) -> object:
     options = {"objective": objective, **placement}
-    return edgekit.plan(model, target=target, precision="int8", placement=options)
+    build = {"mode": mode}
+    return edgekit.plan(model, target=target, precision="int8", placement=options, build=build)
 
 
 @pytest.mark.parametrize("objective", ["throughput", "period"])
 def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective: str) -> None:
-    made = plan(chain(tmp_path / "chain.onnx"), objective, dla_cores=[0])
+    made = plan(chain(tmp_path / "chain.onnx"), objective, dla_cores=[0], mode="split")
     alone = made.baselines["gpu_only"].throughput_qps
     assert made.optimal
     assert made.predicted.throughput_qps > alone
@@ -87,6 +90,82 @@ def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective:
     assert made.predicted.throughput_qps < 1e6 / max(loads.values())
     extra = cost_data("contention")["extra"]["2.0"]["gpu_by_dla"]
     assert any(f"the GPU takes {100 * extra:.0f} % longer" in note for note in made.notes)
+
+
+def pinned(path: Path, *on_gpu: int) -> dict[str, object]:
+    """Returns a chain of ten convolutions on the DLA but for some, and how it is planned."""
+    model = chain(path)
+    pins = [{"layers": "*", "device": "DLA"}]
+    pins += [{"layers": f"*{n}", "device": "GPU"} for n in on_gpu]
+    return {"model": model, "objective": "period", "pin": pins, "dla_cores": [0]}
+
+
+def loads(made: object) -> tuple[float, float]:
+    busy = made.to_json()["frame"]["busy_us"]
+    return busy.get("GPU", 0.0), busy["DLA0"]
+
+
+def test_a_hybrid_engine_waits_for_a_busy_gpu_and_engines_of_segments_do_not(
+    tmp_path: Path,
+) -> None:
+    given = pinned(tmp_path / "chain.onnx", 8, 9)
+    hybrid, split = plan(**given), plan(**given, mode="split")
+    assert loads(hybrid) == loads(split)
+    assert hybrid.predicted.energy_uj == split.predicted.energy_uj
+    # ResNet-50 on an AGX Orin: 210.7 of 778.8 inferences a second beside the GPU
+    gpu, core = loads(hybrid)
+    kept, beside = 210.748 / 778.844, 1 / 1.0745
+    period = 1e6 / hybrid.predicted.throughput_qps
+    assert period == pytest.approx(max(gpu + core * (1 - beside) / kept,
+                                       core + gpu * (1 - kept) / beside), rel=1e-3)  # fmt: skip
+    assert split.predicted.throughput_qps > 1.1 * hybrid.predicted.throughput_qps
+    waits = [note for note in hybrid.notes if "27 % of its rate beside a busy GPU" in note]
+    assert len(waits) == 1
+    assert not any("27 %" in note for note in split.notes)
+    assert hybrid.to_json()["frame"]["shared"] == ["memory", "gpu"]
+    assert split.to_json()["frame"]["shared"] == ["memory"]
+
+
+def test_an_engine_wholly_on_the_dla_is_no_hybrid_one(tmp_path: Path) -> None:
+    given = pinned(tmp_path / "chain.onnx")
+    pure, split = plan(**given), plan(**given, mode="split")
+    assert {layer.device for layer in pure.layers} == {"DLA0"}
+    assert pure.predicted == split.predicted
+    assert not any("rate beside a busy GPU" in note for note in pure.notes)
+
+
+@pytest.mark.parametrize(
+    ("target", "kept", "where"),
+    [(BOARD, 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
+     ("jetson-agx-orin-32gb", 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
+     ("jetson-orin-nx-16gb", 0.639, "measured on this board"),
+     ("drive-orin", 0.973, "measured on this board")],
+)  # fmt: skip
+def test_two_hybrid_engines_keep_what_was_measured_of_such_a_board(
+    tmp_path: Path, target: str, kept: float, where: str
+) -> None:
+    given = pinned(tmp_path / "chain.onnx", 9)
+    made = plan(**{**given, "objective": "throughput", "dla_cores": [0, 1]}, target=target)
+    assert len(made.plans) == 2
+    (note,) = (note for note in made.notes if "counts both DLA cores" in note)
+    assert f"each keeps {100 * kept:.0f} % of its rate" in note
+    assert where in note
+    # the cores decide: the GPU has one layer
+    alone = 1e6 / loads(plan(**given, target=target))[1]
+    assert alone * 2 * kept > made.predicted.throughput_qps > alone * 2 * kept * 0.6
+
+
+def test_a_mix_of_hybrid_engines_has_no_fewer_frames_than_engines_of_one_device(
+    tmp_path: Path,
+) -> None:
+    model = chain(tmp_path / "chain.onnx")
+    free = plan(model, "throughput", dla_cores=[0])
+    whole = plan(model, "throughput", dla_cores=[0], max_transitions=0)
+    assert free.optimal
+    assert free.predicted.throughput_qps >= whole.predicted.throughput_qps
+    assert free.constraints["max_transitions"] is None
+    alone = free.baselines["gpu_only"].throughput_qps
+    assert whole.predicted.throughput_qps > alone
 
 
 def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) -> None:
@@ -201,9 +280,10 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
     pins = (Pin("conv0", "DLA"), Pin("conv3", "GPU"))  # else one device does all of it
     made = place(net, judged, board, precision="int8",
                  options=Options(objective="energy", dla_cores=(0,), pins=pins))  # fmt: skip
+    # waiting for a busy GPU takes no energy: only the memory's factors count
     # as if nothing were shared
     plain = prepare(net, judged, board, precision="int8",
-                    options=Options(dla_cores=(0,), pins=pins))  # fmt: skip
+                    options=Options(dla_cores=(0,), pins=pins, split=True))  # fmt: skip
     problem, model = plain.problem, plain.request.model
     gpu_watts, dla_watts = (model.watts(name) for name in problem.devices)
     (speeds,) = (row for row in problem.together if all(row))

@@ -58,6 +58,7 @@ def options_of(context: Context) -> Options:
         pools=pools,
         profile=_profile(context),
         cores_why=why,
+        split=mode == "split",
     )
 
 

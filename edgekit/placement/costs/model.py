@@ -354,7 +354,7 @@ class CostModel:
         concurrent = self.concurrent if concurrent is None else concurrent
         if kind != concurrent or not self.target.dla.cores:
             return alone
-        own, others = energy_factors(self.target.dla.generation)[kind]
+        own, others = energy_factors(self.target)[kind]
         return own * alone + others * self._watts(other)
 
     def _watts(self, device: str) -> float:
@@ -432,49 +432,67 @@ def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
 # the work that a device gets done in a set's time is that time over its slowdown there. What
 # follows is exact for that model: a plan's period is the largest of a few weighted sums of its
 # loads (``Problem.shares``).
+#
+# An engine with layers on a DLA core and on the GPU (a hybrid one) also waits for a busy GPU. While
+# it waits it draws nothing, so the energy has the factors of the memory alone.
 
 
-def slowdown(extra: Mapping[str, float], core: bool, cores: int, gpu: bool) -> float:
+def contention_of(target: Target) -> Mapping[str, float]:
+    """Returns a board's factors: its own, else those of its DLA's generation; empty: none known."""
+    family = cost_data("contention")["extra"].get(target.dla.generation)
+    return {} if family is None else {**family, **target.contention}
+
+
+def slowdown(
+    extra: Mapping[str, float], core: bool, cores: int, gpu: bool, *, hybrid: bool = False
+) -> float:
     """Returns how much longer a device takes.
 
     Args:
-        extra: The factors of a DLA generation.
+        extra: The factors of a board or of a DLA generation.
         core: Whether the device is a DLA core.
         cores: Other DLA cores that work.
         gpu: Whether the GPU, if that is another device, works.
+        hybrid: Whether the engine on the core has layers on the GPU, which wait for it.
     """
     if not core:
         return 1 + cores * extra["gpu_by_dla"]
-    return 1 + gpu * extra["dla_by_gpu"] + bool(cores) * extra["dla_by_dla"]
+    kind = "hybrid_" if hybrid else ""
+    by_gpu, by_core = extra[f"{kind}dla_by_gpu"], extra[f"{kind}dla_by_dla"]
+    return 1 + gpu * by_gpu + bool(cores) * by_core
 
 
-def contention_table(generation: str | None) -> dict[str, dict[str, float]]:
-    """Returns the slowdowns by device and by what works at the same time."""
-    extra = cost_data("contention")["extra"].get(generation)
-    if extra is None:
+def contention_table(target: Target, *, hybrid: bool = False) -> dict[str, dict[str, float]]:
+    """Returns the slowdowns by device and by what works at the same time; empty: none known."""
+    extra = contention_of(target)
+    if not extra:
         return {}
-    return {
+    found = {
         "gpu": {
-            "dla": round(slowdown(extra, False, 1, False), 4),
-            "dla+dla": round(slowdown(extra, False, 2, False), 4),
+            "dla": slowdown(extra, False, 1, False),
+            "dla+dla": slowdown(extra, False, 2, False),
         },
         "dla": {
-            "gpu": round(slowdown(extra, True, 0, True), 4),
-            "dla": round(slowdown(extra, True, 1, False), 4),
-            "dla+gpu": round(slowdown(extra, True, 1, True), 4),
+            "gpu": slowdown(extra, True, 0, True, hybrid=hybrid),
+            "dla": slowdown(extra, True, 1, False, hybrid=hybrid),
+            "dla+gpu": slowdown(extra, True, 1, True, hybrid=hybrid),
         },
+    }
+    return {
+        device: {others: round(factor, 4) for others, factor in row.items()}
+        for device, row in found.items()
     }
 
 
 def concurrent_speeds(
-    devices: Sequence[str], generation: str | None
+    devices: Sequence[str], target: Target, *, hybrid: bool
 ) -> tuple[tuple[float, ...], ...]:
     """Returns, by set of devices that work at once, each one's speed in it; 0 for those outside.
 
-    Empty where no factors are known.
+    Empty where no factors are known. ``hybrid``: whether engines on DLA cores have GPU layers.
     """
-    extra = cost_data("contention")["extra"].get(generation)
-    if extra is None or len(devices) < 2:
+    extra = contention_of(target)
+    if not extra or len(devices) < 2:
         return ()
     found = []
     for size in range(1, len(devices) + 1):
@@ -483,12 +501,14 @@ def concurrent_speeds(
             for d in inside:
                 others = [devices[e] for e in inside if e != d]
                 cores = sum(name != "GPU" for name in others)
-                speeds[d] = 1 / slowdown(extra, devices[d] != "GPU", cores, "GPU" in others)
+                speeds[d] = 1 / slowdown(
+                    extra, devices[d] != "GPU", cores, "GPU" in others, hybrid=hybrid
+                )
             found.append(tuple(speeds))
     return tuple(found)
 
 
-def energy_factors(generation: str | None) -> dict[str, tuple[float, float]]:
+def energy_factors(target: Target) -> dict[str, tuple[float, float]]:
     """Returns factors of watts for work that shares the DRAM, by the device that never works alone.
 
     "dla": the factors of the DLA's and of the GPU's watts in a microsecond of the DLA's work, if
@@ -496,8 +516,8 @@ def energy_factors(generation: str | None) -> dict[str, tuple[float, float]]:
     be more, so the less of the two sums is the cost of sharing where the device with less work
     never works alone.
     """
-    extra = cost_data("contention")["extra"].get(generation)
-    if extra is None:
+    extra = contention_of(target)
+    if not extra:
         return {"dla": (1.0, 0.0), "gpu": (1.0, 0.0)}
     gpu, dla = slowdown(extra, False, 1, False), slowdown(extra, True, 0, True)
     return {"dla": (dla, dla * (1 - 1 / gpu)), "gpu": (gpu, gpu * (1 - 1 / dla))}
