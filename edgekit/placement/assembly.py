@@ -133,6 +133,8 @@ def assemble(
         unknown_cost=unknown,
         baselines_keep=baselines_keep(request, problem, compared),
         extrapolated=extrapolated,
+        rate_hz=options.rate_hz,
+        idle_uj=round(model.idle_uj(_mean_loads(problem, shown)), DIGITS),
     )
 
 
@@ -240,7 +242,7 @@ def _mixed(
     def mean(values: Sequence[float]) -> float:
         return sum(s * value for s, value in zip(shares, values, strict=True))
 
-    loads = [mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices))]
+    loads = _mean_loads(problem, shown)
     period = problem.period_us(loads)
     return PredictedCost(
         round(max(have["latency_us"] for have in each), DIGITS),
@@ -248,6 +250,13 @@ def _mixed(
         round(request.model.energy(problem.devices, loads)[0], DIGITS),
         round(mean([have["gpu_us"] for have in each]), DIGITS),
     )
+
+
+def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[float]:
+    """Returns what each device works for a frame, the mean of the plans by their shares."""
+    return [
+        sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(problem.devices))
+    ]
 
 
 def _bands(
@@ -274,7 +283,9 @@ def _bands(
     if not total:
         return {name: (value, value) for name, value in predicted.to_json().items()}
     low, high = _mean(busy, factors)
-    energy = _between(predicted.energy_uj, low, high)
+    idle_uj = 0.0 if request.options.rate_hz is None else request.model.idle_uj(())
+    least, most = _between(predicted.energy_uj - idle_uj, low, high)
+    energy = (least + idle_uj, most + idle_uj)  # how long the module idles is known
     if measured and len(shown) == 1:  # of several plans only the first one's part is known
         parts = [
             measured["fraction_of"]["gpu" if name == "GPU" else "dla"] for name in request.devices
@@ -319,6 +330,7 @@ def _constraints(request: PlacementInputs) -> dict[str, Any]:
         "max_transitions": options.max_transitions,
         "min_loadable_layers": options.min_loadable_layers,
         "split": options.split,
+        "rate_hz": options.rate_hz,
         "pools": None if options.pools is None else dict(options.pools),
     }
 
@@ -357,7 +369,7 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
     used = [{layer.device for layer in one.share.layers} for one in shown]
     hybrid = request.hybrid and any("GPU" in devices and len(devices) > 1 for devices in used)
     cores = {name for devices in used for name in devices if name != "GPU"}
-    notes = [_slowed(target)]
+    notes = [_slowed(target, request.options.rate_hz)]
     if hybrid:
         notes.append(_hybrid(target))
     if len(cores) > 1:
@@ -365,14 +377,29 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
     return notes
 
 
-def _slowed(target: Target) -> str:
+def _slowed(target: Target, rate_hz: float | None) -> str:
     """Returns what devices slow each other down by where no layer waits for another device."""
+    what = "throughput and energy include" if rate_hz is None else "throughput includes"
     table = contention_table(target)
     gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
     return (
-        "throughput and energy include memory contention: with a DLA core running, the "
+        f"{what} memory contention: with a DLA core running, the "
         f"GPU takes {gpu:.0f} % longer and the core {dla:.0f} %"
     )
+
+
+def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
+    """Returns what the energy is made of, and what it leaves out."""
+    notes = [
+        f"the energy is that of a frame at {rate_hz:g} frames a second: the idle module has "
+        f"{model.idle_uj(()) / 1e3:,.4g} mJ of it ({model.target.idle_watts:g} W)"
+    ]
+    if any(one.share.predicted.latency_us > 1e6 / rate_hz for one in shown if one.share.predicted):
+        notes.append(
+            "at this rate a frame begins before the last one ends: what the devices then cost "
+            "each other is not in the energy"
+        )
+    return notes
 
 
 def _hybrid(target: Target) -> str:
@@ -441,6 +468,8 @@ def _notes(
         notes.append(f"the GPU alone is best for this objective{among}")
     if on_dla and request.options.gpu:
         notes += _shared(request, shown)
+    if request.options.rate_hz is not None:
+        notes += _at_rate(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
     return notes

@@ -26,7 +26,14 @@ from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
 from edgekit.placement.plan import Options, Pin, Plan, plan_summary, plan_value
 from edgekit.placement.problem import BuiltProblem, as_engines, build_problem
 from edgekit.placement.profiles.estimation import measured_model
-from edgekit.placement.search import PlanShare, Solved, is_better, objective_value, search
+from edgekit.placement.search import (
+    PlanShare,
+    Solved,
+    is_better,
+    objective_value,
+    search,
+    solver_bounds,
+)
 from edgekit.solver.optimiser import (
     APART,
     OBJECTIVE_OF_METRIC,
@@ -96,7 +103,10 @@ def prepare(
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
-    predicts = CostModel(target, mode, precision, fp16, cost_data("devices"), power, concurrent)
+    predicts = CostModel(
+        target, mode, precision, fp16, cost_data("devices"), power, concurrent,
+        rate_hz=options.rate_hz,
+    )  # fmt: skip
     model = measured_model(predicts, options.profile, network, able)
     return Prepared(make_inputs(network, judgement, model, options))
 
@@ -164,7 +174,8 @@ def place(
         except GateError as error:
             refused.append(error)
             continue
-        proven.append(solved.bound)
+        idle_uj = _idle_uj(request) if options.objective == "energy" else 0.0
+        proven.append(solved.bound + idle_uj)
         if options.objective not in ("throughput", "latency"):
             first = solved.parts[0].placing
             energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
@@ -193,6 +204,11 @@ def place(
     return plan
 
 
+def _idle_uj(request: PlacementInputs) -> float:
+    """Returns the energy of every frame at the request's rate that the solver does not know."""
+    return 0.0 if request.options.rate_hz is None else request.model.idle_uj(())
+
+
 def energy_sums(options: Options) -> tuple[str, ...]:
     """Returns for which ``CostModel.concurrent`` a placement is to be solved.
 
@@ -200,6 +216,8 @@ def energy_sums(options: Options) -> tuple[str, ...]:
     them: the best placement is the better of two. Plans of a mix can be within a bound by either;
     what bounds mixes of them all is the problem with less energy than both, which comes last.
     """
+    if options.rate_hz is not None:
+        return ("",)  # the energy at a rate has no sharing
     if not options.gpu or (options.objective != "energy" and "energy_uj" not in options.bounds):
         return ("",)  # a core alone shares nothing
     return (*SUMS, "") if options.objective == "throughput" else SUMS
@@ -349,8 +367,11 @@ class UserConstraints:
 
     def _others(self) -> list[UserConstraint]:
         options = self.query.options
+        period = None if options.rate_hz is None else 1e6 / options.rate_hz
         found = [
-            UserConstraint("bound", name, f"bound {name}={limit:.10g}")
+            UserConstraint("bound", name, f"rate_hz {options.rate_hz:.10g}")
+            if name == "period_us" and limit == period
+            else UserConstraint("bound", name, f"bound {name}={limit:.10g}")
             for name, limit in options.bounds.items()
         ]
         if not options.gpu:
@@ -589,8 +610,8 @@ def pareto_front(
         options = replace(options, max_transitions=engines.max_transitions)
         prepared = replace(query, options=options).prepared(concurrent)
         front = pareto(
-            prepared.problem, (first, second), bounds=query.options.bounds, limit=MOST_POINTS,
-            progress=progress,
+            prepared.problem, (first, second), bounds=solver_bounds(prepared.request),
+            limit=MOST_POINTS, progress=progress,
         )  # fmt: skip
         if front is not None:
             fronts.append((prepared, front))
@@ -630,6 +651,7 @@ def pareto_front(
         "power_mode": query.target.mode(query.power_mode).name,
         "precision": query.precision,
         "metrics": [first, second],
+        "rate_hz": query.options.rate_hz,
         "bounds": dict(query.options.bounds),
         "complete": complete,
         "resolution": [across, down],
@@ -654,7 +676,10 @@ def _joined_fronts(
             energy_uj, _ = prepared.request.model.energy(problem.devices, load_us)
             engines = as_engines(prepared.request, problem, point.placing.modes)
             have = metrics(engines, load_us, energy_uj)
-            found.append((prepared, replace(point, first=have[names[0]], second=have[names[1]])))
+            idle_uj = _idle_uj(prepared.request) if names[0] == "energy_uj" else 0.0
+            found.append((prepared, replace(
+                point, first=have[names[0]], second=have[names[1]], bound=point.bound + idle_uj,
+            )))  # fmt: skip
     found.sort(key=lambda one: (one[1].first, one[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:

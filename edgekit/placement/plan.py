@@ -65,6 +65,7 @@ class Options:
         split: Whether each segment is an engine of its own (``build.mode: split``); otherwise a
             plan on the GPU and a DLA core is one hybrid engine, whose GPU layers wait for a busy
             GPU.
+        rate_hz: Frames a second that the energy is of; None: back to back.
     """
 
     objective: str = "latency"
@@ -80,6 +81,7 @@ class Options:
     profile: Any = None
     cores_why: str = ""
     split: bool = False
+    rate_hz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,8 @@ class Share:
     """A plan variant of the ``throughput`` objective and the share of frames it takes.
 
     Latency and energy of ``predicted`` are the sums of what is paid: by its layers, by launches
-    and borders of the loadables of this plan, by ``reformats`` and ``unfused``.
+    and borders of the loadables of this plan, by ``reformats`` and ``unfused``; at a rate the idle
+    module's energy comes to that (``Plan.idle_uj``).
     """
 
     share: float
@@ -198,6 +201,8 @@ class Plan:
     that the data decide, and operators without a formula of their arithmetic.
     ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
     are wide, and every text that calls it optimal says so (:func:`proof_of`).
+    All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
+    ``idle_uj`` is the part of the plan's that the idle module would draw, too.
     """
 
     target: str
@@ -227,6 +232,8 @@ class Plan:
     kept_off: tuple[str, ...] = ()
     unknown_cost: tuple[str, ...] = ()
     extrapolated: tuple[str, ...] = ()
+    rate_hz: float | None = None
+    idle_uj: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
@@ -292,6 +299,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         ],
         "pools": dict(plan.pools),
         "predicted": plan.predicted.to_json(),
+        "energy": {"rate_hz": plan.rate_hz, "idle_uj": plan.idle_uj},
         "frame": frame_times(plan),
         "plans": [
             {
@@ -397,6 +405,8 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             kept_off=tuple(document.get("kept_off", ())),
             unknown_cost=tuple(document.get("unknown_cost", ())),
             extrapolated=tuple(document.get("extrapolated", ())),
+            rate_hz=document.get("energy", {}).get("rate_hz"),
+            idle_uj=document.get("energy", {}).get("idle_uj", 0.0),
             reformats=_reformats(document),
             builder=document.get("builder"),
             bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
@@ -568,6 +578,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "extrapolated": list(plan.extrapolated),
         "unknown_cost": list(plan.unknown_cost),
         "predicted": plan.predicted.to_json(),
+        "rate_hz": plan.rate_hz,
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),
         "loadables": len(plan.loadables),

@@ -56,7 +56,7 @@ def search(
         GateError: Nothing meets the request ("plan.infeasible"), or the solver's limits ended the
             search before anything was found or ruled out ("plan.limit").
     """
-    options = request.options
+    options = replace(request.options, bounds=solver_bounds(request))
     best = optimise(built.problem, options, _starts(built, compared), on_bound)
     clocked = best.clocked
     tried, at, notes = [built], 0, list[str]()
@@ -87,6 +87,15 @@ def search(
         code="plan.infeasible",
         hint="relax the bounds, remove pins, or raise the limits",
     )
+
+
+def solver_bounds(request: PlacementInputs) -> dict[str, float]:
+    """Returns the bounds on what the solver knows: at a rate, an energy without the idle module."""
+    bounds = dict(request.options.bounds)
+    if request.options.rate_hz is not None and "energy_uj" in bounds:
+        # no plan takes as little as the least that stands for less than nothing
+        bounds["energy_uj"] = max(bounds["energy_uj"] - request.model.idle_uj(()), 1e-6)
+    return bounds
 
 
 def _cut_otherwise(built: BuiltProblem, compared: Compared) -> Iterator[tuple[str, Baseline]]:

@@ -179,6 +179,9 @@ class Predicted(ReportModel):
     unknown_cost: int = Field(
         default=0, description="layers of unknown cost, not counted in any figure"
     )
+    rate_hz: float | None = Field(
+        default=None, description="frames a second that the energies are of; null: back to back"
+    )
     latency_band_us: tuple[float, float] | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"
     )

@@ -141,6 +141,8 @@ class CostModel:
         power: What the whole network runs in, if that is not ``precision``: watts are known by
             precision of a whole build.
         measured: What a profile knows better.
+        rate_hz: Frames a second that the energy is of; None: they follow each other without a
+            pause (back to back).
     """
 
     target: Target
@@ -151,6 +153,7 @@ class CostModel:
     power: str = ""
     concurrent: str = ""
     measured: Measurements = PREDICTED
+    rate_hz: float | None = None
     _reformats: dict[Any, float] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -335,21 +338,39 @@ class CostModel:
     ) -> tuple[float, tuple[float, ...]]:
         """Returns the energy of a frame with these loads, and the watts by device that make it.
 
-        Frames overlap, as in the throughput, so it contains what sharing the DRAM costs: that of
-        all DLA work while the GPU works, or of all GPU work while a core works, whichever is less.
+        Back to back, frames overlap as in the throughput, so it contains what sharing the DRAM
+        costs: that of all DLA work while the GPU works, or of all GPU work while a core works,
+        whichever is less. At a rate the idle module draws its power all the time from a frame to
+        the next one, and the watts are what devices add to that; nothing is shared.
         """
+        if self.rate_hz is not None:
+            watts = tuple(self.watts(name) for name in devices)
+            active = sum(us * w for us, w in zip(load_us, watts, strict=False))
+            return active + self.idle_uj(load_us), watts
         found = []
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
             found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))
         return min(found)
 
+    def idle_uj(self, load_us: Sequence[float]) -> float:
+        """Returns the part of a frame's energy that the module would also draw idle.
+
+        Args:
+            load_us: Of the frame, by device; at a rate it makes no difference.
+        """
+        us = sum(load_us) if self.rate_hz is None else 1e6 / self.rate_hz
+        return self.target.idle_watts * us
+
     def watts(self, device: str, concurrent: str | None = None) -> float:
         """Returns the module's power while one device works, and what ``concurrent`` adds to it.
 
-        ``concurrent`` is the model's own where it is None.
+        At a rate it is what the device adds to the idle module. ``concurrent`` is the model's own
+        where it is None.
         """
         alone = self._watts(device)
+        if self.rate_hz is not None:
+            return alone - self.target.idle_watts
         kind, other = ("gpu", "DLA0") if device == "GPU" else ("dla", "GPU")
         concurrent = self.concurrent if concurrent is None else concurrent
         if kind != concurrent or not self.target.dla.cores:
