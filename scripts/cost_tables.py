@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def cost_page() -> str:
         ("bands", _bands(rows)),
         ("constants", _constants()),
         ("pairs", _pairs()),
+        ("energies", _energies()),
         ("reformats", _reformats()),
         ("sealed rows", _sealed_rows()),
         ("errors", _errors(rows, found)),
@@ -163,6 +165,30 @@ def _pairs() -> str:
     known = {**read_yaml(COSTS.parent / "_sources.yaml")["sources"], **data["sources"]}
     used = dict.fromkeys(pair["source"] for pair in data["pairs"])
     sources = [(f"`{name}`", known[name]) for name in used]
+    return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
+
+
+def _energies() -> str:
+    data = cost_data("power")
+    rows: list[tuple[str, ...]] = []
+    for row in data["published"]:
+        anchor, rate = Anchor({**row, "us": 1.0}), row.get("rate_hz")
+        model = replace(anchor.model(constants_now()), rate_hz=rate)
+        names = ("GPU", "DLA0")
+        us = anchor.predict(constants_now())
+        loads = (us, 0.0) if row["device"] == "GPU" else (0.0, us)
+        # a single engine at a time shares nothing
+        watts = [model.watts(name, "") for name in names]
+        found = sum(load * w for load, w in zip(loads, watts, strict=True)) / 1e3
+        if rate:
+            found += model.idle_uj(loads) / 1e3 - 1e3 * anchor.target.idle_watts / rate
+        said = row["over_idle_mj"] if rate else row["mj"]
+        rows.append((
+            " ".join(describe(anchor).split()), f"{rate}/s, over idle" if rate else "back to back",
+            f"{said:.1f} mJ", f"{found:.1f} mJ", f"`{row['source']}`",
+        ))  # fmt: skip
+    sources = [(f"`{name}`", text) for name, text in data["source"]["published"].items()]
+    head = ("row", "rate", "published", "predicted", "source")
     return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
 
 

@@ -283,7 +283,9 @@ def _bands(
     if not total:
         return {name: (value, value) for name, value in predicted.to_json().items()}
     low, high = _mean(busy, factors)
-    idle_uj = 0.0 if request.options.rate_hz is None else request.model.idle_uj(())
+    idle_uj = 0.0
+    if request.options.rate_hz is not None:
+        idle_uj = request.model.idle_uj(busy)
     least, most = _between(predicted.energy_uj - idle_uj, low, high)
     energy = (least + idle_uj, most + idle_uj)  # how long the module idles is known
     if measured and len(shown) == 1:  # of several plans only the first one's part is known
@@ -390,9 +392,12 @@ def _slowed(target: Target, rate_hz: float | None) -> str:
 
 def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
     """Returns what the energy is made of, and what it leaves out."""
+    loads = zip(*(one.load_us for one in shown), strict=True)
+    idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
     notes = [
-        f"the energy is that of a frame at {rate_hz:g} frames a second: the idle module has "
-        f"{model.idle_uj(()) / 1e3:,.4g} mJ of it ({model.target.idle_watts:g} W)"
+        f"the energy is that of a frame at {rate_hz:g} frames a second: {idle_uj / 1e3:,.4g} mJ "
+        f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
+        "devices in use"
     ]
     if any(one.share.predicted.latency_us > 1e6 / rate_hz for one in shown if one.share.predicted):
         notes.append(

@@ -29,8 +29,10 @@ from edgekit.placement.profiles.estimation import measured_model
 from edgekit.placement.search import (
     PlanShare,
     Solved,
+    fixed_uj,
     is_better,
     objective_value,
+    one_core,
     search,
     solver_bounds,
 )
@@ -160,7 +162,9 @@ def place(
     shared = energy_sums(options)
     compared: Mapping[str, Baseline | None] = {}
     found, refused, proven = list[_Found](), list[GateError](), list[float]()
-    for engines, concurrent in product(engine_kinds(options, judgement), shared):
+    for cores, engines, concurrent in product(
+        cores_used(options), engine_kinds(options, judgement), shared
+    ):
         prepared = prepare(
             network, judgement, target, precision=precision, power_mode=power_mode,
             options=engines, concurrent=concurrent,
@@ -170,12 +174,14 @@ def place(
             compared = prepared.baselines
             report(1, 3)
         try:
-            built, solved, notes = search(request, prepared.built, prepared.baselines, on_bound)
+            built, solved, notes = search(
+                request, prepared.built, prepared.baselines, on_bound, cores=cores
+            )
         except GateError as error:
             refused.append(error)
             continue
-        idle_uj = _idle_uj(request) if options.objective == "energy" else 0.0
-        proven.append(solved.bound + idle_uj)
+        fixed = fixed_uj(request, cores)
+        proven.append(solved.bound + (fixed if options.objective == "energy" else 0.0))
         if options.objective not in ("throughput", "latency"):
             first = solved.parts[0].placing
             energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
@@ -204,9 +210,17 @@ def place(
     return plan
 
 
-def _idle_uj(request: PlacementInputs) -> float:
-    """Returns the energy of every frame at the request's rate that the solver does not know."""
-    return 0.0 if request.options.rate_hz is None else request.model.idle_uj(())
+def cores_used(options: Options) -> tuple[int, ...]:
+    """Returns the numbers of DLA cores to solve a placement for, where the energy counts.
+
+    At a rate a core in use takes energy between frames, too: the best placement is the best of
+    those with each number of cores.
+    """
+    most = len(set(options.dla_cores))
+    energy = options.objective == "energy" or "energy_uj" in options.bounds
+    if options.rate_hz is None or not energy or options.objective == "throughput":
+        return (most,)
+    return tuple(range(most, 0 if not options.gpu else -1, -1))
 
 
 def energy_sums(options: Options) -> tuple[str, ...]:
@@ -605,20 +619,23 @@ def pareto_front(
     period = "period" if "period_us" in (first, second) else objective
     kinds = engine_kinds(replace(query.options, objective=period), query.judgement)
     fronts = []
-    for engines, concurrent in product(kinds, sums):
+    counts = cores_used(replace(query.options, objective="energy" if energy else objective))
+    for cores, engines, concurrent in product(counts, kinds, sums):
         options = replace(query.options, objective=objective)
         options = replace(options, max_transitions=engines.max_transitions)
         prepared = replace(query, options=options).prepared(concurrent)
         front = pareto(
-            prepared.problem, (first, second), bounds=solver_bounds(prepared.request),
-            limit=MOST_POINTS, progress=progress,
+            one_core(prepared.problem, cores), (first, second),
+            bounds=solver_bounds(prepared.request, cores), limit=MOST_POINTS, progress=progress,
         )  # fmt: skip
         if front is not None:
-            fronts.append((prepared, front))
+            fronts.append((prepared, front, fixed_uj(prepared.request, cores)))
         if not prepared.request.cores:
             break
     if not fronts:
         raise GateError("no placement meets the bounds", code="plan.infeasible")
+    if len(counts) > 1:
+        fronts = _undominated_fronts(fronts, (first, second))
     points = []
     for prepared, point, bound in _joined_fronts(fronts, (first, second)):
         plan = prepared.plan(point.placing, bound)
@@ -634,8 +651,8 @@ def pareto_front(
              "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
              "layers": {layer.name: layer.device for layer in plan.layers}}
         )  # fmt: skip
-    complete = all(front.complete for _, front in fronts)
-    across, down = (max(front.resolution[i] for _, front in fronts) for i in range(2))
+    complete = all(front.complete for _, front, _ in fronts)
+    across, down = (max(front.resolution[i] for _, front, _ in fronts) for i in range(2))
     note = (
         ""
         if complete
@@ -660,25 +677,46 @@ def pareto_front(
     }
 
 
+_Front = tuple[Prepared, ParetoFront, float]  # the energy is what the solver does not know
+
+
+def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> list[_Front]:
+    """Returns the fronts without those of which another one's point beats every point there is."""
+
+    def values(front: _Front) -> list[tuple[float, float]]:
+        more = [front[2] if name == "energy_uj" else 0.0 for name in names]
+        return [(one.first + more[0], one.second + more[1]) for one in front[1].points]
+
+    remaining = list(fronts)
+    for front in fronts:
+        own = values(front)
+        best = [min(pair[side] for pair in own) for side in range(2)]
+        others = (pair for other in remaining if other is not front for pair in values(other))
+        if any(first <= best[0] and second <= best[1] for first, second in others):
+            remaining = [other for other in remaining if other is not front]
+    return remaining
+
+
 def _joined_fronts(
-    fronts: Sequence[tuple[Prepared, ParetoFront]], names: tuple[str, str]
+    fronts: Sequence[_Front], names: tuple[str, str]
 ) -> list[tuple[Prepared, ParetoPoint, float]]:
     """Returns the points of all fronts that no other one beats, with the energy of a plan.
 
     Each front is exact for one of the sums whose less is a placement's energy; with each point
-    comes what bounds its first metric in every front.
+    comes what bounds its first metric in every front. With each front comes the energy of a frame
+    that the solver does not know.
     """
     found = []
-    for prepared, front in fronts:
+    for prepared, front, fixed in fronts:
         problem = prepared.problem
         for point in front.points:
             load_us = point.placing.load_us
             energy_uj, _ = prepared.request.model.energy(problem.devices, load_us)
             engines = as_engines(prepared.request, problem, point.placing.modes)
             have = metrics(engines, load_us, energy_uj)
-            idle_uj = _idle_uj(prepared.request) if names[0] == "energy_uj" else 0.0
+            unknown = fixed if names[0] == "energy_uj" else 0.0
             found.append((prepared, replace(
-                point, first=have[names[0]], second=have[names[1]], bound=point.bound + idle_uj,
+                point, first=have[names[0]], second=have[names[1]], bound=point.bound + unknown,
             )))  # fmt: skip
     found.sort(key=lambda one: (one[1].first, one[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []

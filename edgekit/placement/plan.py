@@ -202,7 +202,7 @@ class Plan:
     ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
     are wide, and every text that calls it optimal says so (:func:`proof_of`).
     All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
-    ``idle_uj`` is the part of the plan's that the idle module would draw, too.
+    ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     """
 
     target: str

@@ -341,12 +341,13 @@ class CostModel:
         Back to back, frames overlap as in the throughput, so it contains what sharing the DRAM
         costs: that of all DLA work while the GPU works, or of all GPU work while a core works,
         whichever is less. At a rate the idle module draws its power all the time from a frame to
-        the next one, and the watts are what devices add to that; nothing is shared.
+        the next one, and each device in use its standby power (:meth:`idle_uj`); the watts are what
+        work adds to that, and nothing is shared.
         """
         if self.rate_hz is not None:
             watts = tuple(self.watts(name) for name in devices)
             active = sum(us * w for us, w in zip(load_us, watts, strict=False))
-            return active + self.idle_uj(load_us), watts
+            return active + self.idle_uj(load_us[: len(devices)]), watts
         found = []
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
@@ -354,23 +355,29 @@ class CostModel:
         return min(found)
 
     def idle_uj(self, load_us: Sequence[float]) -> float:
-        """Returns the part of a frame's energy that the module would also draw idle.
+        """Returns the part of a frame's energy that the module draws whether it works or not.
+
+        At a rate, devices in use are not at rest between frames: their standby power is a part.
+        The GPU always is in use: it also reformats and copies for an engine on a DLA core.
 
         Args:
-            load_us: Of the frame, by device; at a rate it makes no difference.
+            load_us: Of the frame, by device, the GPU first.
         """
-        us = sum(load_us) if self.rate_hz is None else 1e6 / self.rate_hz
-        return self.target.idle_watts * us
+        if self.rate_hz is None:
+            return self.target.idle_watts * sum(load_us)
+        cores = sum(us > 0 for us in load_us[1:])
+        standby = _standby("GPU") + cores * _standby("DLA0")
+        return (self.target.idle_watts + standby) * 1e6 / self.rate_hz
 
     def watts(self, device: str, concurrent: str | None = None) -> float:
         """Returns the module's power while one device works, and what ``concurrent`` adds to it.
 
-        At a rate it is what the device adds to the idle module. ``concurrent`` is the model's own
-        where it is None.
+        At a rate it is what work adds to the idle module with this device on standby.
+        ``concurrent`` is the model's own where it is None.
         """
         alone = self._watts(device)
         if self.rate_hz is not None:
-            return alone - self.target.idle_watts
+            return alone - self.target.idle_watts - _standby(device)
         kind, other = ("gpu", "DLA0") if device == "GPU" else ("dla", "GPU")
         concurrent = self.concurrent if concurrent is None else concurrent
         if kind != concurrent or not self.target.dla.cores:
@@ -389,6 +396,11 @@ class CostModel:
             watts = data["dla_watts"][self.target.dla.generation]
             own = watts * (mhz / 1e3) ** exponent["dla"]
         return float(self.target.idle_watts + own)
+
+
+def _standby(device: str) -> float:
+    """Returns the watts that a device in use adds to the idle module between its work."""
+    return float(cost_data("power")["standby_watts"]["gpu" if device == "GPU" else "dla"])
 
 
 # What the GPU takes to bring a tensor from one layout into another.
