@@ -119,9 +119,9 @@ def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None =
     title = "Predicted for the board (not measured)"
     if source not in ("", "predicted"):
         title = f"For the board: this plan's times {source}; power predicted"
-    return f"{title}; {energy_words(rate_hz)}" + (
-        f", not counting {counted(unknown, 'layer')} of unknown cost" if unknown else ""
-    )
+    if unknown:
+        title += f", not counting {counted(unknown, 'layer')} of unknown cost"
+    return f"{title}; {energy_words(rate_hz)}"
 
 
 def change(percent: float) -> str:
