@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fit_costs import (
+    COSTS,
     FITTED,
     LIMITS,
     Anchor,
@@ -26,6 +28,8 @@ from fit_costs import (
 )
 
 from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.model import contention_of, slowdown
+from edgekit.targets.loader import get, read_yaml
 
 __all__ = ["cost_page"]
 
@@ -44,6 +48,8 @@ def cost_page() -> str:
         ("sealed", _sealed()),
         ("bands", _bands(rows)),
         ("constants", _constants()),
+        ("pairs", _pairs()),
+        ("energies", _energies()),
         ("reformats", _reformats()),
         ("sealed rows", _sealed_rows()),
         ("errors", _errors(rows, found)),
@@ -134,6 +140,56 @@ def _sources() -> str:
         "any of them was compared\nwith the model. `targets/costs/anchors.yaml` lists them with "
         "the reasons (`excluded`).\n"
     )
+
+
+def _pairs() -> str:
+    data = cost_data("contention")
+    rows: list[tuple[str, ...]] = []
+    for pair in data["pairs"]:
+        board, hybrid = pair.get("board"), pair.get("hybrid", False)
+        extra = contention_of(get(board)) if board else data["extra"][pair["generation"]]
+        on_core = pair["device"] == "dla"
+        factor = slowdown(extra, on_core, pair["cores"], bool(pair["gpus"]), hybrid=hybrid)
+        beside = ["the GPU"] if pair["gpus"] else []
+        cores = {(False, 1): "one core", (False, 2): "two cores", (True, 1): "the other core"}
+        beside += [cores[on_core, pair["cores"]]] if pair["cores"] else []
+        where = board or {"1.0": "jetson-agx-xavier", "2.0": "an Orin"}[pair["generation"]]
+        what = f" ({pair['what']})" if "what" in pair else ""
+        rows.append((
+            ("a core" if on_core else "the GPU"), " and ".join(beside),
+            "hybrid" if hybrid else "one device", f"{where}{what}",
+            f"{100 / pair['slowdown']:.0f} %", f"{100 / factor:.0f} %",
+            f"`{pair['source']}`",
+        ))  # fmt: skip
+    head = ("device", "beside", "DLA engine", "board", "keeps, published", "predicted", "source")
+    known = {**read_yaml(COSTS.parent / "_sources.yaml")["sources"], **data["sources"]}
+    used = dict.fromkeys(pair["source"] for pair in data["pairs"])
+    sources = [(f"`{name}`", known[name]) for name in used]
+    return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
+
+
+def _energies() -> str:
+    data = cost_data("power")
+    rows: list[tuple[str, ...]] = []
+    for row in data["published"]:
+        anchor, rate = Anchor({**row, "us": 1.0}), row.get("rate_hz")
+        model = replace(anchor.model(constants_now()), rate_hz=rate)
+        names = ("GPU", "DLA0")
+        us = anchor.predict(constants_now())
+        loads = (us, 0.0) if row["device"] == "GPU" else (0.0, us)
+        # a single engine at a time shares nothing
+        watts = [model.watts(name, "") for name in names]
+        found = sum(load * w for load, w in zip(loads, watts, strict=True)) / 1e3
+        if rate:
+            found += model.idle_uj(loads) / 1e3 - 1e3 * anchor.target.idle_watts / rate
+        said = row["over_idle_mj"] if rate else row["mj"]
+        rows.append((
+            " ".join(describe(anchor).split()), f"{rate}/s, over idle" if rate else "back to back",
+            f"{said:.1f} mJ", f"{found:.1f} mJ", f"`{row['source']}`",
+        ))  # fmt: skip
+    sources = [(f"`{name}`", text) for name, text in data["source"]["published"].items()]
+    head = ("row", "rate", "published", "predicted", "source")
+    return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
 
 
 def _reformats() -> str:

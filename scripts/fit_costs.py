@@ -249,6 +249,7 @@ class Anchor:
         """Returns the row's time from the kernels' times of its parts, which share the DRAM."""
         generation = self.target.dla.generation
         extra = constants.get("contention", cost_data("contention")["extra"]).get(generation)
+        extra = extra and {**extra, **self.target.contention}
         cores = sum(part[0] != "GPU" for part in self.parts)
         rate = 0.0
         for (device, batch, _, kernels), kernels_us in zip(self.parts, parts_us, strict=True):
@@ -474,7 +475,7 @@ def fit(
     expected, low, high = _expected(), _limits(0), _limits(1)
     spread = np.array([SPREAD.get(name.split(".")[0], 1.0) for _, name in _names()])
     counts = (weights(works.rows) / NOISE)[inside]
-    pairs = cost_data("contention")["pairs"]
+    pairs = [pair for pair in cost_data("contention")["pairs"] if not pair.get("hybrid")]
 
     def residuals(x: Any) -> Any:
         _set(constants, x)

@@ -85,6 +85,9 @@ class PredictedRun(PredictedTimes):
     kind: Literal["predicted"]
     target: str
     model_error: str
+    rate_hz: Number | None = Field(
+        None, description="frames a second that the energies are of; null: back to back"
+    )
     baselines: dict[str, PredictedTimes | None]
 
 
@@ -259,7 +262,7 @@ def bench_document(
     said = measurement or {}
     predicted = plan and {
         "clock": PREDICTED, "kind": "predicted", "target": plan.target, **plan.predicted.to_json(),
-        "model_error": plan.model_error,
+        "model_error": plan.model_error, "rate_hz": plan.rate_hz,
         "baselines": {
             key: value.to_json() if value else None for key, value in plan.baselines.items()
         },

@@ -42,6 +42,13 @@ plan_options = o.all_of(
         help="Upper limit for latency_us, energy_uj, gpu_us or period_us; repeatable.",
     ),
     click.option(
+        "--rate-hz",
+        type=float,
+        metavar="RATE",
+        help="Frames a second that the plan keeps up with; energy is then of a frame at this rate, "
+        "otherwise back to back.",
+    ),
+    click.option(
         "--pin",
         multiple=True,
         metavar="GLOB=DEVICE",
@@ -342,6 +349,7 @@ def _config(
         "placement": {
             "objective": options["objective"],
             "bounds": parse_bounds(options["bound"]),
+            "rate_hz": options["rate_hz"],
             "dla_cores": parse_cores(options["dla_cores"]),
             "gpu": gpu,
             "max_transitions": options["max_transitions"],

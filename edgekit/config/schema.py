@@ -602,6 +602,11 @@ class PlacementSection(Section):
         "networks.",
     )
     bounds: BoundsSection = Field(default_factory=BoundsSection, description="Upper bounds.")
+    rate_hz: Positive | None = Field(
+        None,
+        description="Frames a second of one network: the plan keeps up with them, and an energy is "
+        "that of a frame at this rate. Absent: back to back, frame after frame without a pause.",
+    )
     dla_cores: list[Annotated[int, Field(ge=0, le=7)]] = Field(
         default=[0], description="DLA cores that may be used; empty for none."
     )
@@ -731,6 +736,10 @@ class ConfigFile(Section):
         if networks and (own.max_transitions is not None or own.min_loadable_layers > 1):
             raise ValueError(
                 "placement.max_transitions and placement.min_loadable_layers are for one network"
+            )
+        if networks and own.rate_hz is not None:
+            raise ValueError(
+                "placement.rate_hz is for one network: give each of model.networks its 'rate_hz'"
             )
         if networks and own.profile is not None:
             raise ValueError("placement.profile is for one network")

@@ -94,6 +94,7 @@ _FORMS = {
     "bound": "bound latency_us 2000",
     "mode": "mode 30W",
     "objective": "objective energy",
+    "rate": "rate 10",
     "cores": "cores none",
     "gpu": "gpu no",
     "max_loadables": "max_loadables 4",
@@ -171,6 +172,8 @@ def _read(change: str, word: str, rest: str) -> dict[str, Any]:
         mode = {"build": {"mode": "standalone"}} if rest == "no" else {}
         return {"placement": {"gpu": rest == "yes"}, **mode}
     try:
+        if word == "rate":
+            return {"placement": {"rate_hz": float(rest)}}
         if word == "cores":
             cores = [] if rest == "none" else [int(core) for core in rest.split(",")]
             return {"placement": {"dla_cores": cores}}
@@ -282,6 +285,7 @@ def plan_table(
         "clock": "predicted",
         "model": source(context).source,
         "objective": objective,
+        "rate_hz": context.file.placement.rate_hz,
         "rows": rows,
     }
     return document, counted(len(rows), "row")

@@ -31,7 +31,7 @@ from edgekit.placement.plan import (
     Unfused,
     exception,
 )
-from edgekit.placement.problem import BuiltProblem
+from edgekit.placement.problem import BuiltProblem, as_engines
 from edgekit.placement.profiles.measured import measured_part
 from edgekit.placement.search import Solved, baseline_within_request, objective_value
 from edgekit.solver.problem import (
@@ -43,6 +43,7 @@ from edgekit.solver.problem import (
     Placing,
     metrics,
 )
+from edgekit.targets.board import GENERATIONS, Target
 from edgekit.text import counted, listed
 
 _SHOWN = 4
@@ -59,6 +60,7 @@ class _ShownPlan:
     loadables: tuple[PlannedLoadable, ...]
     load_us: tuple[float, ...]
     energy_uj: float
+    modes: tuple[int, ...]
 
 
 def assemble(
@@ -76,7 +78,8 @@ def assemble(
         value = predicted.throughput_qps
     else:
         first = shown[0]
-        value = objective_value(options.objective, problem, first.load_us, first.energy_uj)
+        engines = as_engines(request, problem, first.modes)
+        value = objective_value(options.objective, engines, first.load_us, first.energy_uj)
         value = round(value, DIGITS)
     bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
@@ -113,7 +116,7 @@ def assemble(
         bound=bound,
         gap=gap,
         plans=tuple(one.share for one in shown),
-        baselines=baseline_costs(compared),
+        baselines=baseline_costs(request, compared),
         model_error=model_error(),
         notes=(
             *_notes(request, shown, gap, extrapolated, unknown, measured),
@@ -130,15 +133,21 @@ def assemble(
         unknown_cost=unknown,
         baselines_keep=baselines_keep(request, problem, compared),
         extrapolated=extrapolated,
+        rate_hz=options.rate_hz,
+        idle_uj=round(model.idle_uj(_mean_loads(problem, shown)), DIGITS),
     )
 
 
-def baseline_costs(compared: Mapping[str, Baseline | None]) -> dict[str, PredictedCost | None]:
+def baseline_costs(
+    request: PlacementInputs, compared: Mapping[str, Baseline | None]
+) -> dict[str, PredictedCost | None]:
     """Returns what baselines are predicted to cost."""
-    return {
-        name: None if b is None else _predicted(b.built.problem, b.load_us, b.energy_uj)
-        for name, b in compared.items()
-    }
+    found: dict[str, PredictedCost | None] = dict.fromkeys(compared)
+    for name, b in compared.items():
+        if b is not None:
+            problem = as_engines(request, b.built.problem, b.modes)
+            found[name] = _predicted(problem, b.load_us, b.energy_uj)
+    return found
 
 
 def baselines_keep(
@@ -194,12 +203,12 @@ def _shown(
         round(part.share, 9),
         layers,
         transitions_of(running.placing.steps),
-        _predicted(built.problem, load_us, energy_uj),
+        _predicted(as_engines(request, built.problem, part.placing.modes), load_us, energy_uj),
         running.reformats(number),
         running.unfused(number),
         builder_document(request.network, [(layers, loadables)], options.max_loadables, number),
     )
-    return _ShownPlan(share, loadables, load_us, energy_uj)
+    return _ShownPlan(share, loadables, load_us, energy_uj, part.placing.modes)
 
 
 def _predicted(
@@ -225,6 +234,7 @@ def _mixed(
 
     Frames of different plans overlap: period and energy are those of a frame's mean loads.
     """
+    problem = as_engines(request, problem, *(one.modes for one in shown))
     if len(shown) == 1:
         return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
     each = [metrics(problem, one.load_us, one.energy_uj) for one in shown]
@@ -232,7 +242,7 @@ def _mixed(
     def mean(values: Sequence[float]) -> float:
         return sum(s * value for s, value in zip(shares, values, strict=True))
 
-    loads = [mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices))]
+    loads = _mean_loads(problem, shown)
     period = problem.period_us(loads)
     return PredictedCost(
         round(max(have["latency_us"] for have in each), DIGITS),
@@ -240,6 +250,13 @@ def _mixed(
         round(request.model.energy(problem.devices, loads)[0], DIGITS),
         round(mean([have["gpu_us"] for have in each]), DIGITS),
     )
+
+
+def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[float]:
+    """Returns what each device works for a frame, the mean of the plans by their shares."""
+    return [
+        sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(problem.devices))
+    ]
 
 
 def _bands(
@@ -266,7 +283,11 @@ def _bands(
     if not total:
         return {name: (value, value) for name, value in predicted.to_json().items()}
     low, high = _mean(busy, factors)
-    energy = _between(predicted.energy_uj, low, high)
+    idle_uj = 0.0
+    if request.options.rate_hz is not None:
+        idle_uj = request.model.idle_uj(busy)
+    least, most = _between(predicted.energy_uj - idle_uj, low, high)
+    energy = (least + idle_uj, most + idle_uj)  # how long the module idles is known
     if measured and len(shown) == 1:  # of several plans only the first one's part is known
         parts = [
             measured["fraction_of"]["gpu" if name == "GPU" else "dla"] for name in request.devices
@@ -310,6 +331,8 @@ def _constraints(request: PlacementInputs) -> dict[str, Any]:
         "max_loadables": options.max_loadables,
         "max_transitions": options.max_transitions,
         "min_loadable_layers": options.min_loadable_layers,
+        "split": options.split,
+        "rate_hz": options.rate_hz,
         "pools": None if options.pools is None else dict(options.pools),
     }
 
@@ -337,19 +360,80 @@ def _without(unknown: Sequence[str]) -> list[str]:
     ]
 
 
-def _shared(generation: str | None) -> str:
-    """Returns what the plan's figures contain of the memory that devices share."""
-    table = contention_table(generation)
-    if not table:
-        return (
+def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
+    """Returns what the plan's figures contain of devices that slow each other down."""
+    target = request.model.target
+    if not contention_table(target):
+        return [
             "memory contention on this board is unknown: devices that run together are "
             "slower than predicted"
-        )
+        ]
+    used = [{layer.device for layer in one.share.layers} for one in shown]
+    hybrid = request.hybrid and any("GPU" in devices and len(devices) > 1 for devices in used)
+    cores = {name for devices in used for name in devices if name != "GPU"}
+    notes = [_slowed(target, request.options.rate_hz)]
+    if hybrid:
+        notes.append(_hybrid(target))
+    if len(cores) > 1:
+        notes.append(_both_cores(target, hybrid))
+    return notes
+
+
+def _slowed(target: Target, rate_hz: float | None) -> str:
+    """Returns what devices slow each other down by where no layer waits for another device."""
+    what = "throughput and energy include" if rate_hz is None else "throughput includes"
+    table = contention_table(target)
     gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
     return (
-        "throughput and energy include memory contention: with a DLA core running, the "
+        f"{what} memory contention: with a DLA core running, the "
         f"GPU takes {gpu:.0f} % longer and the core {dla:.0f} %"
     )
+
+
+def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
+    """Returns what the energy is made of, and what it leaves out."""
+    loads = zip(*(one.load_us for one in shown), strict=True)
+    idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
+    notes = [
+        f"the energy is that of a frame at {rate_hz:g} frames a second: {idle_uj / 1e3:,.4g} mJ "
+        f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
+        "devices in use"
+    ]
+    if any(one.share.predicted.latency_us > 1e6 / rate_hz for one in shown if one.share.predicted):
+        notes.append(
+            "at this rate a frame begins before the last one ends: what the devices then cost "
+            "each other is not in the energy"
+        )
+    return notes
+
+
+def _hybrid(target: Target) -> str:
+    kept = 100 / contention_table(target, hybrid=True)["dla"]["gpu"]
+    return (
+        "throughput includes waiting: in a hybrid engine the DLA core keeps "
+        f"{kept:.0f} % of its rate beside a busy GPU, because the engine's GPU layers wait for it "
+        f"({_measured_on(target, 'hybrid_dla_by_gpu')}); build.mode: split avoids the wait"
+    )
+
+
+def _both_cores(target: Target, hybrid: bool) -> str:
+    kept = 100 / contention_table(target, hybrid=hybrid)["dla"]["dla"]
+    name = "hybrid_dla_by_dla" if hybrid else "dla_by_dla"
+    return (
+        f"throughput counts both DLA cores: each keeps {kept:.0f} % of its rate beside the other "
+        f"({_measured_on(target, name)})"
+    )
+
+
+def _measured_on(target: Target, factor: str) -> str:
+    """Returns where a factor of contention comes from: this board, or one of its DLA's family."""
+    if factor in target.contention:
+        return "measured on this board"
+    family = GENERATIONS[target.dla.generation]
+    if factor.startswith("hybrid_"):
+        board = cost_data("contention")["hybrid_of"][target.dla.generation]
+        return f"measured on {board} and taken for every {family}"
+    return f"fitted on published pairs of {family}"
 
 
 def _notes(
@@ -388,7 +472,9 @@ def _notes(
         among = " of all placements within the limits" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
     if on_dla and request.options.gpu:
-        notes.append(_shared(model.target.dla.generation))
+        notes += _shared(request, shown)
+    if request.options.rate_hz is not None:
+        notes += _at_rate(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
     return notes

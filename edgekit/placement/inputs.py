@@ -177,6 +177,12 @@ class PlacementInputs:
         """Device names in the problem's order."""
         return ("GPU", *(f"DLA{core}" for core in self.cores))
 
+    @property
+    def hybrid(self) -> bool:
+        """Whether plans can be hybrid engines, whose GPU layers wait for a busy GPU."""
+        options = self.options
+        return options.gpu and not options.split and options.max_transitions != 0
+
     @cached_property
     def regions(self) -> FusedRegions:
         """The parts that the GPU runs fused."""
@@ -260,6 +266,8 @@ def check_options(options: Options, target: Target) -> None:
         raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
     if options.max_transitions is not None and options.max_transitions < 0:
         raise UsageError("max_transitions must not be negative", code="plan.max_transitions")
+    if options.rate_hz is not None and not options.rate_hz > 0:
+        raise UsageError(f"rate_hz is {options.rate_hz}, it must be above 0", code="plan.rate")
     if options.min_loadable_layers < 1:
         raise UsageError("min_loadable_layers must be 1 or more", code="plan.min_loadable_layers")
     for name, size in (options.pools or {}).items():

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 from edgekit.dla.rules import loadables_per_core
@@ -23,9 +24,18 @@ from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.costs.model import SUMS, CostModel
 from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
 from edgekit.placement.plan import Options, Pin, Plan, plan_summary, plan_value
-from edgekit.placement.problem import BuiltProblem, build_problem
+from edgekit.placement.problem import BuiltProblem, as_engines, build_problem
 from edgekit.placement.profiles.estimation import measured_model
-from edgekit.placement.search import PlanShare, Solved, is_better, objective_value, search
+from edgekit.placement.search import (
+    PlanShare,
+    Solved,
+    fixed_uj,
+    is_better,
+    objective_value,
+    one_core,
+    search,
+    solver_bounds,
+)
 from edgekit.solver.optimiser import (
     APART,
     OBJECTIVE_OF_METRIC,
@@ -95,7 +105,10 @@ def prepare(
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
-    predicts = CostModel(target, mode, precision, fp16, cost_data("devices"), power, concurrent)
+    predicts = CostModel(
+        target, mode, precision, fp16, cost_data("devices"), power, concurrent,
+        rate_hz=options.rate_hz,
+    )  # fmt: skip
     model = measured_model(predicts, options.profile, network, able)
     return Prepared(make_inputs(network, judgement, model, options))
 
@@ -147,27 +160,36 @@ def place(
             raise
     report = progress or (lambda done, total: None)
     shared = energy_sums(options)
+    compared: Mapping[str, Baseline | None] = {}
     found, refused, proven = list[_Found](), list[GateError](), list[float]()
-    for concurrent in shared:
+    for cores, engines, concurrent in product(
+        cores_used(options), engine_kinds(options, judgement), shared
+    ):
         prepared = prepare(
             network, judgement, target, precision=precision, power_mode=power_mode,
-            options=options, concurrent=concurrent,
+            options=engines, concurrent=concurrent,
         )  # fmt: skip
         request = prepared.request
-        if concurrent == shared[0]:
+        if not compared:
             compared = prepared.baselines
             report(1, 3)
         try:
-            built, solved, notes = search(request, prepared.built, prepared.baselines, on_bound)
+            built, solved, notes = search(
+                request, prepared.built, prepared.baselines, on_bound, cores=cores
+            )
         except GateError as error:
             refused.append(error)
             continue
-        proven.append(solved.bound)
-        if options.objective == "energy":
-            devices, load_us = built.problem.devices, solved.parts[0].placing.load_us
-            solved = replace(solved, value=request.model.energy(devices, load_us)[0])
+        fixed = fixed_uj(request, cores)
+        proven.append(solved.bound + (fixed if options.objective == "energy" else 0.0))
+        if options.objective not in ("throughput", "latency"):
+            first = solved.parts[0].placing
+            energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
+            problem = as_engines(request, built.problem, first.modes)
+            value = objective_value(options.objective, problem, first.load_us, energy_uj)
+            solved = replace(solved, value=value)
         if concurrent or len(shared) == 1:
-            found.append((request, built, solved, notes))
+            found.append((replace(request, options=options), built, solved, notes))
         if not request.cores:
             break
     limits = [error for error in refused if error.code != "plan.infeasible"]
@@ -188,6 +210,19 @@ def place(
     return plan
 
 
+def cores_used(options: Options) -> tuple[int, ...]:
+    """Returns the numbers of DLA cores to solve a placement for, where the energy counts.
+
+    At a rate a core in use takes energy between frames, too: the best placement is the best of
+    those with each number of cores.
+    """
+    most = len(set(options.dla_cores))
+    energy = options.objective == "energy" or "energy_uj" in options.bounds
+    if options.rate_hz is None or not energy or options.objective == "throughput":
+        return (most,)
+    return tuple(range(most, 0 if not options.gpu else -1, -1))
+
+
 def energy_sums(options: Options) -> tuple[str, ...]:
     """Returns for which ``CostModel.concurrent`` a placement is to be solved.
 
@@ -195,9 +230,25 @@ def energy_sums(options: Options) -> tuple[str, ...]:
     them: the best placement is the better of two. Plans of a mix can be within a bound by either;
     what bounds mixes of them all is the problem with less energy than both, which comes last.
     """
+    if options.rate_hz is not None:
+        return ("",)  # the energy at a rate has no sharing
     if not options.gpu or (options.objective != "energy" and "energy_uj" not in options.bounds):
         return ("",)  # a core alone shares nothing
     return (*SUMS, "") if options.objective == "throughput" else SUMS
+
+
+def engine_kinds(options: Options, judgement: Judgement) -> tuple[Options, ...]:
+    """Returns the options to solve a placement for, where its period counts.
+
+    A hybrid engine is slower beside a busy GPU than an engine on one device alone, so the best
+    placement is the better of two: of all placements, as hybrid engines, and of those without a
+    change of device.
+    """
+    period = options.objective in ("throughput", "period") or "period_us" in options.bounds
+    whole = all(verdict.placeable for verdict in judgement.verdicts.values())
+    if not (period and whole and options.gpu) or options.split or options.max_transitions == 0:
+        return (options,)
+    return options, replace(options, max_transitions=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +305,8 @@ class PlacementQuery:
         if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
             keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
         return replace(
-            plan, baselines=baseline_costs(prepared.baselines), baselines_keep=keep,
+            plan, baselines=baseline_costs(prepared.request, prepared.baselines),
+            baselines_keep=keep,
             baselines_rewritten=plan.baselines,
         )  # fmt: skip
 
@@ -329,8 +381,11 @@ class UserConstraints:
 
     def _others(self) -> list[UserConstraint]:
         options = self.query.options
+        period = None if options.rate_hz is None else 1e6 / options.rate_hz
         found = [
-            UserConstraint("bound", name, f"bound {name}={limit:.10g}")
+            UserConstraint("bound", name, f"rate_hz {options.rate_hz:.10g}")
+            if name == "period_us" and limit == period
+            else UserConstraint("bound", name, f"bound {name}={limit:.10g}")
             for name, limit in options.bounds.items()
         ]
         if not options.gpu:
@@ -559,22 +614,28 @@ def pareto_front(
         GateError: No placement meets the request ("plan.infeasible").
     """
     objective = OBJECTIVE_OF_METRIC.get(first, query.options.objective)
-    first_query = replace(query, options=replace(query.options, objective=objective))
     energy = "energy_uj" in (first, second)
     sums = energy_sums(replace(query.options, objective="energy" if energy else "latency"))
+    period = "period" if "period_us" in (first, second) else objective
+    kinds = engine_kinds(replace(query.options, objective=period), query.judgement)
     fronts = []
-    for concurrent in sums:
-        prepared = first_query.prepared(concurrent)
+    counts = cores_used(replace(query.options, objective="energy" if energy else objective))
+    for cores, engines, concurrent in product(counts, kinds, sums):
+        options = replace(query.options, objective=objective)
+        options = replace(options, max_transitions=engines.max_transitions)
+        prepared = replace(query, options=options).prepared(concurrent)
         front = pareto(
-            prepared.problem, (first, second), bounds=query.options.bounds, limit=MOST_POINTS,
-            progress=progress,
+            one_core(prepared.problem, cores), (first, second),
+            bounds=solver_bounds(prepared.request, cores), limit=MOST_POINTS, progress=progress,
         )  # fmt: skip
         if front is not None:
-            fronts.append((prepared, front))
+            fronts.append((prepared, front, fixed_uj(prepared.request, cores)))
         if not prepared.request.cores:
             break
     if not fronts:
         raise GateError("no placement meets the bounds", code="plan.infeasible")
+    if len(counts) > 1:
+        fronts = _undominated_fronts(fronts, (first, second))
     points = []
     for prepared, point, bound in _joined_fronts(fronts, (first, second)):
         plan = prepared.plan(point.placing, bound)
@@ -590,8 +651,8 @@ def pareto_front(
              "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
              "layers": {layer.name: layer.device for layer in plan.layers}}
         )  # fmt: skip
-    complete = all(front.complete for _, front in fronts)
-    across, down = (max(front.resolution[i] for _, front in fronts) for i in range(2))
+    complete = all(front.complete for _, front, _ in fronts)
+    across, down = (max(front.resolution[i] for _, front, _ in fronts) for i in range(2))
     note = (
         ""
         if complete
@@ -607,6 +668,7 @@ def pareto_front(
         "power_mode": query.target.mode(query.power_mode).name,
         "precision": query.precision,
         "metrics": [first, second],
+        "rate_hz": query.options.rate_hz,
         "bounds": dict(query.options.bounds),
         "complete": complete,
         "resolution": [across, down],
@@ -615,22 +677,47 @@ def pareto_front(
     }
 
 
+_Front = tuple[Prepared, ParetoFront, float]  # the energy is what the solver does not know
+
+
+def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> list[_Front]:
+    """Returns the fronts without those of which another one's point beats every point there is."""
+
+    def values(front: _Front) -> list[tuple[float, float]]:
+        more = [front[2] if name == "energy_uj" else 0.0 for name in names]
+        return [(one.first + more[0], one.second + more[1]) for one in front[1].points]
+
+    remaining = list(fronts)
+    for front in fronts:
+        own = values(front)
+        best = [min(pair[side] for pair in own) for side in range(2)]
+        others = (pair for other in remaining if other is not front for pair in values(other))
+        if any(first <= best[0] and second <= best[1] for first, second in others):
+            remaining = [other for other in remaining if other is not front]
+    return remaining
+
+
 def _joined_fronts(
-    fronts: Sequence[tuple[Prepared, ParetoFront]], names: tuple[str, str]
+    fronts: Sequence[_Front], names: tuple[str, str]
 ) -> list[tuple[Prepared, ParetoPoint, float]]:
     """Returns the points of all fronts that no other one beats, with the energy of a plan.
 
     Each front is exact for one of the sums whose less is a placement's energy; with each point
-    comes what bounds its first metric in every front.
+    comes what bounds its first metric in every front. With each front comes the energy of a frame
+    that the solver does not know.
     """
     found = []
-    for prepared, front in fronts:
+    for prepared, front, fixed in fronts:
         problem = prepared.problem
         for point in front.points:
             load_us = point.placing.load_us
             energy_uj, _ = prepared.request.model.energy(problem.devices, load_us)
-            have = metrics(problem, load_us, energy_uj)
-            found.append((prepared, replace(point, first=have[names[0]], second=have[names[1]])))
+            engines = as_engines(prepared.request, problem, point.placing.modes)
+            have = metrics(engines, load_us, energy_uj)
+            unknown = fixed if names[0] == "energy_uj" else 0.0
+            found.append((prepared, replace(
+                point, first=have[names[0]], second=have[names[1]], bound=point.bound + unknown,
+            )))  # fmt: skip
     found.sort(key=lambda one: (one[1].first, one[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:

@@ -63,6 +63,10 @@ class Options:
         profile: Measured times (``read_profile``), which win over predicted ones; None: none.
         cores_why: Why ``dla_cores`` are fewer than the user requested, for where that
             matters; empty: they are not.
+        split: Whether each segment is an engine of its own (``build.mode: split``); otherwise a
+            plan on the GPU and a DLA core is one hybrid engine, whose GPU layers wait for a busy
+            GPU.
+        rate_hz: Frames a second that the energy is of; None: back to back.
     """
 
     objective: str = "latency"
@@ -77,6 +81,8 @@ class Options:
     pools: Mapping[str, int] | None = None
     profile: Any = None
     cores_why: str = ""
+    split: bool = False
+    rate_hz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,8 @@ class Share:
     """A plan variant of the ``throughput`` objective and the share of frames it takes.
 
     Latency and energy of ``predicted`` are the sums of what is paid: by its layers, by launches
-    and borders of the loadables of this plan, by ``reformats`` and ``unfused``.
+    and borders of the loadables of this plan, by ``reformats`` and ``unfused``; at a rate the idle
+    module's energy comes to that (``Plan.idle_uj``).
     """
 
     share: float
@@ -196,6 +203,9 @@ class Plan:
     ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
     are wide, and every text that calls it optimal says so (:func:`proof_of`). ``parser`` is the
     word of NVIDIA's own parser, where it was asked.
+    are wide, and every text that calls it optimal says so (:func:`proof_of`).
+    All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
+    ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     """
 
     target: str
@@ -226,6 +236,8 @@ class Plan:
     unknown_cost: tuple[str, ...] = ()
     extrapolated: tuple[str, ...] = ()
     parser: ParserWord | None = None
+    rate_hz: float | None = None
+    idle_uj: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
@@ -291,6 +303,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         ],
         "pools": dict(plan.pools),
         "predicted": plan.predicted.to_json(),
+        "energy": {"rate_hz": plan.rate_hz, "idle_uj": plan.idle_uj},
         "frame": frame_times(plan),
         "plans": [
             {
@@ -405,6 +418,8 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             kept_off=tuple(document.get("kept_off", ())),
             unknown_cost=tuple(document.get("unknown_cost", ())),
             extrapolated=tuple(document.get("extrapolated", ())),
+            rate_hz=document.get("energy", {}).get("rate_hz"),
+            idle_uj=document.get("energy", {}).get("idle_uj", 0.0),
             reformats=_reformats(document),
             builder=document.get("builder"),
             bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
@@ -477,7 +492,8 @@ def frame_times(plan: Plan) -> dict[str, Any]:
 
     ``busy_us`` is how long each device works for a frame, the mean of the plans by their shares;
     ``device`` the busiest one. A frame comes out every ``period_us``: that is more than the busiest
-    device works by ``sharing_us``, which the devices lose because they share the memory.
+    device works by ``sharing_us``, which the devices lose because of ``shared``: the memory, and in
+    a hybrid engine the GPU, for which the engine's own layers wait.
     """
     busy: dict[str, float] = {}
     for number, share in enumerate(plan.plans):
@@ -494,7 +510,15 @@ def frame_times(plan: Plan) -> dict[str, Any]:
         "busy_us": {name: round(us, _DIGITS) for name, us in busy.items()},
         "device": device,
         "sharing_us": round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
+        "shared": ["memory", "gpu"] if _waits(plan) else ["memory"],
     }
+
+
+def _waits(plan: Plan) -> bool:
+    """Whether any plan is a hybrid engine, whose layers on the GPU wait for it."""
+    used = [{layer.device for layer in share.layers} for share in plan.plans]
+    hybrid = any("GPU" in devices and len(devices) > 1 for devices in used)
+    return hybrid and not plan.constraints.get("split", False)
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:
@@ -568,6 +592,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "extrapolated": list(plan.extrapolated),
         "unknown_cost": list(plan.unknown_cost),
         "predicted": plan.predicted.to_json(),
+        "rate_hz": plan.rate_hz,
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),
         "loadables": len(plan.loadables),

@@ -99,9 +99,25 @@ def problem_of(
         min_size=options.min_loadable_layers if options.min_loadable_layers > 1 else 0,
         sizes=tuple(len(kernel.layers) for kernel in kernels),
         max_transitions=(options.max_transitions,),
-        together=concurrent_speeds(names, model.target.dla.generation),
+        together=concurrent_speeds(names, model.target, hybrid=request.hybrid),
     )
     return BuiltProblem(kernels, problem, tuple(tensors), ways, free)
+
+
+def as_engines(
+    request: PlacementInputs, problem: PlacementProblem, *placements: Sequence[int]
+) -> PlacementProblem:
+    """Returns the problem with the contention of the engines that placements are built as.
+
+    Args:
+        request: The network and the request.
+        problem: Of the placements.
+        placements: Modes by node, of each plan of a mix.
+    """
+    used = [{problem.device(m) for m in modes} for modes in placements]
+    hybrid = request.hybrid and any(0 in devices and len(devices) > 1 for devices in used)
+    speeds = concurrent_speeds(problem.devices, request.model.target, hybrid=hybrid)
+    return replace(problem, together=speeds)
 
 
 def _cost(device: int, us: float, watts: Sequence[float]) -> Cost:

@@ -46,17 +46,21 @@ def search(
     built: BuiltProblem,
     compared: Compared,
     on_bound: OnBound | None = None,
+    *,
+    cores: int | None = None,
 ) -> tuple[BuiltProblem, Solved, list[str]]:
     """Returns the best plan, the problem it is a placement of, and what is to be said of it.
 
     Its bound holds for every cut into kernels that was searched. ``on_bound`` is called with the
-    best value and the bound now and then.
+    best value and the bound now and then. ``cores``: the most that a plan may use, all if None.
 
     Raises:
         GateError: Nothing meets the request ("plan.infeasible"), or the solver's limits ended the
             search before anything was found or ruled out ("plan.limit").
     """
-    options = request.options
+    cores = len(request.cores) if cores is None else cores
+    options = replace(request.options, bounds=solver_bounds(request, cores))
+    built = replace(built, problem=one_core(built.problem, cores))
     best = optimise(built.problem, options, _starts(built, compared), on_bound)
     clocked = best.clocked
     tried, at, notes = [built], 0, list[str]()
@@ -65,6 +69,7 @@ def search(
         if best.parts and not is_better(options, _value(request, built, baseline), best.value):
             continue
         other = build_problem(request, kernels=baseline.built.kernels)
+        other = replace(other, problem=one_core(other.problem, cores))
         found = optimise(other.problem, options, _starts(other, compared), on_bound)
         clocked = clocked or found.clocked
         bound = (max if options.objective == "throughput" else min)(bound, found.bound)
@@ -87,6 +92,23 @@ def search(
         code="plan.infeasible",
         hint="relax the bounds, remove pins, or raise the limits",
     )
+
+
+def fixed_uj(request: PlacementInputs, cores: int) -> float:
+    """Returns the part of a frame's energy that the solver does not know: that at a rate without
+    any work, with so many DLA cores in use."""
+    if request.options.rate_hz is None:
+        return 0.0
+    return request.model.idle_uj((1.0,) * (1 + min(cores, len(request.cores))))
+
+
+def solver_bounds(request: PlacementInputs, cores: int) -> dict[str, float]:
+    """Returns the bounds on what the solver knows, for plans with so many DLA cores."""
+    bounds = dict(request.options.bounds)
+    if "energy_uj" in bounds and request.options.rate_hz is not None:
+        # no plan takes as little as the least that stands for less than nothing
+        bounds["energy_uj"] = max(bounds["energy_uj"] - fixed_uj(request, cores), 1e-6)
+    return bounds
 
 
 def _cut_otherwise(built: BuiltProblem, compared: Compared) -> Iterator[tuple[str, Baseline]]:

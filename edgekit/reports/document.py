@@ -648,6 +648,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
             "model_error": plan.model_error,
             "source": source_of(plan.measured),
             "unknown_cost": len(plan.unknown_cost),
+            "rate_hz": plan.rate_hz,
             "rows": predicted,
             "advantage": advantage(predicted, plan.objective),
             "latency_band_us": plan.bands.get("latency_us"),

@@ -243,17 +243,19 @@ def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> st
 
     Args:
         frame: ``frame_times`` of the plan; older documents have none.
-        short: Only what sharing the memory costs.
+        short: Only what sharing the memory, and waiting for the GPU, costs.
     """
     if not frame or not frame["sharing_us"]:
         return ""
     lost = text.microseconds(frame["sharing_us"])
+    waits = "gpu" in frame.get("shared", ())
+    why = "memory contention and waiting for the GPU take" if waits else "memory contention takes"
     if short:
-        return f"memory contention takes {lost} of each {text.microseconds(frame['period_us'])}"
+        return f"{why} {lost} of each {text.microseconds(frame['period_us'])}"
     return (
         f"one frame every {text.microseconds(frame['period_us'])}: {frame['device']} is "
         f"busy for {text.microseconds(frame['busy_us'][frame['device']])} of it, and "
-        f"memory contention takes {lost} (predicted)"
+        f"{why} {lost} (predicted)"
     )
 
 

@@ -237,8 +237,9 @@ def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
             text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
             text.microseconds(row.get("gpu_us")),
         ])  # fmt: skip
+    predicted = document["predicted"]
     title = text.prediction_title(
-        document["predicted"].get("source", ""), document["predicted"].get("unknown_cost", 0)
+        predicted.get("source", ""), predicted.get("unknown_cost", 0), predicted.get("rate_hz")
     )
     head = (escaped(title, 200), "latency", "per second", "energy", "GPU time")
     paper.table(head, rows, "lrrrr")

@@ -118,7 +118,10 @@ class FrameTimes(ReportModel):
     """How long a frame takes, and which device decides it."""
 
     period_us: Micro
-    sharing_us: Micro = Field(description="memory contention")
+    sharing_us: Micro = Field(description="memory contention, and waits of a hybrid engine")
+    shared: list[Literal["memory", "gpu"]] = Field(
+        ["memory"], description='"gpu": layers of a hybrid engine wait for it'
+    )
     device: Device | None = None
     busy_us: dict[Device, Micro] = {}
 
@@ -175,6 +178,9 @@ class Predicted(ReportModel):
     )
     unknown_cost: int = Field(
         default=0, description="layers of unknown cost, not counted in any figure"
+    )
+    rate_hz: float | None = Field(
+        default=None, description="frames a second that the energies are of; null: back to back"
     )
     latency_band_us: tuple[float, float] | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"

@@ -109,19 +109,25 @@ def count(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-def prediction_title(source: str = "", unknown: int = 0) -> str:
+def energy_words(rate_hz: float | None) -> str:
+    """Returns what an energy is of: "energy, back to back" or "energy at 10/s"."""
+    return "energy, back to back" if rate_hz is None else f"energy at {rate_hz:g}/s"
+
+
+def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None = None) -> str:
     """Returns the title of a plan's figures.
 
     Args:
         source: Where its times come from: "" or "predicted", or how much was measured.
         unknown: How many layers are in no figure, since their cost is not known.
+        rate_hz: Frames a second that its energies are of; None: back to back.
     """
     title = "Predicted for the board (not measured)"
     if source not in ("", "predicted"):
         title = f"For the board: this plan's times {source}; power predicted"
-    return title + (
-        f", not counting {counted(unknown, 'layer')} of unknown cost" if unknown else ""
-    )
+    if unknown:
+        title += f", not counting {counted(unknown, 'layer')} of unknown cost"
+    return f"{title}; {energy_words(rate_hz)}"
 
 
 def change(percent: float) -> str:

@@ -291,9 +291,11 @@ class _Runs:
 
 def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, dict[str, Any]]:
     """Returns the slowdown by device, and what the plan's document says of it."""
-    data = cost_data("contention")
-    table = contention_table(target.dla.generation)
-    source = data["source"]["measured"].get(target.dla.generation, "")
+    data, generation = cost_data("contention"), target.dla.generation
+    # a network's tasks wait for the GPU in the timetable itself: only the memory is left
+    table = contention_table(target)
+    pairs = [p for p in data["pairs"] if p["generation"] == generation and not p.get("hybrid")]
+    source = "; ".join(dict.fromkeys(data["sources"][pair["source"]] for pair in pairs))
     cores = frozenset(workload.cores)
 
     def slowdown(device: int, others: frozenset[int]) -> float:

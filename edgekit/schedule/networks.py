@@ -119,6 +119,7 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
         pins=tuple(Pin(pin.layers, pin.device) for pin in (*common, *own.pin)),
         max_loadables=section.max_loadables,
         pools=pools,
+        split=config.file.build.mode == "split",
     )
     return NetworkRequest(
         own.name, network(context), judgement(context), own.precision or config.file.precision,

@@ -5,13 +5,16 @@ finding a power mode by NVIDIA's name for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgekit.errors import UsageError
 
 _PREFIX = "MODE_"
 GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}  # of the DLA, with its modules
 PLATFORMS = ("jetson", "drive")
+CONTENTION = (
+    "gpu_by_dla", "dla_by_gpu", "dla_by_dla", "hybrid_dla_by_gpu", "hybrid_dla_by_dla",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,8 @@ class Target:
         idle_watts: What the module draws while nothing runs.
         platform: "jetson" or "drive".
         rails: Its power rails; None where they are not known.
+        contention: Its own factors of devices that slow each other down, by the names of
+            ``targets/costs/contention.yaml``; a factor that it lacks is its DLA generation's.
         facts: The raw YAML, for anything else; each fact there names its source.
     """
 
@@ -115,6 +120,7 @@ class Target:
     platform: str
     facts: Mapping[str, object]
     rails: PowerRails | None = None
+    contention: Mapping[str, float] = field(default_factory=dict)
 
     def mode(self, name: str | None = None) -> PowerMode:
         """Returns a power mode by NVIDIA's name, with or without ``MODE_``, in any case.

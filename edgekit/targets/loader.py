@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from edgekit.errors import DataError, UsageError
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets.board import (
+    CONTENTION,
     GENERATIONS,
     PLATFORMS,
     Dla,
@@ -317,6 +318,7 @@ def _target(name: str, root: BoardFileSection, facts: Mapping[str, object]) -> T
         platform=module.one_of("platform", PLATFORMS),
         facts=facts,
         rails=_rails(root.section("rails")) if root.has("rails") else None,
+        contention=_contention(root.section("contention")) if root.has("contention") else {},
     )
 
 
@@ -332,6 +334,13 @@ def _dla(part: BoardFileSection) -> Dla:
         int8_macs_per_clock=part.whole("int8_macs_per_clock"),
         sram_bytes=part.whole("sram_kib") * _KIB,
     )
+
+
+def _contention(part: BoardFileSection) -> dict[str, float]:
+    for name in part.names():
+        if name not in (*CONTENTION, "source", "derived"):
+            part.fail(name, f"one of {', '.join(CONTENTION)}")
+    return {name: part.number(name) for name in CONTENTION if part.has(name)}
 
 
 def _rails(part: BoardFileSection) -> PowerRails:

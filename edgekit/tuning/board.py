@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from edgekit.benchmark.monitor import check_sample, rails_of
 from edgekit.config.loader import Config, check_config, open_config
-from edgekit.errors import BoardError, EdgekitError
+from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.pipeline.boards.status import taken_back_note
 from edgekit.pipeline.cache import Cache, digest_of
 from edgekit.pipeline.pipeline import Pipeline
@@ -125,7 +125,15 @@ class BoardMeasurer:
     def connect_board(self) -> None:
         """Connects to the board; EnvironmentLack ("tune.no-power") where it has no rails."""
         self._client = self.first.boards.clients()[0]
-        if self.config.file.placement.objective == "energy":
+        placement = self.config.file.placement
+        if placement.objective == "energy":
+            if placement.rate_hz is not None:
+                raise UsageError(
+                    "tune measures the energy back to back, not at a rate",
+                    code="tune.rate",
+                    where="placement.rate_hz",
+                    hint="remove placement.rate_hz, or compare measurements of your application",
+                )
             need_rails(self._client, self.first.context.target)
 
     @cached_property

@@ -87,3 +87,12 @@ def test_a_fact_that_a_board_lacks_is_named(old: str, new: str, place: str, tmp_
         get(str(path))
     assert caught.value.code == "target.invalid"
     assert caught.value.message.startswith(f"{place} is ")
+
+
+def test_a_factor_of_contention_that_is_none_is_named(tmp_path: Path) -> None:
+    text = (data_folder("targets") / "drive-orin.yaml").read_text()
+    path = tmp_path / "another.yaml"
+    path.write_text(text.replace("{dla_by_dla: 0.028", "{dla_by_dIa: 0.028", 1))
+    with pytest.raises(DataError) as caught:
+        get(str(path))
+    assert caught.value.message.startswith("contention.dla_by_dIa is ")

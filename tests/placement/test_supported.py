@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
+from edgekit.cli.main import main
 from edgekit.dla.judge import judge
+from edgekit.errors import EdgekitError, GateError
 from edgekit.network.loading import load as load_module
 from edgekit.network.lowering import layers as layers_module
 from edgekit.placement.costs.kernel_costs import cost_data
@@ -67,14 +70,17 @@ def gated(path: Path) -> str:
                               "gate": (64, 64, 1, 1)})  # fmt: skip
 
 
-def plan(model: str, objective: str, target: str = BOARD, **placement: object) -> object:
+def plan(
+    model: str, objective: str, target: str = BOARD, mode: str = "hybrid", **placement: object
+) -> object:
     options = {"objective": objective, **placement}
-    return edgekit.plan(model, target=target, precision="int8", placement=options)
+    build = {"mode": mode}
+    return edgekit.plan(model, target=target, precision="int8", placement=options, build=build)
 
 
 @pytest.mark.parametrize("objective", ["throughput", "period"])
 def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective: str) -> None:
-    made = plan(chain(tmp_path / "chain.onnx"), objective, dla_cores=[0])
+    made = plan(chain(tmp_path / "chain.onnx"), objective, dla_cores=[0], mode="split")
     alone = made.baselines["gpu_only"].throughput_qps
     assert made.optimal
     assert made.predicted.throughput_qps > alone
@@ -87,6 +93,82 @@ def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective:
     assert made.predicted.throughput_qps < 1e6 / max(loads.values())
     extra = cost_data("contention")["extra"]["2.0"]["gpu_by_dla"]
     assert any(f"the GPU takes {100 * extra:.0f} % longer" in note for note in made.notes)
+
+
+def pinned(path: Path, *on_gpu: int) -> dict[str, object]:
+    """Returns a chain of ten convolutions on the DLA but for some, and how it is planned."""
+    model = chain(path)
+    pins = [{"layers": "*", "device": "DLA"}]
+    pins += [{"layers": f"*{n}", "device": "GPU"} for n in on_gpu]
+    return {"model": model, "objective": "period", "pin": pins, "dla_cores": [0]}
+
+
+def loads(made: object) -> tuple[float, float]:
+    busy = made.to_json()["frame"]["busy_us"]
+    return busy.get("GPU", 0.0), busy["DLA0"]
+
+
+def test_a_hybrid_engine_waits_for_a_busy_gpu_and_engines_of_segments_do_not(
+    tmp_path: Path,
+) -> None:
+    given = pinned(tmp_path / "chain.onnx", 8, 9)
+    hybrid, split = plan(**given), plan(**given, mode="split")
+    assert loads(hybrid) == loads(split)
+    assert hybrid.predicted.energy_uj == split.predicted.energy_uj
+    # ResNet-50 on an AGX Orin: 210.7 of 778.8 inferences a second beside the GPU
+    gpu, core = loads(hybrid)
+    kept, beside = 210.748 / 778.844, 1 / 1.0745
+    period = 1e6 / hybrid.predicted.throughput_qps
+    assert period == pytest.approx(max(gpu + core * (1 - beside) / kept,
+                                       core + gpu * (1 - kept) / beside), rel=1e-3)  # fmt: skip
+    assert split.predicted.throughput_qps > 1.1 * hybrid.predicted.throughput_qps
+    waits = [note for note in hybrid.notes if "27 % of its rate beside a busy GPU" in note]
+    assert len(waits) == 1
+    assert not any("27 %" in note for note in split.notes)
+    assert hybrid.to_json()["frame"]["shared"] == ["memory", "gpu"]
+    assert split.to_json()["frame"]["shared"] == ["memory"]
+
+
+def test_an_engine_wholly_on_the_dla_is_no_hybrid_one(tmp_path: Path) -> None:
+    given = pinned(tmp_path / "chain.onnx")
+    pure, split = plan(**given), plan(**given, mode="split")
+    assert {layer.device for layer in pure.layers} == {"DLA0"}
+    assert pure.predicted == split.predicted
+    assert not any("rate beside a busy GPU" in note for note in pure.notes)
+
+
+@pytest.mark.parametrize(
+    ("target", "kept", "where"),
+    [(BOARD, 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
+     ("jetson-agx-orin-32gb", 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
+     ("jetson-orin-nx-16gb", 0.639, "measured on this board"),
+     ("drive-orin", 0.973, "measured on this board")],
+)  # fmt: skip
+def test_two_hybrid_engines_keep_what_was_measured_of_such_a_board(
+    tmp_path: Path, target: str, kept: float, where: str
+) -> None:
+    given = pinned(tmp_path / "chain.onnx", 9)
+    made = plan(**{**given, "objective": "throughput", "dla_cores": [0, 1]}, target=target)
+    assert len(made.plans) == 2
+    (note,) = (note for note in made.notes if "counts both DLA cores" in note)
+    assert f"each keeps {100 * kept:.0f} % of its rate" in note
+    assert where in note
+    # the cores decide: the GPU has one layer
+    alone = 1e6 / loads(plan(**given, target=target))[1]
+    assert alone * 2 * kept > made.predicted.throughput_qps > alone * 2 * kept * 0.6
+
+
+def test_a_mix_of_hybrid_engines_has_no_fewer_frames_than_engines_of_one_device(
+    tmp_path: Path,
+) -> None:
+    model = chain(tmp_path / "chain.onnx")
+    free = plan(model, "throughput", dla_cores=[0])
+    whole = plan(model, "throughput", dla_cores=[0], max_transitions=0)
+    assert free.optimal
+    assert free.predicted.throughput_qps >= whole.predicted.throughput_qps
+    assert free.constraints["max_transitions"] is None
+    alone = free.baselines["gpu_only"].throughput_qps
+    assert whole.predicted.throughput_qps > alone
 
 
 def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) -> None:
@@ -107,6 +189,105 @@ def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) ->
     gpu_us = shared.predicted.gpu_us
     in_a_row = gpu_us * watts("GPU") + (shared.predicted.latency_us - gpu_us) * watts("DLA0")
     assert shared.predicted.energy_uj > in_a_row * 1.005
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_at_a_low_rate_the_dla_costs_more_energy_than_the_gpu_and_back_to_back_less(
+    precision: str,
+) -> None:
+    """As YOLO11n did on an AGX Orin at 50W and 10 frames a second, and ResNet-50 back to back."""
+    frame = {
+        rate: edgekit.plan(
+            "builtin:light_resnet50", target=BOARD, precision=precision, power_mode="50W",
+            placement={"rate_hz": rate},
+        )
+        for rate in (None, 10)
+    }  # fmt: skip
+    energy = {
+        (device, rate): made.baselines[name].energy_uj
+        for rate, made in frame.items()
+        for device, name in (("GPU", "gpu_only"), ("DLA", "tensorrt_auto"))
+    }
+    assert energy["DLA", 10] > energy["GPU", 10]
+    if precision == "int8":
+        assert energy["DLA", None] < energy["GPU", None]
+    for rate, made in frame.items():
+        document = made.to_json()
+        assert document["energy"]["rate_hz"] == rate
+        part = document["plans"][0]
+        paid = sum(one["predicted_uj"] for one in part["layers"])
+        paid += sum(one["uj"] for one in (*part["reformats"], *part["unfused"]))
+        paid += sum(one["launch_uj"] + one["border_uj"] for one in document["loadables"])
+        idle = document["energy"]["idle_uj"]
+        assert made.predicted.energy_uj == pytest.approx(paid + idle * (rate is not None))
+        if rate:  # 7.6 W for a tenth of a second, and the devices' standby
+            assert 760_000 < idle < 860_000
+            low, high = document["bands"]["energy_uj"]
+            assert idle < low < made.predicted.energy_uj < high
+        else:
+            assert idle == pytest.approx(7.6 * made.predicted.latency_us)
+
+
+def test_the_least_energy_at_a_rate_is_the_best_of_all_pinned_placements(tmp_path: Path) -> None:
+    model = chain(tmp_path / "chain.onnx", 6)
+    devices = set()
+    for rate in (10, 100, 1000):
+        best = plan(model, "energy", rate_hz=rate)
+        assert best.optimal
+        assert best.bound == pytest.approx(best.predicted.energy_uj, rel=1e-4)
+        assert best.predicted.throughput_qps >= rate
+        for on_dla in ((), (0, 1, 2), (3, 4, 5), (0, 1, 2, 3, 4, 5)):
+            pins = [{"layers": f"*{n}", "device": "DLA" if n in on_dla else "GPU"}
+                    for n in range(6)]  # fmt: skip
+            other = plan(model, "energy", rate_hz=rate, pin=pins)
+            assert best.predicted.energy_uj <= other.predicted.energy_uj * (1 + 1e-9)
+        devices.add(tuple(sorted({layer.device for layer in best.layers})))
+        bound = best.predicted.energy_uj
+        kept = plan(model, "latency", rate_hz=rate, bounds={"energy_uj": bound * 1.0001})
+        assert kept.predicted.energy_uj <= bound * 1.0001
+        with pytest.raises(GateError) as caught:
+            plan(model, "latency", rate_hz=rate, bounds={"energy_uj": bound * 0.999})
+        assert caught.value.where == "bounds.energy_uj"
+    assert ("GPU",) in devices
+    assert len(devices) > 1
+
+
+def test_a_rate_that_no_plan_keeps_up_with_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GateError, match="rate_hz 1000000 cannot be met") as caught:
+        plan(chain(tmp_path / "chain.onnx"), "latency", rate_hz=1e6)
+    assert caught.value.exit_code == 1
+
+
+def shows(model: str, *options: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["plan", model, "-t", BOARD, "--quiet", *options])
+    assert caught.value.code == 0
+
+
+def test_every_table_says_which_energy_it_shows(tmp_path: Path, capsys) -> None:
+    model = chain(tmp_path / "chain.onnx", 4)
+    for option, words in (([], "energy, back to back"), (["--rate-hz", "10"], "energy at 10/s")):
+        for question in ([], ["--what-if", "cores none"], ["--pareto", "latency,energy"],
+                         ["--modes", "MAXN,50W"], ["--objective", "energy"]):  # fmt: skip
+            shows(model, *option, *question)
+            shown = " ".join(capsys.readouterr().out.split())
+            assert words in shown
+    shows(model, "--what-if", "rate 10")
+    assert "energy, back to back; then at 10/s" in capsys.readouterr().out
+    pages = tmp_path / "plan.html"
+    shows(model, "--rate-hz", "10", "--report", str(pages))
+    assert "Energy at 10/s" in pages.read_text()
+
+
+def test_a_rate_is_for_one_network(tmp_path: Path) -> None:
+    one = {"name": "a", "onnx": chain(tmp_path / "chain.onnx", 2)}
+    config = {"version": 1, "name": "two", "target": BOARD,
+              "model": {"networks": [one, {**one, "name": "b"}]},
+              "placement": {"rate_hz": 10}}  # fmt: skip
+    path = tmp_path / "two.yaml"
+    path.write_text(json.dumps(config))
+    with pytest.raises(EdgekitError, match="rate_hz is for one network"):
+        edgekit.plan(path)
 
 
 OBJECTIVES = ["latency", "throughput", "period", "energy", "gpu_time"]
@@ -201,9 +382,10 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
     pins = (Pin("conv0", "DLA"), Pin("conv3", "GPU"))  # else one device does all of it
     made = place(net, judged, board, precision="int8",
                  options=Options(objective="energy", dla_cores=(0,), pins=pins))  # fmt: skip
+    # waiting for a busy GPU takes no energy: only the memory's factors count
     # as if nothing were shared
     plain = prepare(net, judged, board, precision="int8",
-                    options=Options(dla_cores=(0,), pins=pins))  # fmt: skip
+                    options=Options(dla_cores=(0,), pins=pins, split=True))  # fmt: skip
     problem, model = plain.problem, plain.request.model
     gpu_watts, dla_watts = (model.watts(name) for name in problem.devices)
     (speeds,) = (row for row in problem.together if all(row))

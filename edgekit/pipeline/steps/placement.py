@@ -4,6 +4,7 @@ than rewritten.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ def options_of(context: Context) -> Options:
 
     section, mode = context.file.placement, context.file.build.mode
     bounds = section.bounds.model_dump(exclude_none=True)
+    if section.rate_hz is not None:
+        # the plan keeps up with the frames, whatever its objective is
+        bounds["period_us"] = min(bounds.get("period_us", math.inf), 1e6 / section.rate_hz)
     pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
     cores, why = tuple(dict.fromkeys(section.dla_cores)), ""
     there = all(core < context.target.dla.cores for core in cores)
@@ -58,6 +62,8 @@ def options_of(context: Context) -> Options:
         pools=pools,
         profile=_profile(context),
         cores_why=why,
+        split=mode == "split",
+        rate_hz=section.rate_hz,
     )
 
 

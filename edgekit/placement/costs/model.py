@@ -141,6 +141,8 @@ class CostModel:
         power: What the whole network runs in, if that is not ``precision``: watts are known by
             precision of a whole build.
         measured: What a profile knows better.
+        rate_hz: Frames a second that the energy is of; None: they follow each other without a
+            pause (back to back).
     """
 
     target: Target
@@ -151,6 +153,7 @@ class CostModel:
     power: str = ""
     concurrent: str = ""
     measured: Measurements = PREDICTED
+    rate_hz: float | None = None
     _reformats: dict[Any, float] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -335,26 +338,51 @@ class CostModel:
     ) -> tuple[float, tuple[float, ...]]:
         """Returns the energy of a frame with these loads, and the watts by device that make it.
 
-        Frames overlap, as in the throughput, so it contains what sharing the DRAM costs: that of
-        all DLA work while the GPU works, or of all GPU work while a core works, whichever is less.
+        Back to back, frames overlap as in the throughput, so it contains what sharing the DRAM
+        costs: that of all DLA work while the GPU works, or of all GPU work while a core works,
+        whichever is less. At a rate the idle module draws its power all the time from a frame to
+        the next one, and each device in use its standby power (:meth:`idle_uj`); the watts are what
+        work adds to that, and nothing is shared.
         """
+        if self.rate_hz is not None:
+            watts = tuple(self.watts(name) for name in devices)
+            active = sum(us * w for us, w in zip(load_us, watts, strict=False))
+            return active + self.idle_uj(load_us[: len(devices)]), watts
         found = []
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
             found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))
         return min(found)
 
+    def idle_uj(self, load_us: Sequence[float]) -> float:
+        """Returns the part of a frame's energy that the module draws whether it works or not.
+
+        At a rate, devices in use are not at rest between frames: their standby power is a part.
+        The GPU always is in use: it also reformats and copies for an engine on a DLA core.
+
+        Args:
+            load_us: Of the frame, by device, the GPU first.
+        """
+        if self.rate_hz is None:
+            return self.target.idle_watts * sum(load_us)
+        cores = sum(us > 0 for us in load_us[1:])
+        standby = _standby("GPU") + cores * _standby("DLA0")
+        return (self.target.idle_watts + standby) * 1e6 / self.rate_hz
+
     def watts(self, device: str, concurrent: str | None = None) -> float:
         """Returns the module's power while one device works, and what ``concurrent`` adds to it.
 
+        At a rate it is what work adds to the idle module with this device on standby.
         ``concurrent`` is the model's own where it is None.
         """
         alone = self._watts(device)
+        if self.rate_hz is not None:
+            return alone - self.target.idle_watts - _standby(device)
         kind, other = ("gpu", "DLA0") if device == "GPU" else ("dla", "GPU")
         concurrent = self.concurrent if concurrent is None else concurrent
         if kind != concurrent or not self.target.dla.cores:
             return alone
-        own, others = energy_factors(self.target.dla.generation)[kind]
+        own, others = energy_factors(self.target)[kind]
         return own * alone + others * self._watts(other)
 
     def _watts(self, device: str) -> float:
@@ -368,6 +396,11 @@ class CostModel:
             watts = data["dla_watts"][self.target.dla.generation]
             own = watts * (mhz / 1e3) ** exponent["dla"]
         return float(self.target.idle_watts + own)
+
+
+def _standby(device: str) -> float:
+    """Returns the watts that a device in use adds to the idle module between its work."""
+    return float(cost_data("power")["standby_watts"]["gpu" if device == "GPU" else "dla"])
 
 
 # What the GPU takes to bring a tensor from one layout into another.
@@ -432,49 +465,67 @@ def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
 # the work that a device gets done in a set's time is that time over its slowdown there. What
 # follows is exact for that model: a plan's period is the largest of a few weighted sums of its
 # loads (``Problem.shares``).
+#
+# An engine with layers on a DLA core and on the GPU (a hybrid one) also waits for a busy GPU. While
+# it waits it draws nothing, so the energy has the factors of the memory alone.
 
 
-def slowdown(extra: Mapping[str, float], core: bool, cores: int, gpu: bool) -> float:
+def contention_of(target: Target) -> Mapping[str, float]:
+    """Returns a board's factors: its own, else those of its DLA's generation; empty: none known."""
+    family = cost_data("contention")["extra"].get(target.dla.generation)
+    return {} if family is None else {**family, **target.contention}
+
+
+def slowdown(
+    extra: Mapping[str, float], core: bool, cores: int, gpu: bool, *, hybrid: bool = False
+) -> float:
     """Returns how much longer a device takes.
 
     Args:
-        extra: The factors of a DLA generation.
+        extra: The factors of a board or of a DLA generation.
         core: Whether the device is a DLA core.
         cores: Other DLA cores that work.
         gpu: Whether the GPU, if that is another device, works.
+        hybrid: Whether the engine on the core has layers on the GPU, which wait for it.
     """
     if not core:
         return 1 + cores * extra["gpu_by_dla"]
-    return 1 + gpu * extra["dla_by_gpu"] + bool(cores) * extra["dla_by_dla"]
+    kind = "hybrid_" if hybrid else ""
+    by_gpu, by_core = extra[f"{kind}dla_by_gpu"], extra[f"{kind}dla_by_dla"]
+    return 1 + gpu * by_gpu + bool(cores) * by_core
 
 
-def contention_table(generation: str | None) -> dict[str, dict[str, float]]:
-    """Returns the slowdowns by device and by what works at the same time."""
-    extra = cost_data("contention")["extra"].get(generation)
-    if extra is None:
+def contention_table(target: Target, *, hybrid: bool = False) -> dict[str, dict[str, float]]:
+    """Returns the slowdowns by device and by what works at the same time; empty: none known."""
+    extra = contention_of(target)
+    if not extra:
         return {}
-    return {
+    found = {
         "gpu": {
-            "dla": round(slowdown(extra, False, 1, False), 4),
-            "dla+dla": round(slowdown(extra, False, 2, False), 4),
+            "dla": slowdown(extra, False, 1, False),
+            "dla+dla": slowdown(extra, False, 2, False),
         },
         "dla": {
-            "gpu": round(slowdown(extra, True, 0, True), 4),
-            "dla": round(slowdown(extra, True, 1, False), 4),
-            "dla+gpu": round(slowdown(extra, True, 1, True), 4),
+            "gpu": slowdown(extra, True, 0, True, hybrid=hybrid),
+            "dla": slowdown(extra, True, 1, False, hybrid=hybrid),
+            "dla+gpu": slowdown(extra, True, 1, True, hybrid=hybrid),
         },
+    }
+    return {
+        device: {others: round(factor, 4) for others, factor in row.items()}
+        for device, row in found.items()
     }
 
 
 def concurrent_speeds(
-    devices: Sequence[str], generation: str | None
+    devices: Sequence[str], target: Target, *, hybrid: bool
 ) -> tuple[tuple[float, ...], ...]:
     """Returns, by set of devices that work at once, each one's speed in it; 0 for those outside.
 
-    Empty where no factors are known.
+    Empty where no factors are known. ``hybrid``: whether engines on DLA cores have GPU layers.
     """
-    extra = cost_data("contention")["extra"].get(generation)
-    if extra is None or len(devices) < 2:
+    extra = contention_of(target)
+    if not extra or len(devices) < 2:
         return ()
     found = []
     for size in range(1, len(devices) + 1):
@@ -483,12 +534,14 @@ def concurrent_speeds(
             for d in inside:
                 others = [devices[e] for e in inside if e != d]
                 cores = sum(name != "GPU" for name in others)
-                speeds[d] = 1 / slowdown(extra, devices[d] != "GPU", cores, "GPU" in others)
+                speeds[d] = 1 / slowdown(
+                    extra, devices[d] != "GPU", cores, "GPU" in others, hybrid=hybrid
+                )
             found.append(tuple(speeds))
     return tuple(found)
 
 
-def energy_factors(generation: str | None) -> dict[str, tuple[float, float]]:
+def energy_factors(target: Target) -> dict[str, tuple[float, float]]:
     """Returns factors of watts for work that shares the DRAM, by the device that never works alone.
 
     "dla": the factors of the DLA's and of the GPU's watts in a microsecond of the DLA's work, if
@@ -496,8 +549,8 @@ def energy_factors(generation: str | None) -> dict[str, tuple[float, float]]:
     be more, so the less of the two sums is the cost of sharing where the device with less work
     never works alone.
     """
-    extra = cost_data("contention")["extra"].get(generation)
-    if extra is None:
+    extra = contention_of(target)
+    if not extra:
         return {"dla": (1.0, 0.0), "gpu": (1.0, 0.0)}
     gpu, dla = slowdown(extra, False, 1, False), slowdown(extra, True, 0, True)
     return {"dla": (dla, dla * (1 - 1 / gpu)), "gpu": (gpu, gpu * (1 - 1 / dla))}

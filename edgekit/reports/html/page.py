@@ -190,7 +190,8 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "rows": rows, "model_error": text.clean(predicted["model_error"]),
         "measured": "" if predicted.get("source", "") in ("", "predicted") else
-        text.clean(text.prediction_title(predicted["source"])),
+        text.clean(text.prediction_title(predicted["source"], rate_hz=predicted.get("rate_hz"))),
+        "energy": _capital(text.energy_words(predicted.get("rate_hz"))),
         "advantage": text.clean(predicted.get("advantage", "")),
     }  # fmt: skip
 

@@ -52,6 +52,8 @@ def what_if_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     rows = []
     for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
         label, show = METRICS[key]
+        if key == "energy_uj":
+            label = _both_rates(before.get("rate_hz"), after.get("rate_hz"))
         by = document["difference"][key]["percent"]
         change = ABSENT if by is None else text.change(by)
         old, new = before["predicted"][key], after["predicted"][key]
@@ -77,12 +79,19 @@ def what_if_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
 
 
+def _both_rates(before: float | None, after: float | None) -> str:
+    """Returns what the energies of two plans are of."""
+    old, new = text.energy_words(before), text.energy_words(after)
+    return old if old == new else f"{old}; then {new.removeprefix('energy ')}"
+
+
 @group()
 def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.plan-table/1`` as text."""
     aim = document["objective"]
     whose = f"plans for {aim}" if aim else "each row is one plan"
-    yield paragraph(f"Predicted, not measured; {whose}", style="bold")
+    energy = text.energy_words(document.get("rate_hz"))
+    yield paragraph(f"Predicted, not measured; {whose}; {energy}", style="bold")
     rows: list[list[str]] = []
     errors: list[str] = []
     several = len({row["target"] for row in document["rows"]}) > 1
@@ -125,7 +134,8 @@ def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.pareto/1`` as text."""
     first, second = document["metrics"]
     names = f"{METRICS[first][0]} against {METRICS[second][0]}"
-    yield paragraph(f"{names}, predicted, not measured", style="bold")
+    energy = text.energy_words(document.get("rate_hz"))
+    yield paragraph(f"{names}, predicted, not measured; {energy}", style="bold")
     others = [key for key in METRICS if key not in (first, second)]
     keys = [first, second, *(k for k in others if all(k in p for p in document["points"]))]
     yield table(

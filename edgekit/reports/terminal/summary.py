@@ -43,8 +43,9 @@ SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
-    rows: list[Mapping[str, Any]], objective: str, source: str = "", unknown: int = 0
-) -> RenderableType:
+    rows: list[Mapping[str, Any]], objective: str, source: str = "", unknown: int = 0,
+    rate_hz: float | None = None,
+) -> RenderableType:  # fmt: skip
     """Returns the plan's prediction next to the baselines', and what the objective brings.
 
     Args:
@@ -52,11 +53,12 @@ def prediction_table(
         objective: The plan's.
         source: Where the plan's times come from, as ``source_of`` says it; "" for predicted.
         unknown: How many layers are in no figure, since their cost is not known.
+        rate_hz: Frames a second that the energies are of; None: back to back.
     """
     marked = any(row.get("keeps") is False for row in rows)
     found = Table(
-        title=text.prediction_title(source, unknown), title_justify="left", title_style="bold",
-        box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
+        title=text.prediction_title(source, unknown, rate_hz), title_justify="left",
+        title_style="bold", box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
     )  # fmt: skip
     found.add_column("placement", header_style="dim")
     against = f"{AIMS[objective][1]}\nvs plan"
@@ -249,6 +251,7 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
             document["placement"]["objective"],
             document["predicted"].get("source", ""),
             document["predicted"].get("unknown_cost", 0),
+            document["predicted"].get("rate_hz"),
         ),
         width=width,
     )
@@ -283,7 +286,11 @@ def summary_plan(plan: Plan) -> RenderableType:
     parts += [
         Text(),
         prediction_table(
-            list(comparison(plan)), plan.objective, source_of(plan.measured), len(plan.unknown_cost)
+            list(comparison(plan)),
+            plan.objective,
+            source_of(plan.measured),
+            len(plan.unknown_cost),
+            plan.rate_hz,
         ),
     ]
     parts += [Text(line) for line in _builder(plan)]
@@ -317,7 +324,8 @@ def _objective(plan: Plan) -> str:
     source = source_of(plan.measured)
     if plan.objective == "energy" and source != "predicted":
         source = f"power predicted, times {source}"
-    return f"{plan.objective} {value}{range_}, {source}; {proof(summary)}"
+    aim = text.energy_words(plan.rate_hz) if plan.objective == "energy" else plan.objective
+    return f"{aim} {value}{range_}, {source}; {proof(summary)}"
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
