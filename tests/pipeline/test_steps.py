@@ -165,7 +165,9 @@ class Passes(Quiet):
     ],
 )  # fmt: skip
 def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
-    config = small_config(tmp_path, objective="throughput", extra="accuracy: {min: 0.9999}\n")
+    # with an engine for each device, frames share two plans
+    extra = "accuracy: {min: 0.9999}\nbuild: {mode: split}\n"
+    config = small_config(tmp_path, objective="throughput", extra=extra)
     config.write_text(config.read_text().replace("{method: entropy, count: 3}", calibration))
     reported = Passes()
     with Pipeline(
