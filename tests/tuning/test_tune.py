@@ -83,7 +83,7 @@ def test_the_best_of_all_plans_is_found(net: Network, objective: str, more: Any)
 @pytest.mark.whole
 def test_the_best_mix_is_found_where_working_together_costs(net: Network) -> None:
     """All plans measured at first are bound by the DLA: they do not tell what the GPU can do."""
-    query = query_for(net, "throughput", dla_cores=(0, 1))
+    query = query_for(net, "throughput", dla_cores=(0, 1), split=True)
     world = world_of(query, GPU, DLA, together=1.9, noise=0.02)
     found = tuned(query, world, request={"tolerance": 0.04, "turns": 5})
     best = best_mix(query, world, 2)
