@@ -439,30 +439,8 @@ def _(asked: Asked) -> Any:
     return [built is None, asked.logged()]
 
 
-@_question("build: cancelled at the first step")
-def _(asked: Asked) -> Any:
-    trt = asked.trt
-
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)
-
-        def phase_start(self, phase_name: str, parent_phase: Any, num_steps: int) -> None:
-            return None
-
-        def step_complete(self, phase_name: str, step: int) -> bool:
-            return False
-
-        def phase_finish(self, phase_name: str) -> None:
-            return None
-
-    watching = Monitor()
-    asked.config.progress_monitor = watching
-    return asked.plan() == b""
-
-
-@_question("build: the progress monitor's outermost phase")
-def _(asked: Asked) -> Any:
+def _watched(asked: Asked, *, goes_on: bool) -> tuple[bytes, list[Any]]:
+    """Returns the plan of a build with a progress monitor, and each phase's parent."""
     trt, parents = asked.trt, []
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
@@ -473,12 +451,21 @@ def _(asked: Asked) -> Any:
             parents.append(parent_phase)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            return True
+            return goes_on
 
         def phase_finish(self, phase_name: str) -> None:
             return None
 
     watching = Monitor()
     asked.config.progress_monitor = watching
-    asked.plan()
-    return parents[:1]
+    return asked.plan(), parents
+
+
+@_question("build: cancelled at the first step")
+def _(asked: Asked) -> Any:
+    return _watched(asked, goes_on=False)[0] == b""
+
+
+@_question("build: the progress monitor's outermost phase")
+def _(asked: Asked) -> Any:
+    return _watched(asked, goes_on=True)[1][:1]

@@ -30,6 +30,7 @@ from edgekit.placement.plan import (
     Share,
     Unfused,
     exception,
+    mixes_devices,
 )
 from edgekit.placement.problem import BuiltProblem, as_engines
 from edgekit.placement.profiles.measured import measured_part
@@ -368,9 +369,8 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
             "memory contention on this board is unknown: devices that run together are "
             "slower than predicted"
         ]
-    used = [{layer.device for layer in one.share.layers} for one in shown]
-    hybrid = request.hybrid and any("GPU" in devices and len(devices) > 1 for devices in used)
-    cores = {name for devices in used for name in devices if name != "GPU"}
+    hybrid = request.hybrid and mixes_devices(one.share for one in shown)
+    cores = {layer.device for one in shown for layer in one.share.layers} - {"GPU"}
     notes = [_slowed(target, request.options.rate_hz)]
     if hybrid:
         notes.append(_hybrid(target))

@@ -6,7 +6,7 @@ compared (``edgekit.whatif/1``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,11 @@ COMPARISON_SCHEMA = "edgekit.whatif/1"
 #: The unit of each objective's value.
 OBJECTIVE_UNITS = {
     "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
+}  # fmt: skip
+# the prediction's value of each objective that is not a period
+_PREDICTED_KEYS = {
+    "latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
+    "gpu_time": "gpu_us",
 }  # fmt: skip
 
 
@@ -514,11 +519,15 @@ def frame_times(plan: Plan) -> dict[str, Any]:
     }
 
 
+def mixes_devices(shares: Iterable[Share]) -> bool:
+    """Whether any of the plans has layers on the GPU and on a DLA core."""
+    used = ({layer.device for layer in share.layers} for share in shares)
+    return any("GPU" in devices and len(devices) > 1 for devices in used)
+
+
 def _waits(plan: Plan) -> bool:
     """Whether any plan is a hybrid engine, whose layers on the GPU wait for it."""
-    used = [{layer.device for layer in share.layers} for share in plan.plans]
-    hybrid = any("GPU" in devices and len(devices) > 1 for devices in used)
-    return hybrid and not plan.constraints.get("split", False)
+    return mixes_devices(plan.plans) and not plan.constraints.get("split", False)
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:
@@ -605,8 +614,7 @@ def objective_band(plan: Plan) -> tuple[float, float] | None:
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
         return (1e6 / high, 1e6 / low) if low else None
-    names = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj"}
-    return plan.bands.get(names.get(plan.objective, "gpu_us"))
+    return plan.bands.get(_PREDICTED_KEYS[plan.objective])
 
 
 def gpu_alone_doubt(plan: Plan) -> str:
@@ -674,5 +682,4 @@ def predicted_value(objective: str, predicted: PredictedCost) -> float:
     """Returns what a prediction gives for an objective, in the objective's unit."""
     if objective == "period":
         return 1e6 / predicted.throughput_qps if predicted.throughput_qps else 0.0
-    names = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj"}
-    return float(getattr(predicted, names.get(objective, "gpu_us")))
+    return float(getattr(predicted, _PREDICTED_KEYS[objective]))

@@ -362,7 +362,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         else:
             yield "GPU alone"
     elif doubt := gpu_alone_doubt(plan):
-        yield "The" + doubt.removeprefix("the")
+        yield sentence(doubt)
     if plan.measured:
         unmatched = plan.measured["unmatched"]
         if unmatched:
