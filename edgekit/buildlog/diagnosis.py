@@ -17,14 +17,29 @@ _PROGRAMS = (
     ("trtexec", ("&&&& RUNNING TensorRT.trtexec", "trtexec --", "=== Build Options ===")),
     ("ONNX Runtime", (":onnxruntime:", "tensorrt_execution_provider")),
     ("Torch-TensorRT", ("[Torch-TensorRT", )),
-    ("cuDLA", ("CUDLA ERR", "cudla_context")),
-    ("kernel", (".nvdla0:", ".nvdla1:", ".pva0:", ".pva1:")),
+    ("cuDLA", ("CUDLA ERR", "cudla_context", "cudlaModule", "cudlaCreateDevice", "cudlaSubmitTask",
+               "cudlaMem", "cudlaImport")),
 )  # fmt: skip
+# a line of the kernel's ring buffer, as `dmesg` or the journal prints it
+_KERNEL = re.compile(r"^(?:<\d{1,3}>)?\[ *\d{1,9}\.\d{3,6}\]|(?:^| )kernel(?:\[\d+\])?: ")
+# its drivers that a DLA needs, and what their failures say
+_DRIVERS = re.compile(
+    r"\b(?:t19x-)?(nvdla|pva|nvmap|arm-smmu|host1x|nvhost|nvgpu|mc-err|tegra-mc|cma_alloc)"
+)
+_DEVICE = re.compile(r"\.(nvdla\d|pva\d)\b")
+_FAULT = re.compile(r"(?i)\bfail|\berr(?:or)?\b|\bfault\b|timed? ?out|violation")
+_PROGRAM_WORDS = tuple(word for _, words in _PROGRAMS for word in words)
 # a line without any of these is no error
-_KEYS = ("[E]", "[F]", "[W]", "ERROR", "WARN", "rror:", "rror[", "FAILED", "CUDLA", "cudla",
-         "Error ", "Unexpected call", "libnvdla", "NVMEDIA", "NvMedia", "nvdla", "NvDla",
-         "(DLA)", "pva", "nvmap", "NVMAP", "NvMap", "agic tag", "agicTag", "MAGIC_TAG",
-         "ersion tag", "ssertion", "annot find plugin", *OPENINGS)  # fmt: skip
+_KEYS = ("[E]", "[F]", "[W]", "ERROR", "WARN", "rror", "ailed", "FAILED", "CUDLA", "cudla", "cuDLA",
+         "Cudla", "Unexpected call", "libnvdla", "NVMEDIA", "NvMedia", "nvdla", "NvDla", "(DLA)",
+         "pva", "nvmap", "NVMAP", "NvMap", "agic", "MAGIC_TAG", "ersion tag", "ssertion", "nullptr",
+         "ind plugin", "IPluginCreator", "o importer", "etwork must", "etwork has no", "ymmetric",
+         "ero zero", "library version", "inked ", "ompiled against", "ncompatible", "annot open",
+         "ismatch", "CUDA ", "Cuda ", "cuda ", "No module named", "kernel image", "llegal memory",
+         "aunch failure", "smmu", "mc-err", "tegra-mc", "cma_alloc", "host1x", "nvhost", "nvgpu",
+         "NvRm", "yelin", "nsufficient", "empty memory", *OPENINGS)  # fmt: skip
+# a framework names the TensorRT that it was made for in one line, the one that it finds in the next
+_LINKED = re.compile(r"Linked TensorRT (?:version)?:? ?\(?\d")
 # a line without any of these says nothing of how a process ended
 _ENDS = ("terminate called", "what():", "egmentation fault", "SIGSEGV", "borted", "core dumped",
          "Killed", "killed", "Bus error", "SIGBUS", "Illegal instruction", "exit code", "SIGKILL",
@@ -37,6 +52,9 @@ _RAISED = re.compile(
 )
 _END = re.compile(r"&&&& (PASSED|FAILED) |TensorRT: export (success|failure)")
 _MOST = 20
+_MOST_LINES = 2000
+# of a line, where its severity stands
+_HEAD = 80
 _LONGEST = 2000
 
 
@@ -51,6 +69,9 @@ class LogError:
         count: Lines that say so.
         detail: What it is about, for example "Resize at node 17"; may be empty.
         node: The node that the ONNX parser refused, or None.
+        operator: The operator or plugin that is not known, or "".
+        version: The version of it that was asked for, or "".
+        lines: Numbers of the lines that say so, at most some thousand.
     """
 
     known: KnownError
@@ -59,6 +80,9 @@ class LogError:
     count: int = 1
     detail: str = ""
     node: RefusedNode | None = None
+    operator: str = ""
+    version: str = ""
+    lines: tuple[int, ...] = ()
 
     def to_json(self, tensorrt: str = "") -> dict[str, Any]:
         """Returns plain values, with the remedy for a release."""
@@ -113,6 +137,7 @@ class Diagnosis:
         unknown: Lines of severity E or F with no known cause that repeat no other error; at most
             twenty.
         crash: How the process crashed, or None.
+        devices: Of a kernel's log, the devices that it names, such as "nvdla0"; else empty.
     """
 
     program: str = ""
@@ -120,6 +145,12 @@ class Diagnosis:
     errors: tuple[LogError, ...] = ()
     unknown: tuple[str, ...] = field(default=())
     crash: Crash | None = None
+    devices: tuple[str, ...] = ()
+
+    @property
+    def end(self) -> LogError | None:
+        """The first error that ends the run, or None."""
+        return next((error for error in self.errors if error.known.stops), None)
 
 
 class LogDoctor:
@@ -137,26 +168,38 @@ class LogDoctor:
         self._crash: Crash | None = None
         self._last = ("", 0)
         self._number = 0
+        self._devices: dict[str, None] = {}
+        self._linked = ""
 
     def feed(self, line: str) -> None:
         """Takes one line."""
         self._number += 1
-        for program, words in _PROGRAMS:
-            if any(word in line for word in words):
-                # DeepStream and Ultralytics may name trtexec, too
-                self._program = self._program or program
-                self.recognised += 1
+        if _has(line, _PROGRAM_WORDS):
+            for program, words in _PROGRAMS:
+                if _has(line, words):
+                    # DeepStream and Ultralytics may name trtexec, too
+                    self._program = self._program or program
+                    self.recognised += 1
         if ("&&&& " in line or "TensorRT: export" in line) and (end := _END.search(line)):
             self._passed = "PASSED" in end[0] or "success" in end[0]
-        if any(key in line for key in _ENDS) and self._ended(line):
+        if _has(line, _ENDS) and self._ended(line):
+            return
+        if "Linked TensorRT" in line and (match := _LINKED.search(line)):
+            self._linked = line[match.start() :].strip()[:_LONGEST]
+        elif self._linked and "Loaded TensorRT" in line:
+            self._error("W", f"{self._linked} {line.strip()[:_LONGEST]}")
+            self._linked = ""
             return
         if line and not line.isspace():
             self._last = (line, self._number)
-        if not (self._parser.open or any(key in line for key in _KEYS)):
+        if _quiet(line) or not (self._parser.open or _has(line, _KEYS)):
             return
         severity, text, _ = strip(line)
         text = text[:_LONGEST]
         if severity in ("V", "I") or not text:
+            return
+        if _KERNEL.search(line, 0, _LONGEST) and _DRIVERS.search(text):
+            self._of_kernel(text)
             return
         if (self._parser.open or any(key in text for key in OPENINGS)) and self._refused(text):
             return
@@ -168,35 +211,52 @@ class LogDoctor:
             self._of_parser(node)
         return Diagnosis(
             self._program, self._passed, tuple(self._errors.values()), tuple(self._unknown),
-            self._crash,
+            self._crash, tuple(sorted(self._devices)),
         )  # fmt: skip
+
+    def _of_kernel(self, text: str) -> None:
+        self._program = self._program or "kernel"
+        self.recognised += 1
+        self._devices.update(dict.fromkeys(_DEVICE.findall(text)))
+        self._error("E" if _FAULT.search(text) else "", text)
 
     def _error(self, severity: str, text: str) -> None:
         if found := self._known.find(text):
-            known, match = found
-            names = match.groupdict()
-            operator = names.get("operator") or ""
-            detail = f"{operator} version {names['version']}" if names.get("version") else operator
             self.recognised += 1
-            self._note(known, operator, LogError(known, text, self._number, detail=detail))
+            if self._explained(found.known):
+                return
+            operator = found.operator
+            detail = f"{operator} version {found.version}" if found.version else operator
+            error = LogError(
+                found.known, text, self._number, detail=detail or found.about,
+                operator=operator, version=found.version,
+            )  # fmt: skip
+            self._note(found.known, operator or found.about, error)
             return
         raised = bool(_RAISED.search(text))
         self.recognised += raised
         fatal = severity in ("E", "F") or (raised and not severity)
         repeats = self._known.consequences.search(text)
+        if repeats and self._known.failures.search(text):
+            self._passed = False
         if fatal and not repeats and len(self._unknown) < _MOST:
             self._unknown.setdefault(text)
+
+    def _explained(self, known: KnownError) -> bool:
+        """Whether an error only follows from an end of the run that stands before it."""
+        return known.follows and any(one.known.stops for one in self._errors.values())
 
     def _note(self, known: KnownError, about: str, error: LogError) -> None:
         key = (known.id, about)
         if (old := self._errors.get(key)) is None:
             if len(self._errors) < _MOST * 5:
-                self._errors[key] = error
+                self._errors[key] = replace(error, lines=(error.line,))
             return
+        lines = (*old.lines, error.line) if len(old.lines) < _MOST_LINES else old.lines
         node = old.node or error.node
         # the block of the parser names the node that an earlier line does not
         detail = error.detail if error.node and not old.node else old.detail
-        self._errors[key] = replace(old, count=old.count + 1, node=node, detail=detail)
+        self._errors[key] = replace(old, count=old.count + 1, node=node, detail=detail, lines=lines)
 
     def _refused(self, text: str) -> bool:
         """Takes a line of the parser's error block; whether it was one."""
@@ -216,15 +276,17 @@ class LogDoctor:
         self.recognised += 1
         words, line = self._block
         found = self._known.find(node.assertion) if node.assertion else None
-        known = found[0] if found else self._known.refused
+        known = found.known if found else self._known.refused
         old = self._errors.get((known.id, node.operator))
         before = old.detail if old else ""
         what = before or node.operator or "a part of the model"
         where = f" at node {node.number}" if node.number is not None else ""
-        says = f" ({node.message})" if node.message and not found else ""
+        says = found.about if found else node.message
+        says = f" ({says})" if says else ""
         detail = f"the ONNX parser refuses {what}{where}{says}"
         words = f"{words} {node.assertion}".strip() if node.assertion else words
-        error = LogError(known, words[:_LONGEST], line, 1, detail, node)
+        operator = node.operator or (found.operator if found else "")
+        error = LogError(known, words[:_LONGEST], line, 1, detail, node, operator)
         self._note(known, node.operator or node.assertion, error)
 
     def _ended(self, line: str) -> bool:
@@ -239,5 +301,21 @@ class LogDoctor:
         self._passed = False
         _, after, _ = strip(self._last[0])
         self._crash = Crash(text[:_LONGEST], self._number, after[:_LONGEST], self._last[1])
-        self._note(known, "", LogError(known, text[:_LONGEST], self._number))
+        if not self._explained(known):
+            self._note(known, "", LogError(known, text[:_LONGEST], self._number))
         return True
+
+
+def _quiet(line: str) -> bool:
+    """Whether a line is of severity V or I, as nearly all of a verbose build are."""
+    head = line[:_HEAD]
+    quiet = "[V]" in head or "[I]" in head
+    return quiet and not ("[E]" in head or "[W]" in head or "[F]" in head)
+
+
+def _has(line: str, words: tuple[str, ...]) -> bool:
+    # a loop takes half of the time of any(), and most lines of a log are tried with every word
+    for word in words:  # noqa: SIM110
+        if word in line:
+            return True
+    return False

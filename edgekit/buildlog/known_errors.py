@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from string import Formatter
 from typing import Any
 
 from edgekit.dla.rules import parse_version
@@ -52,7 +53,9 @@ class KnownError:
         rules: Ids of rules of the DLA that are about the same.
         sources: Where it was seen, each as {"title", "where"}.
         seen: Releases that it was seen in, such as "TensorRT 8.4" or "L4T 36.4".
-        refuses: Whether the DLA refuses the whole build with it.
+        stops: What it ends ("The engine cannot be loaded"); empty if the run may go on.
+        follows: Whether it only follows from such an end that stands before it.
+        says: What the named groups of its pattern mean, as format strings.
     """
 
     id: str
@@ -63,7 +66,9 @@ class KnownError:
     rules: tuple[str, ...]
     sources: tuple[Mapping[str, str], ...]
     seen: tuple[str, ...]
-    refuses: bool
+    stops: str = ""
+    follows: bool = False
+    says: tuple[str, ...] = ()
 
     def remedy_for(self, tensorrt: str) -> str:
         """Returns what to do on a release; an empty one is an unknown one."""
@@ -72,6 +77,31 @@ class KnownError:
                 if one.fits(tensorrt):
                     return one.text
         return self.remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The row of a line.
+
+    Attributes:
+        known: The row.
+        about: What the line names: its status by name, versions, sizes; may be empty.
+        operator: The operator that the line names, or "".
+        version: The version of the operator that the line asks for, or "".
+    """
+
+    known: KnownError
+    about: str = ""
+    operator: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusNames:
+    """Names of the numbers that a library's calls return, and how programs print them."""
+
+    pattern: re.Pattern[str]
+    names: Mapping[int, str]
 
 
 @dataclass(frozen=True)
@@ -83,28 +113,47 @@ class KnownErrors:
         crashes: Ends of a process that no program reports itself.
         refused: What the parser's refusals without a row of their own are.
         consequences: Lines that only repeat that an earlier line failed.
+        failures: Those of them that say that the run as a whole failed.
+        statuses: Names of the numbers that lines have.
     """
 
     rows: tuple[KnownError, ...]
     crashes: tuple[KnownError, ...]
     refused: KnownError
     consequences: re.Pattern[str]
+    failures: re.Pattern[str]
+    statuses: tuple[StatusNames, ...]
 
-    def find(self, text: str) -> tuple[KnownError, re.Match[str]] | None:
-        """Returns the row of a line with its match, or None."""
-        return _first(self.rows, text)
+    def find(self, text: str) -> Found | None:
+        """Returns the row of a line, or None."""
+        number, name = self._status(text)
+        named = f"{text} ({name})" if name else text
+        for row in self.rows:
+            if match := row.pattern.search(named):
+                words = {key: value for key, value in match.groupdict().items() if value}
+                said = (one.format(**words) for one in row.says if _groups(one) <= words.keys())
+                status = f"status {number}, {name}" if name else ""
+                return Found(
+                    row, next(said, status), words.get("operator", ""), words.get("version", "")
+                )
+        return None
 
     def crash(self, text: str) -> KnownError | None:
         """Returns the row of a line that says how a process ended, or None."""
-        found = _first(self.crashes, text)
-        return found and found[0]
+        return next((row for row in self.crashes if row.pattern.search(text)), None)
+
+    def _status(self, text: str) -> tuple[str, str]:
+        """A status in a line and its name, "no name" for an unknown one; empty without or for 0."""
+        for one in self.statuses:
+            if match := one.pattern.search(text):
+                number = int(match["status"], 0) if match["status"].strip("0") else 0
+                known = (each.names.get(number) for each in (one, *self.statuses))
+                return match["status"], next(filter(None, known), "no name") if number else ""
+        return "", ""
 
 
-def _first(rows: Iterable[KnownError], text: str) -> tuple[KnownError, re.Match[str]] | None:
-    for row in rows:
-        if match := row.pattern.search(text):
-            return row, match
-    return None
+def _groups(form: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(form) if name}
 
 
 @lru_cache(maxsize=1)
@@ -120,15 +169,24 @@ def known_errors() -> KnownErrors:
     if document.get("schema") != _SCHEMA:
         raise ValueError(f"{folder / 'log_errors.yaml'} is not a file of schema {_SCHEMA}")
     sources = read_knowledge(folder / "_sources.yaml")["sources"]
+    ends = document["stops"]
+    failures = document["failures"]
     return KnownErrors(
-        tuple(_row(row, sources) for section in _SECTIONS for row in document[section]),
-        tuple(_row(row, sources) for row in document["crashes"]),
-        _row(document["refused"], sources),
-        re.compile("|".join(document["consequences"])),
+        tuple(_row(row, sources, ends) for section in _SECTIONS for row in document[section]),
+        tuple(_row(row, sources, ends) for row in document["crashes"]),
+        _row(document["refused"], sources, ends),
+        re.compile("|".join([*document["consequences"], *failures])),
+        re.compile("|".join(failures)),
+        tuple(
+            StatusNames(re.compile(one["pattern"]), one["names"])
+            for one in document["statuses"].values()
+        ),
     )
 
 
-def _row(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> KnownError:
+def _row(
+    row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]], ends: Mapping[str, str]
+) -> KnownError:
     return KnownError(
         row["id"],
         re.compile(row["pattern"]),
@@ -141,5 +199,7 @@ def _row(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> Kn
         tuple(row.get("rules", ())),
         tuple(sources[key] for key in row["source"]),
         tuple(row.get("seen", ())),
-        bool(row.get("refuses")),
+        ends[row["stops"]] if "stops" in row else "",
+        bool(row.get("follows")),
+        tuple(row.get("says", ())),
     )

@@ -22,7 +22,7 @@ from edgekit.network.source import foreign
 
 _CHUNK = 1 << 20
 # a text without a line of TensorRT so far is no log of a build; a build's own lines begin at once
-_MOST_UNKNOWN = 4 << 20
+_MOST_UNKNOWN = 2 << 20
 # of a file's first bytes, the share of control characters that text does not have
 _MOST_CONTROL = 0.05
 _CONTROL = bytes({*range(32), 127} - set(b"\t\n\v\f\r\b\x1b"))
@@ -47,7 +47,7 @@ def read_log(path: str | Path) -> BuildLog:
 
     Any encoding that such logs come in (UTF-8, UTF-16 with or without a mark), any line ends, any
     size: cost is linear and memory does not grow with the file. Lines that mean nothing are
-    skipped. A file that is not text is refused by its first bytes, and a text by its first 4 MiB.
+    skipped. A file that is not text is refused by its first bytes, and a text by its first 2 MiB.
 
     Raises:
         UsageError: The file is missing or unreadable (``log.missing``, ``log.unreadable``), empty

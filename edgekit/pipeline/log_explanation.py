@@ -4,13 +4,15 @@ and the plan that its own times lead to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgekit.buildlog.comparison import LogComparison, compare, load_messages
+from edgekit.buildlog.diagnosis import LogError
 from edgekit.buildlog.facts import BuildLog, Fallback
+from edgekit.buildlog.missing_operators import about_operator
 from edgekit.buildlog.reading import WholeLog, read_whole
 from edgekit.dla.judge import drives_dla
 from edgekit.dla.rules import load_rules, parse_version
@@ -25,6 +27,7 @@ _SLOTS = "memory.loadables"
 _RELEASE = "general.tensorrt"
 _FP32 = "general.fp32"
 _NOT_AVAILABLE = "dla.not-available"
+_OPERATORS = ("network.unknown-operator", "engine.plugin")
 # characters of a line of the log in the headline
 _LINE = 200
 
@@ -66,13 +69,14 @@ def explain_log(
     on_note("reading the log")
     whole = read_whole(path)
     log, boards = whole.log, _boards(whole.log)
-    rules, unexplained = _broken(log)
-    errors = [error.to_json(log.tensorrt) for error in whole.diagnosis.errors]
+    errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
+    rules, unexplained = _broken(log, whole.diagnosis.errors, errors)
     errors += _undriven(log, boards, {error["id"] for error in errors})
     reasons = {f"{one.layer}: {words}" for one in log.fallbacks for words in one.words}
     unknown = [words for words in whole.diagnosis.unknown if words not in reasons]
     plan, notes = _plan(whole, path, on_note)
-    if log.evidence != "placement" and log.requested_dla is not False and not errors:
+    traced = whole.diagnosis.program == "kernel" or log.evidence == "placement"
+    if not traced and log.requested_dla is not False and not errors:
         notes.append("a whole placement needs a log of trtexec --verbose up to its last line")
     comparison = None
     if model is not None:
@@ -94,7 +98,7 @@ def explain_log(
         "program": whole.diagnosis.program or None,
         "passed": whole.diagnosis.passed,
         "targets": [board.name for board in boards],
-        "headline": _headline(whole, boards),
+        "headline": _headline(whole, boards, errors),
         "log": log.to_json(),
         "rules": rules,
         "unexplained": unexplained,
@@ -123,31 +127,67 @@ def _likely(boards: list[Target]) -> str:
     Raises:
         UsageError: None of them has a DLA.
     """
-    able = [one.name for one in boards if one.dla.cores]
+    able = [one for one in boards if one.dla.cores]
     if not able:
         raise UsageError("--model needs a board, and the log names none", hint="give --target")
-    return min(able, key=lambda name: (not name.startswith("jetson"), name))
+    return min(able, key=_order).name
 
 
-def _broken(log: BuildLog) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Refused layers by the rule that says the same, the most frequent first; and the others."""
+def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> dict[str, Any]:
+    """An error with cause and remedy for the log's release and board."""
+    document = error.to_json(log.tensorrt)
+    if not error.operator or error.known.id not in _OPERATORS:
+        return document
+    board = min(boards, key=_order, default=None)
+    found = about_operator(error.operator, error.version, log.tensorrt, board)
+    if found is not None:
+        what, document["remedy"] = found
+        document["cause"] = f"{error.detail}: {what}" if error.node is not None else what
+    return document
+
+
+def _order(board: Target) -> tuple[bool, str]:
+    return not board.name.startswith("jetson"), board.name
+
+
+def _broken(
+    log: BuildLog, errors: Iterable[LogError], documents: Iterable[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Refused layers by the rule that says the same, the most frequent first; and the others.
+
+    What one of the errors says of a layer is what the layer's rule says: one remedy, not two.
+    """
+    said = {
+        line: (error.known.rules, document["remedy"])
+        for error, document in zip(errors, documents, strict=True)
+        for line in error.lines
+    }
     messages, known = load_messages(), load_rules().rules
     lower = not {"fp16", "int8"}.isdisjoint(log.precisions)
     groups: dict[tuple[str, ...], list[Fallback]] = {}
+    remedies: dict[tuple[str, ...], str] = {}
     unexplained = []
     for fallback in log.fallbacks:
+        of_error, remedy = said.get(fallback.line, ((), ""))
         found = messages.rules(fallback.words, fallback.kind)
+        if found and of_error:
+            found = tuple(dict.fromkeys((*of_error, *found)))
         if lower:
             found = tuple(rule for rule in found if rule != _FP32)
         if fallback.cause == "slots":
             found = (_SLOTS,)
         if found:
             groups.setdefault(found, []).append(fallback)
+            if remedy:
+                remedies[found] = remedy
         else:
             unexplained.append({**fallback.to_json(), "families": _families(fallback.kind)})
     rows = []
-    for (first, *also), layers in sorted(groups.items(), key=lambda item: -len(item[1])):
+    for found, layers in sorted(groups.items(), key=lambda item: -len(item[1])):
+        first, *also = found
         facts = known[first].to_json()
+        if remedy := remedies.get(found):
+            facts |= {"fix": remedy, "fixes": []}
         rows.append({
             "rule": first,
             "also": also,
@@ -186,7 +226,7 @@ def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[dict
     }]  # fmt: skip
 
 
-def _headline(whole: WholeLog, boards: list[Target]) -> list[str]:
+def _headline(whole: WholeLog, boards: list[Target], errors: list[dict[str, Any]]) -> list[str]:
     log = whole.log
     facts = [f"{whole.diagnosis.program or 'TensorRT'} log"]
     facts.append(f"TensorRT {log.tensorrt}" if log.tensorrt else "TensorRT release not said")
@@ -199,7 +239,13 @@ def _headline(whole: WholeLog, boards: list[Target]) -> list[str]:
     if _driving(log, boards) == []:
         whose = "the DLA of none of these boards" if boards else "no Jetson's DLA"
         lines.append(f"TensorRT {log.tensorrt} supports {whose}")
-    lines.append(_placement_words(whole))
+    end = whole.diagnosis.end
+    if log.evidence != "none" or end is None:
+        lines.append(_placement_words(whole))
+    if end is not None:
+        document = errors[whole.diagnosis.errors.index(end)]
+        lines.append(f"{end.known.stops} (line {end.line}): {document['cause']}")
+        lines.append(f"What to do: {document['remedy']}")
     if log.accepted is not None and log.accepted[0] < log.accepted[1]:
         lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} fit on the core")
     latency = whole.summary.times_ms.get("latency", {})
@@ -250,10 +296,20 @@ def _placement_words(whole: WholeLog) -> str:
         )
     if log.evidence == "refusals":
         return f"The DLA refused {refused}; the log does not say where the other layers run"
-    for error in whole.diagnosis.errors:
-        if error.known.refuses:
-            return f"The DLA refused the whole build (line {error.line}): {error.known.cause}"
+    if whole.diagnosis.program == "kernel":
+        return _kernel_words(whole.diagnosis.devices)
     return "The log does not mention DLA layers"
+
+
+def _kernel_words(devices: tuple[str, ...]) -> str:
+    cores = [one for one in devices if one.startswith("nvdla")]
+    if cores:
+        which = " and ".join(cores)
+        return f"The kernel's driver has {which}, and this log has no fault of the DLA"
+    return (
+        "The kernel's log does not name the DLA (nvdla0, nvdla1): the board has none, its driver "
+        "is not loaded, or lines were left out"
+    )
 
 
 def _plan(

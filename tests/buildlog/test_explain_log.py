@@ -243,7 +243,8 @@ def test_every_known_error_is_whole() -> None:
     assert all(row["seen"] for row in document["dla"])
     for row in rows:
         assert set(row) <= {
-            "id", "pattern", "cause", "remedy", "rules", "source", "seen", "refuses", "releases",
+            "id", "pattern", "cause", "remedy", "rules", "source", "seen", "releases",
+            "stops", "follows", "says",
         }  # fmt: skip
         assert row["source"]
         assert set(row.get("rules", ())) <= set(load_rules().rules)

@@ -79,7 +79,7 @@ kernel weights has count 9 but 18 was expected)
          "Resize", 17, "constant"),
         (OLD, "parser.refused", "Gather", 5, "axis >= 0"),
         (PYTHON, "parser.needs-constant", "TopK", 9, "constant"),
-        (INVALID, "parser.refused", "", None, "18 was expected"),
+        (INVALID, "network.weights-count", "", None, "the shape needs 18"),
     ],
 )  # fmt: skip
 def test_a_refused_node_is_one_error(

@@ -1,0 +1,109 @@
+"""What to do about an operator or plugin that a log's parser does not know: as a check of the model
+says it (``trt/operators.yaml``), for the release and the board of the log.
+"""
+
+from __future__ import annotations
+
+import onnx
+from onnx import helper
+
+from edgekit.network.graph import OnnxGraph
+from edgekit.parsing.operators import numbers, operator_table
+from edgekit.parsing.table import parse_check
+from edgekit.targets.board import Target
+from edgekit.targets.jetpack import jetpacks
+
+_SHIPPED = (
+    "load TensorRT's plugin library before the model is parsed or the engine is loaded: "
+    'initLibNvInferPlugins(&logger, "") and -lnvinfer_plugin in C++, '
+    'tensorrt.init_libnvinfer_plugins(logger, "") in Python; trtexec does it by itself. '
+    "A plugin never runs on a DLA"
+)
+
+
+def about_operator(
+    operator: str, version: str, release: str, target: Target | None
+) -> tuple[str, str] | None:
+    """Returns what is wrong and what to do; None for a name that the table does not have.
+
+    Args:
+        operator: Its name, as the log has it.
+        version: The version that the log asks for, or "".
+        release: The log's TensorRT, or "" where the log names none.
+        target: The log's board, or None where the log does not tell it.
+    """
+    table = operator_table()
+    row = table.operators.get(operator) or table.missing.get(operator)
+    if row is None:
+        return _of_plugin(operator, version)
+    since = row.since or (table.oldest if operator in table.operators else "")
+    if release and operator in table.operators and table.imports(operator, numbers(release)):
+        if numbers(release) >= numbers(table.oldest):
+            return (
+                f"by edgekit's table the parser of TensorRT {release} imports {operator}, so an "
+                "older TensorRT parsed the model than the log names, or the program asks for a "
+                "plugin of that name",
+                "look which libnvonnxparser the program loads (`ldd`, LD_LIBRARY_PATH, pip list), "
+                "keep the one of the board's JetPack, and parse the model with its trtexec",
+            )
+        # the table begins later than the release: the first one that it knows has the importer
+        return (
+            f"the parser of TensorRT {release} has no importer for {operator}; "
+            f"{table.oldest} has one",
+            f"use TensorRT {table.oldest} or newer{_brings(since, target)}; or export with an "
+            "older opset; or cut the network before it with model.outputs (--outputs)",
+        )
+    problems = parse_check(_one(operator), release or table.oldest, target).problems
+    if not problems:
+        return (
+            f"the log does not name its TensorRT; every release from {table.oldest} on imports "
+            f"{operator}",
+            f"use TensorRT {table.oldest} or newer{_brings(since, target)}",
+        )
+    what, fix = problems[0].message, problems[0].fix
+    if not release:
+        what = what.replace(f"the parser of TensorRT {table.oldest} has", "the log's parser has", 1)
+    return f"{what}{_reach(since, target)}", fix
+
+
+def _of_plugin(operator: str, version: str) -> tuple[str, str] | None:
+    shipped = operator_table().plugins.names.get(operator)
+    if shipped is None:
+        return None
+    if version and version not in shipped:
+        return (
+            f"TensorRT ships the plugin {operator} in version {', '.join(shipped)}, "
+            f"and the model asks for version {version}",
+            f"export the model with version {shipped[-1]} of it (attribute plugin_version)",
+        )
+    return f"TensorRT ships the plugin {operator}, and this program did not load it", _SHIPPED
+
+
+def _reach(since: str, target: Target | None) -> str:
+    """That no JetPack of the board has a release, or ""."""
+    packs = [one for one in jetpacks(target) if one.tensorrt] if target is not None else []
+    if not since or not packs or _brings(since, target):
+        return ""
+    last = packs[-1]
+    return (
+        f"; no JetPack of the board has it (the newest, {last.versions[-1]}, brings "
+        f"TensorRT {last.tensorrt_text})"
+    )
+
+
+def _brings(since: str, target: Target | None) -> str:
+    packs = jetpacks(target) if target is not None else ()
+    able = (p for p in packs if p.tensorrt and numbers(p.tensorrt) >= numbers(since))
+    pack = next(able, None)
+    return f" (JetPack {pack.versions[0]} brings {pack.tensorrt})" if pack is not None else ""
+
+
+def _one(operator: str) -> OnnxGraph:
+    """A graph of one node, of which nothing but its operator is known."""
+    node = helper.make_node(operator, ["x"], ["y"], name=operator)
+    tensor = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node], "log",
+        [tensor("x", onnx.TensorProto.FLOAT, [1])], [tensor("y", onnx.TensorProto.FLOAT, [1])],
+    )  # fmt: skip
+    return OnnxGraph(helper.make_model(graph), {})
