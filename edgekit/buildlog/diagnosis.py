@@ -21,7 +21,11 @@ _PROGRAMS = (
                "cudlaMem", "cudlaImport")),
 )  # fmt: skip
 # a line of the kernel's ring buffer, as `dmesg` or the journal prints it
-_KERNEL = re.compile(r"^(?:<\d{1,3}>)?\[ *\d{1,9}\.\d{3,6}\]|(?:^| )kernel(?:\[\d+\])?: ")
+_KERNEL = re.compile(
+    r"^(?:<\d{1,3}>)?\[(?: *\d{1,9}\.\d{3,6}|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
+    r"|(?:^| )kernel(?:\[\d+\])?: "
+    r"|^(?:[\w-]{1,20} )?[0-9a-f]{6,9}\.(?:nvdla|pva|host1x|iommu|gpu)\w*:"
+)
 # its drivers that a DLA needs, and what their failures say
 _DRIVERS = re.compile(
     r"\b(?:t19x-)?(nvdla|pva|nvmap|arm-smmu|host1x|nvhost|nvgpu|mc-err|tegra-mc|cma_alloc)"
@@ -84,13 +88,13 @@ class LogError:
     version: str = ""
     lines: tuple[int, ...] = ()
 
-    def to_json(self, tensorrt: str = "") -> dict[str, Any]:
-        """Returns plain values, with the remedy for a release."""
+    def to_json(self, tensorrt: str = "", *, lower: bool = False) -> dict[str, Any]:
+        """Returns plain values, with the remedy as :meth:`KnownError.remedy_for` has it."""
         known, node = self.known, self.node
         found = {
             "id": known.id,
             "cause": f"{self.detail}: {known.cause}" if self.detail else known.cause,
-            "remedy": known.remedy_for(tensorrt),
+            "remedy": known.remedy_for(tensorrt, lower=lower),
             "rules": list(known.rules),
             "source": "; ".join(source["title"] for source in known.sources),
             "sources": [dict(source) for source in known.sources],
@@ -184,9 +188,11 @@ class LogDoctor:
             self._passed = "PASSED" in end[0] or "success" in end[0]
         if _has(line, _ENDS) and self._ended(line):
             return
-        if "Linked TensorRT" in line and (match := _LINKED.search(line)):
+        loaded = "Loaded TensorRT" in line
+        if not loaded and "Linked TensorRT" in line and (match := _LINKED.search(line)):
             self._linked = line[match.start() :].strip()[:_LONGEST]
-        elif self._linked and "Loaded TensorRT" in line:
+            return
+        if self._linked and loaded:
             self._error("W", f"{self._linked} {line.strip()[:_LONGEST]}")
             self._linked = ""
             return
@@ -279,13 +285,13 @@ class LogDoctor:
         known = found.known if found else self._known.refused
         old = self._errors.get((known.id, node.operator))
         before = old.detail if old else ""
-        what = before or node.operator or "a part of the model"
+        operator = node.operator or (found.operator if found else "")
+        what = before or operator or "a part of the model"
         where = f" at node {node.number}" if node.number is not None else ""
         says = found.about if found else node.message
         says = f" ({says})" if says else ""
         detail = f"the ONNX parser refuses {what}{where}{says}"
         words = f"{words} {node.assertion}".strip() if node.assertion else words
-        operator = node.operator or (found.operator if found else "")
         error = LogError(known, words[:_LONGEST], line, 1, detail, node, operator)
         self._note(known, node.operator or node.assertion, error)
 

@@ -13,6 +13,8 @@ from edgekit.dla.rules import parse_version
 from edgekit.knowledge import data_folder, read_knowledge
 
 _SCHEMA = "edgekit.log-errors/1"
+# of a version that Python prints as a tuple
+_COMMA = re.compile(r"(?<=\d), ?(?=\d+(?:, ?\d+)*$)")
 # the first row that matches counts, so what is special comes before what is general
 _SECTIONS = ("dla", "parser", "errors")
 
@@ -56,6 +58,7 @@ class KnownError:
         stops: What it ends ("The engine cannot be loaded"); empty if the run may go on.
         follows: Whether it only follows from such an end that stands before it.
         says: What the named groups of its pattern mean, as format strings.
+        lower: What to do instead in a build that allows FP16 or INT8; empty for the same.
     """
 
     id: str
@@ -69,9 +72,17 @@ class KnownError:
     stops: str = ""
     follows: bool = False
     says: tuple[str, ...] = ()
+    lower: str = ""
 
-    def remedy_for(self, tensorrt: str) -> str:
-        """Returns what to do on a release; an empty one is an unknown one."""
+    def remedy_for(self, tensorrt: str, *, lower: bool = False) -> str:
+        """Returns what to do on a release ("" for an unknown one).
+
+        Args:
+            tensorrt: The release.
+            lower: Whether the build allows FP16 or INT8.
+        """
+        if lower and self.lower:
+            return self.lower
         if tensorrt:
             for one in self.releases:
                 if one.fits(tensorrt):
@@ -130,7 +141,9 @@ class KnownErrors:
         named = f"{text} ({name})" if name else text
         for row in self.rows:
             if match := row.pattern.search(named):
-                words = {key: value for key, value in match.groupdict().items() if value}
+                words = {
+                    key: _COMMA.sub(".", value) for key, value in match.groupdict().items() if value
+                }
                 said = (one.format(**words) for one in row.says if _groups(one) <= words.keys())
                 status = f"status {number}, {name}" if name else ""
                 return Found(
@@ -202,4 +215,5 @@ def _row(
         ends[row["stops"]] if "stops" in row else "",
         bool(row.get("follows")),
         tuple(row.get("says", ())),
+        row.get("lower", ""),
     )

@@ -58,7 +58,8 @@ def about_operator(
         return (
             f"the log does not name its TensorRT; every release from {table.oldest} on imports "
             f"{operator}",
-            f"use TensorRT {table.oldest} or newer{_brings(since, target)}",
+            f"use TensorRT {table.oldest} or newer{_brings(since, target)}; or cut the network "
+            "before it with model.outputs (--outputs)",
         )
     what, fix = problems[0].message, problems[0].fix
     if not release:

@@ -135,7 +135,7 @@ def _likely(boards: list[Target]) -> str:
 
 def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> dict[str, Any]:
     """An error with cause and remedy for the log's release and board."""
-    document = error.to_json(log.tensorrt)
+    document = error.to_json(log.tensorrt, lower=_lower(log))
     if not error.operator or error.known.id not in _OPERATORS:
         return document
     board = min(boards, key=_order, default=None)
@@ -144,6 +144,11 @@ def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> dict[str
         what, document["remedy"] = found
         document["cause"] = f"{error.detail}: {what}" if error.node is not None else what
     return document
+
+
+def _lower(log: BuildLog) -> bool:
+    """Whether the build allows FP16 or INT8."""
+    return not {"fp16", "int8"}.isdisjoint(log.precisions)
 
 
 def _order(board: Target) -> tuple[bool, str]:
@@ -163,7 +168,6 @@ def _broken(
         for line in error.lines
     }
     messages, known = load_messages(), load_rules().rules
-    lower = not {"fp16", "int8"}.isdisjoint(log.precisions)
     groups: dict[tuple[str, ...], list[Fallback]] = {}
     remedies: dict[tuple[str, ...], str] = {}
     unexplained = []
@@ -172,13 +176,13 @@ def _broken(
         found = messages.rules(fallback.words, fallback.kind)
         if found and of_error:
             found = tuple(dict.fromkeys((*of_error, *found)))
-        if lower:
+        if _lower(log):
             found = tuple(rule for rule in found if rule != _FP32)
         if fallback.cause == "slots":
             found = (_SLOTS,)
         if found:
             groups.setdefault(found, []).append(fallback)
-            if remedy:
+            if remedy and (not of_error or found[0] in of_error):
                 remedies[found] = remedy
         else:
             unexplained.append({**fallback.to_json(), "families": _families(fallback.kind)})
