@@ -188,11 +188,11 @@ class LogDoctor:
             self._passed = "PASSED" in end[0] or "success" in end[0]
         if _has(line, _ENDS) and self._ended(line):
             return
-        loaded = "Loaded TensorRT" in line
+        loaded = "oaded " in line
         if not loaded and "Linked TensorRT" in line and (match := _LINKED.search(line)):
             self._linked = line[match.start() :].strip()[:_LONGEST]
             return
-        if self._linked and loaded:
+        if self._linked and loaded and "TensorRT" in line:
             self._error("W", f"{self._linked} {line.strip()[:_LONGEST]}")
             self._linked = ""
             return
