@@ -91,7 +91,7 @@ def test_an_unknown_operator_is_answered_for_release_and_board(
     assert f"{operator} at node 7" in error["cause"]
     assert all(words in error["cause"] for words in causes)
     assert all(words in error["remedy"] for words in remedies)
-    assert found["headline"][1].startswith("TensorRT does not know an operator or plugin (line 4)")
+    assert found["headline"][1].startswith("TensorRT does not know an operator or plugin (line 3)")
     assert found["headline"][2] == f"What to do: {error['remedy']}"
 
 
