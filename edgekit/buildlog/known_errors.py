@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from edgekit.dla.rules import parse_version
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.releases import parse_version
 
 _SCHEMA = "edgekit.log-errors/1"
 # the first row that matches counts, so what is special comes before what is general

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.dla.judge import drives_dla, judge, release_warnings, unstated_dla
+from edgekit.dla.judge import judge, release_warnings
 from edgekit.errors import UsageError
 from edgekit.network.model import Network
 from edgekit.targets.loader import get
+from edgekit.targets.releases import drives_dla, unstated_dla
 from tests.dla.one_layer import network_of
 from tests.dla.test_quantization import QUANTIZED
 
@@ -61,7 +62,7 @@ def test_a_tensorrt_that_no_orin_has_is_refused_with_those_it_has(tensorrt: str)
 def test_an_older_board_has_older_releases() -> None:
     for tensorrt in ("5.1.6", "6.0.1", "7.1"):
         judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt=tensorrt)
-    for tensorrt in ("10.3.0.30", "11.6", "12"):
+    for tensorrt in ("10.3.0.30", "11.6", "12.0"):
         judge(RELU, ORIN, precision="fp16", tensorrt=tensorrt)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord, ask_parser
-from edgekit.parsing.table import Parse, parse_check
+from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.translation import is_typed
@@ -28,7 +28,14 @@ def sent(context: Context) -> Model:
 @computed(translated)
 def parse(context: Context, release: str = "") -> Parse:
     """Returns what the parser of ``release`` makes of the model; the planned release when empty."""
-    return parse_check(sent(context).graph, release or context.tensorrt, context.target)
+    model = sent(context)
+    return parse_check(
+        model.graph,
+        release or context.tensorrt,
+        context.target,
+        plugins=context.file.model.plugins,
+        model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
+    )
 
 
 @computed(translated, "parser")
@@ -79,8 +86,8 @@ def refusal(found: Parse) -> GateError:
         names = ", ".join(f"{one.node!r}" for one in more[:2])
         others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
     error = GateError(
-        f"the board cannot parse this network at {first.operator} {first.node!r}: {first.message}"
-        f"{others}",
+        f"the board cannot parse this network ({found.model}) at {first.operator} "
+        f"{first.node!r}: {first.message}{others}",
         code="model.parse",
         where=first.node,
         hint=first.fix,
