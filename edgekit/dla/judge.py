@@ -31,6 +31,7 @@ from edgekit.targets.releases import (
     Version,
     check_release,
     drives_dla,
+    jetpacks_ended,
     parse_version,
     unbrought,
     unstated_dla,
@@ -141,17 +142,22 @@ def release_notes(target: Target, release: str) -> tuple[str, ...]:
     It is newer than all sources, so that the rules of the newest known release are used; or no
     JetPack brings it to the board.
     """
-    newest = load_rules().newest
-    if parse_version(release) <= parse_version(newest):
-        missing = unbrought(target, release)
-        return (missing,) if missing else ()
-    message = f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest})"
-    why = unstated_dla(target, release)
-    unstated = (
-        f"Whether TensorRT {release} supports the DLA of {target.name} is not stated: {why}; "
-        f"{newest} is the newest release that is stated to",
-    )
-    return (f"{message}: the rules of {newest} are used", *(unstated if why else ()))
+    newest, notes = load_rules().newest, []
+    newer = parse_version(release) > parse_version(newest)
+    if newer:
+        notes.append(
+            f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest}): "
+            f"the rules of {newest} are used"
+        )
+    if why := unstated_dla(target, release):
+        notes.append(
+            f"Whether TensorRT {release} supports the DLA of {target.name} is not stated: {why}; "
+            f"{newest} is the newest release that is stated to"
+        )
+    # a JetPack may bring a newer release later
+    if not newer or jetpacks_ended(target):
+        notes += [missing] if (missing := unbrought(target, release)) else []
+    return tuple(notes)
 
 
 def _layers(count: int) -> str:

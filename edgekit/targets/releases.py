@@ -79,15 +79,15 @@ def check_release(target: Target, tensorrt: str) -> None:
     releases = tensorrt_releases()
     released = {parse_version(text) for text in releases}
     newest = max(released)
+    brought = list(dict.fromkeys(one.tensorrt for one in jetpacks(target) if one.tensorrt))
     if "." not in tensorrt and version[0] in {newest[0] + 1, *(one[0] for one in released)}:
-        same = [one for one in releases if one.split(".")[0] == tensorrt.strip()]
+        same = [one for one in brought if parse_version(one)[0] == version[0]]
         raise UsageError(
             f"TensorRT {tensorrt} is a major release: name the minor one, too",
             code="tensorrt.version",
             where=tensorrt,
             hint=f"write {' or '.join(same)}" if same else "write it like 10.3 or 8.5.2",
         )
-    brought = [one.tensorrt for one in jetpacks(target) if one.tensorrt]
     part, software = target.facts.get("dla"), target.facts.get("software")
     ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
     older = software.get("tensorrt_since") if isinstance(software, Mapping) else None
@@ -98,11 +98,12 @@ def check_release(target: Target, tensorrt: str) -> None:
     newer = minor > newest and version[0] <= newest[0] + 1
     if (known or newer) and minor >= parse_version(first)[:2]:
         return
-    jetpack = f"JetPack brings {listed(dict.fromkeys(brought))}; " if brought else ""
+    jetpack = f"JetPack brings {listed(brought)}; " if brought else ""
     raise UsageError(
         f"there is no TensorRT {tensorrt} for {target.name}",
         code="tensorrt.unknown",
-        hint=f"{jetpack}the releases from {first} to {'.'.join(map(str, newest))} are known",
+        hint=f"{jetpack}the releases from {first} to {'.'.join(map(str, newest))} are known, "
+        "and newer ones are accepted",
     )
 
 

@@ -188,8 +188,12 @@ def test_a_network_of_several_is_refused_too(normalised, tmp_path):
     assert refused.value.code == "model.parse"
 
 
-def test_rewriting_tells_no_times_of_it(normalised):
+def test_rewriting_tells_no_times_of_it_but_that_the_board_cannot_parse_it(normalised):
     document = edgekit.rewrite(normalised, target=XAVIER)
+
+    (note,) = (one for one in document["notes"] if "cannot parse" in one)
+    assert "LayerNormalization 'ln'" in note
+    assert "opset 16" in note
 
     assert document["before"]["predicted"] is document["after"]["predicted"] is None
 
@@ -236,3 +240,44 @@ def test_hardmax_is_native_from_10_0_on(save):
 
     assert edgekit.check(path, target=ORIN, tensorrt="10.3")["parse"]["ok"]
     assert not edgekit.check(path, target=ORIN, tensorrt="8.6.2")["parse"]["ok"]
+
+
+@pytest.mark.parametrize("form", ["--json", "--quiet"])
+def test_a_model_that_cannot_be_read_costs_the_others_no_answer(save, form, capsys, tmp_path):
+    good = save(helper.make_node("Relu", ["c"], ["y"], "relu"), name="good.onnx")
+    scale = {"s": np.ones(8, np.float32)}
+    node = helper.make_node("LayerNormalization", ["c", "s"], ["y"], "ln")
+    refused = save(node, constants=scale, name="refused.onnx")
+    missing, config = str(tmp_path / "missing.onnx"), tmp_path / "net.yaml"
+    config.write_text(f"version: 1\nname: net\ntarget: {XAVIER}\nmodel: {{onnx: {missing}}}\n")
+    models = (missing, good, refused, str(config))
+    code, said = command(capsys, "check", *models, "-t", XAVIER, form)
+
+    # the exit code is that of the model that has no answer
+    assert code == 2
+    assert "3 of 4 models" in said.err or form == "--json"
+    if form == "--json":
+        document = json.loads(said.out)
+        assert [one["model"] for one in document["checks"]] == [good, refused]
+        places = [one["where"] for one in document["failures"]]
+        assert [any(model in place for place in places) for model in models] == [
+            True, False, True, True,
+        ]  # fmt: skip
+    else:
+        assert f"{missing}: the file does not exist" in said.err
+        assert f"{config}: " in said.err
+
+
+def test_models_of_which_none_can_be_read_are_one_error(capsys, tmp_path):
+    missing = str(tmp_path / "missing.onnx")
+    code, said = command(capsys, "check", missing, f"{missing}2", "-t", XAVIER, "--json")
+
+    assert code == 2
+    assert json.loads(said.out)["error"]["where"] == missing
+
+
+def test_a_plan_notes_a_release_that_no_jetpack_brings(save):
+    path = save(helper.make_node("Relu", ["c"], ["y"], "relu"))
+    notes = edgekit.plan(path, target=XAVIER, tensorrt="8.6").notes
+
+    assert any("no JetPack" in note for note in notes)

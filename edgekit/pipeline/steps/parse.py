@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.dla.judge import release_notes
 from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord, ask_parser
@@ -54,8 +55,18 @@ def parser_word(context: Context) -> ParserWord | None:
     return word
 
 
+def note_parse(context: Context) -> None:
+    """Notes that the board cannot parse the model, for a step that works without TensorRT."""
+    found = parse(context)
+    if not found.ok:
+        error = refusal(found)
+        context.note(f"{error.message}; what to do: {error.hint}")
+
+
 def require_parse(context: Context, release: str = "") -> None:
     """Refuses a model that the parser does not import; NVIDIA's own parser adds its word.
+
+    Notes what a person should know of the planned release.
 
     Args:
         context: The configuration.
@@ -66,6 +77,7 @@ def require_parse(context: Context, release: str = "") -> None:
         UsageError: "parser.missing".
         BuildError: NVIDIA's parser gives no answer.
     """
+    context.note(*release_notes(context.target, context.tensorrt))
     found = parse(context, release)
     if not found.ok:
         raise refusal(found)
