@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets.board import GENERATIONS
-from edgekit.targets.releases import Version, parse_version
+from edgekit.targets.releases import Version, parse_version, within
 
 Facts = Mapping[str, Any]
 _MANY = (tuple, list)
@@ -297,9 +297,7 @@ class Rule:
             return False
         if generation and generation not in self.generations:
             return False
-        if self.since is not None and version < parse_version(self.since):
-            return False
-        return self.until is None or version < parse_version(self.until)
+        return within(version, self.since, self.until)
 
     def _fixes(self) -> list[dict[str, str]]:
         """Returns what ``check`` says to do by what it is about, the first that fits a layer."""

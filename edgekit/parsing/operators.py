@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.targets.releases import Version, parse_version
+from edgekit.targets.releases import Version, parse_version, within
 
 Value = int | float | str
 
@@ -26,9 +26,7 @@ class _Row:
 
     def holds(self, version: Version) -> bool:
         """Whether the row holds for a release: from ``since`` up to, without, ``until``."""
-        if self.since is not None and version < parse_version(self.since):
-            return False
-        return self.until is None or version < parse_version(self.until)
+        return within(version, self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

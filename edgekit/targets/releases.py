@@ -35,6 +35,13 @@ def parse_version(text: str) -> Version:
     return tuple(numbers)
 
 
+def within(version: Version, since: str | None, until: str | None) -> bool:
+    """Says whether a version is at least ``since`` and less than ``until``, where given."""
+    if since is not None and version < parse_version(since):
+        return False
+    return until is None or version < parse_version(until)
+
+
 def drives_dla(target: Target, tensorrt: str) -> bool:
     """Says whether a TensorRT release supports the DLA of a board (the board file's ranges).
 
@@ -43,11 +50,9 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
     part = target.facts.get("dla")
     ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
     version = parse_version(tensorrt)
-    return any(
-        parse_version(r["since"]) <= version
-        and ("until" not in r or version < parse_version(r["until"]))
-        for r in ranges
-    ) or bool(unstated_dla(target, tensorrt))
+    return any(within(version, row["since"], row.get("until")) for row in ranges) or bool(
+        unstated_dla(target, tensorrt)
+    )
 
 
 def unstated_dla(target: Target, tensorrt: str) -> str:
