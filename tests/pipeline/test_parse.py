@@ -281,3 +281,28 @@ def test_a_plan_notes_a_release_that_no_jetpack_brings(save):
     notes = edgekit.plan(path, target=XAVIER, tensorrt="8.6").notes
 
     assert any("no JetPack" in note for note in notes)
+
+
+def test_uint8_between_nodes_is_not_told_to_be_an_image(save):
+    """Only an input of the network can be converted before the network."""
+    path = save(
+        helper.make_node("Cast", ["c"], ["small"], "down", to=TensorProto.UINT8),
+        helper.make_node("Cast", ["small"], ["y"], "up", to=FLOAT),
+    )
+    layers = {layer["name"]: layer for layer in edgekit.check(path, target=ORIN)["layers"]}
+    (reason,) = (one for one in layers["up"]["dla"]["reasons"] if one["rule"] == "general.uint8")
+
+    assert "leave out the Cast to uint8" in reason["fix"]
+    assert "image" not in reason["fix"]
+
+
+def test_a_shipped_plugin_is_not_asked_of_the_board(save):
+    path = save(
+        helper.make_node("EfficientNMS_TRT", ["c"], ["y"], "nms", domain="TRT"), domains=["TRT"]
+    )
+    document = edgekit.check(path, target=ORIN)
+    layers = {layer["name"]: layer for layer in document["layers"]}
+
+    assert document["parse"]["ok"]
+    assert any("TensorRT ships the plugin EfficientNMS_TRT" in one for one in document["warnings"])
+    assert "one that it ships" in layers["nms"]["dla"]["reasons"][0]["message"]
