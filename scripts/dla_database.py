@@ -18,8 +18,8 @@ from onnx import TensorProto, defs, helper
 from pydantic import Field
 
 from edgekit.dla.explanation import explain
-from edgekit.dla.judge import drives_dla, reads_qdq
-from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules, parse_version
+from edgekit.dla.judge import reads_qdq
+from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules
 from edgekit.documents import Document
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
@@ -27,6 +27,7 @@ from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, Target
 from edgekit.targets.jetpack import JetPack, jetpacks
+from edgekit.targets.releases import drives_dla, parse_version
 
 SCHEMA = "edgekit.dla-support/1"
 # by what a rule's check compares

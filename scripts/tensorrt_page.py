@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edgekit.dla.judge import drives_dla
 from edgekit.errors import ConfigError
 from edgekit.targets import jetpack as jetpack_module
 from edgekit.targets import loader
 from edgekit.targets.loader import get
+from edgekit.targets.releases import drives_dla
 from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
 from edgekit.tensorrt.releases import (
     FeatureRule,

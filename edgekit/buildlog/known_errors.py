@@ -9,8 +9,8 @@ from functools import lru_cache
 from string import Formatter
 from typing import Any
 
-from edgekit.dla.rules import parse_version
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.releases import parse_version
 
 _SCHEMA = "edgekit.log-errors/1"
 # of a version that Python prints as a tuple

@@ -115,11 +115,12 @@ def check_command(
             {"SARIF": sarif, "Markdown": None if markdown in (None, "-") else Path(markdown)},
         )
     with Heartbeat("check", quiet=quiet) as beat:
-        results = [_checked(model, options, beat) for model in models]
+        results, unread = _all_checked(models, options, beat)
         beat("writing the answer")
         document = _check_request(results[0], layer, sparsity, compare_log)
     checks = [result.document for result in results]
-    failures = [error for one in results for error in _failures(one, fail_under, max_loadables)]
+    failures: list[EdgekitError] = [*unread]
+    failures += [error for one in results for error in _failures(one, fail_under, max_loadables)]
     if sarif is not None:
         from edgekit.benchmark.document import write_json
         from edgekit.reports.sarif import sarif as sarif_of
@@ -138,6 +139,27 @@ def check_command(
             say_page(_check_text(one, by_layer, verbose))
     if failures:
         raise mark_printed(_one_failure(failures, len(models), json))
+
+
+def _all_checked(
+    models: Sequence[str], options: Mapping[str, Any], beat: Heartbeat
+) -> tuple[list[CheckResult], list[EdgekitError]]:
+    """Returns the checks, and the errors of the models that have none, each naming its model.
+
+    Raises:
+        EdgekitError: No model could be checked.
+    """
+    results, errors = [], []
+    for model in models:
+        try:
+            results.append(_checked(model, options, beat))
+        except EdgekitError as error:
+            errors.append(error)
+            if len(models) > 1 and not error.where.startswith(model):
+                error.where = f"{model}: {error.where}" if error.where else model
+    if not results:
+        raise errors[0]
+    return results, errors
 
 
 def _checked(model: str, options: Mapping[str, Any], beat: Heartbeat) -> CheckResult:
@@ -246,20 +268,24 @@ def _failures(
     return found
 
 
-def _fail(failures: Sequence[GateError]) -> str:
+def _fail(failures: Sequence[EdgekitError]) -> str:
+    if any(not isinstance(one, GateError) for one in failures):
+        return "cannot be checked or fail the check"
     parsed = all(one.code != "model.parse" for one in failures)
     return "miss the limits" if parsed else "cannot be parsed or miss the limits"
 
 
-def _one_failure(failures: Sequence[GateError], models: int, json: bool) -> GateError:
+def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> EdgekitError:
     """Returns what is raised: the first failure, or of several models one that lists them all."""
     error = failures[0]
     if models > 1:
-        error = GateError(
+        # an error without an answer comes first, and its exit status counts
+        error = EdgekitError(
             f"{len({one.where for one in failures})} of {models} models {_fail(failures)}",
-            code=error.code,
-            hint=error.hint,
+            code=failures[0].code,
+            hint=failures[0].hint,
         )
+        error.exit_code = failures[0].exit_code
         error.details = tuple(f"{one.where}: {one.message}" for one in failures)
     if not json:
         error.hint = ""  # what it would tell has been printed

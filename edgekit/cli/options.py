@@ -46,6 +46,14 @@ _outputs = click.option(
     callback=lambda _context, _option, names: list(names) or None,
     help="Cut the network at this tensor; repeatable.",
 )
+_plugins = click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="NAME",
+    callback=lambda _context, _option, names: list(names) or None,
+    help="The board has a plugin of this name for the model's operator of this name; repeatable.",
+)
 #: The batch of a model.
 batch = click.option(
     "--batch", type=click.IntRange(min=1), help="Batch size where the model leaves it open (1)."
@@ -164,10 +172,11 @@ def cut(function: Any) -> Any:
     """
 
     @wraps(function)
-    def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
-        return function(part={"shapes": shape, "batch": batch, "outputs": outputs}, **others)
+    def with_part(*, shape: Any, batch: Any, outputs: Any, plugins: Any, **others: Any) -> Any:
+        part = {"shapes": shape, "batch": batch, "outputs": outputs, "plugins": plugins}
+        return function(part=part, **others)
 
-    return all_of(_shape, batch, _outputs)(with_part)
+    return all_of(_shape, batch, _outputs, _plugins)(with_part)
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")

@@ -485,6 +485,13 @@ class _Source(Section):
         description="Cut the network at these tensors, for example before a detection head.",
         examples=[["head_0", "head_1"]],
     )
+    plugins: list[str] = Field(
+        default_factory=list,
+        description="Plugins of your own, by the name that a node's operator has, that the board's "
+        "TensorRT has too. Without them, a node of an operator that TensorRT neither imports nor "
+        "has a plugin for is refused.",
+        examples=[["MyOp"]],
+    )
 
 
 class NetworkSection(_Source):
@@ -536,9 +543,10 @@ class ModelSection(_Source):
         given = [self.onnx is not None, self.builtin is not None, bool(self.networks)]
         if sum(given) != 1:
             raise ValueError("give exactly one of 'onnx', 'builtin' and 'networks'")
-        if self.networks and (self.seed or self.shapes or self.batch or self.outputs):
+        parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
+        if self.networks and any(parts):
             raise ValueError(
-                "give 'seed', 'shapes', 'batch' and 'outputs' for each of the networks"
+                "give 'seed', 'shapes', 'batch', 'outputs' and 'plugins' for each of the networks"
             )
         names = [network.name for network in self.networks]
         if len(set(names)) < len(names):

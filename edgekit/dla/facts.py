@@ -296,6 +296,13 @@ def _types(facts: Facts) -> tuple[str, ...]:
     return tuple(facts.graph.tensors[name].dtype for name in names)
 
 
+def _reads_uint8_input(facts: Facts) -> bool:
+    """Whether a layer reads an input of the network whose type is uint8."""
+    graph = facts.graph
+    inputs = (name for name in facts.layer.inputs if graph.tensors[name].dtype == "uint8")
+    return any(name not in graph.producers for name in inputs)
+
+
 def _axis_from_end(facts: Facts, axis: int) -> int:
     rank = len(_inputs(facts)[0]) if facts.layer.inputs else len(_both(facts)[0])
     return axis - rank if axis >= 0 else axis
@@ -431,6 +438,7 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),
     "part_ranks": lambda facts: _ranks(_part_shapes(facts)),
     "tensor_types": _types,
+    "reads_uint8_input": _reads_uint8_input,
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
     "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),

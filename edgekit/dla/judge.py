@@ -21,15 +21,21 @@ from edgekit.dla.rules import (
     Rule,
     RuleFailure,
     Rules,
-    Version,
     load_rules,
     loadables_per_core,
-    parse_version,
 )
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
-from edgekit.text import listed
+from edgekit.targets.releases import (
+    Version,
+    check_release,
+    drives_dla,
+    jetpacks_ended,
+    parse_version,
+    unbrought,
+    unstated_dla,
+)
 
 if TYPE_CHECKING:
     from edgekit.targets.board import Target
@@ -44,65 +50,6 @@ _OPAQUE = {
     "plugin": ("general.plugin", "TensorRT's built-in layers"),
     "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
-
-
-def drives_dla(target: Target, tensorrt: str) -> bool:
-    """Says whether a TensorRT release supports the DLA of a board (the board file's ranges).
-
-    Also where no source states it (:func:`unstated_dla`): the board decides.
-    """
-    part = target.facts.get("dla")
-    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
-    version = parse_version(tensorrt)
-    return any(
-        parse_version(r["since"]) <= version
-        and ("until" not in r or version < parse_version(r["until"]))
-        for r in ranges
-    ) or bool(unstated_dla(target, tensorrt))
-
-
-def unstated_dla(target: Target, tensorrt: str) -> str:
-    """Returns why no source states whether a release supports the DLA of a board; else ""."""
-    part = target.facts.get("dla")
-    row = part.get("tensorrt_unstated") if isinstance(part, Mapping) else None
-    if row is None or parse_version(tensorrt) < parse_version(row["since"]):
-        return ""
-    return str(row["why"])
-
-
-def check_release(target: Target, tensorrt: str) -> None:
-    """Refuses a TensorRT that was never released for a board.
-
-    Releases newer than those of ``targets/_jetpack.yaml`` are accepted up to the next major one.
-
-    Raises:
-        UsageError: It is older than the board's first release or was not released at all (code
-            ``tensorrt.unknown``), or is malformed (code ``tensorrt.version``).
-    """
-    version = parse_version(tensorrt)
-    if tensorrt == target.tensorrt:
-        return
-    # the lists are for other releases than the usual one: a plain check does without them
-    from edgekit.targets.jetpack import jetpacks, tensorrt_releases
-
-    released = {parse_version(text) for text in tensorrt_releases()}
-    brought = [one.tensorrt for one in jetpacks(target) if one.tensorrt]
-    part, software = target.facts.get("dla"), target.facts.get("software")
-    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
-    older = software.get("tensorrt_since") if isinstance(software, Mapping) else None
-    starts = (older or target.tensorrt, *brought, *(row["since"] for row in ranges))
-    first = min(starts, key=parse_version)
-    minor, newest = (*version, 0)[:2], max(released)
-    known = minor in {(*one, 0)[:2] for one in released}
-    newer = minor > newest and version[0] <= newest[0] + 1
-    if (known or newer) and minor >= parse_version(first)[:2]:
-        return
-    jetpack = f"JetPack brings {listed(dict.fromkeys(brought))}; " if brought else ""
-    raise UsageError(
-        f"there is no TensorRT {tensorrt} for {target.name}",
-        code="tensorrt.unknown",
-        hint=f"{jetpack}the releases from {first} to {'.'.join(map(str, newest))} are known",
-    )
 
 
 def reads_qdq(target: Target, tensorrt: str) -> bool:
@@ -164,7 +111,7 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
     """
     rules = load_rules()
     version = parse_version(judgement.tensorrt)
-    newer = _newer(target, judgement.tensorrt, rules.newest)
+    newer = release_notes(target, judgement.tensorrt)
     generation = target.dla.generation
     notes = [
         rule
@@ -189,16 +136,28 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
     )
 
 
-def _newer(target: Target, release: str, newest: str) -> tuple[str, ...]:
-    if parse_version(release) <= parse_version(newest):
-        return ()
-    message = f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest})"
-    why = unstated_dla(target, release)
-    unstated = (
-        f"Whether TensorRT {release} supports the DLA of {target.name} is not stated: {why}; "
-        f"{newest} is the newest release that is stated to",
-    )
-    return (f"{message}: the rules of {newest} are used", *(unstated if why else ()))
+def release_notes(target: Target, release: str) -> tuple[str, ...]:
+    """Returns what a person should know of a release, whatever the network is.
+
+    It is newer than all sources, so that the rules of the newest known release are used; or no
+    JetPack brings it to the board.
+    """
+    newest, notes = load_rules().newest, []
+    newer = parse_version(release) > parse_version(newest)
+    if newer:
+        notes.append(
+            f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest}): "
+            f"the rules of {newest} are used"
+        )
+    if why := unstated_dla(target, release):
+        notes.append(
+            f"Whether TensorRT {release} supports the DLA of {target.name} is not stated: {why}; "
+            f"{newest} is the newest release that is stated to"
+        )
+    # a JetPack may bring a newer release later
+    if not newer or jetpacks_ended(target):
+        notes += [missing] if (missing := unbrought(target, release)) else []
+    return tuple(notes)
 
 
 def _layers(count: int) -> str:

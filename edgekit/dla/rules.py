@@ -1,8 +1,7 @@
 """The rules under ``dla/``: what a rule and a row of the operator matrix are, their checks
 compiled to functions, read once and looked up by id.
 
-``limit`` and ``exceptions`` read single numbers without compiling anything; TensorRT
-versions are compared by ``parse_version``.
+``limit`` and ``exceptions`` read single numbers without compiling anything.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets.board import GENERATIONS
+from edgekit.targets.releases import Version, parse_version, within
 
-Version = tuple[int, ...]
-_FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 Facts = Mapping[str, Any]
 _MANY = (tuple, list)
 _LARGE = 1e30
@@ -48,26 +45,6 @@ _NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structur
 _EXCLUDED = (
     "builder_messages", "disputes", "guide", "int8", "operators", "reconstruction", *_NOTED,
 )  # fmt: skip
-
-
-@lru_cache(maxsize=256)
-def parse_version(text: str) -> Version:
-    """Returns a version as numbers that compare, trailing zeros dropped.
-
-    Raises:
-        UsageError: The text is no version (code ``tensorrt.version``).
-    """
-    if not _FORM.fullmatch(text.strip()):
-        raise UsageError(
-            f"{text!r} is not a TensorRT version",
-            code="tensorrt.version",
-            where=text,
-            hint="write it like 10.3 or 8.5.2",
-        )
-    numbers = [int(part) for part in text.strip().split(".")]
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
 
 
 # The declarative checks of the rule files, compiled to functions.
@@ -320,9 +297,7 @@ class Rule:
             return False
         if generation and generation not in self.generations:
             return False
-        if self.since is not None and version < parse_version(self.since):
-            return False
-        return self.until is None or version < parse_version(self.until)
+        return within(version, self.since, self.until)
 
     def _fixes(self) -> list[dict[str, str]]:
         """Returns what ``check`` says to do by what it is about, the first that fits a layer."""

@@ -78,6 +78,12 @@ def _importers() -> frozenset[str]:
     return frozenset(read_knowledge(data_folder("trt") / "operators.yaml")["operators"])
 
 
+@cache
+def shipped_plugins() -> frozenset[str]:
+    """Returns the names of the plugins that TensorRT ships."""
+    return frozenset(read_knowledge(data_folder("trt") / "operators.yaml")["plugins"]["names"])
+
+
 def is_known(value: onnx.ValueInfoProto) -> bool:
     """Whether a tensor's shape stands in the graph."""
     tensor = value.type.tensor_type

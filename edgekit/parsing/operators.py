@@ -4,18 +4,15 @@ release, what the parser refuses of them, and the plugins that TensorRT ships.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.releases import Version, parse_version, within
 
-Version = tuple[int, ...]
 Value = int | float | str
-_FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +26,7 @@ class _Row:
 
     def holds(self, version: Version) -> bool:
         """Whether the row holds for a release: from ``since`` up to, without, ``until``."""
-        if self.since is not None and version < numbers(self.since):
-            return False
-        return self.until is None or version < numbers(self.until)
+        return within(version, self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +111,6 @@ class OperatorTable:
         return row is not None and row.holds(version)
 
 
-def numbers(release: str) -> Version:
-    """Returns a release's numbers, which compare; zeros at the end are dropped.
-
-    Raises:
-        UsageError: It is no version (code ``tensorrt.version``).
-    """
-    if not _FORM.fullmatch(release.strip()):
-        raise UsageError(
-            f"{release!r} is not a TensorRT version",
-            code="tensorrt.version",
-            where=release,
-            hint="write it like 10.3 or 8.5.2",
-        )
-    found = [int(part) for part in release.strip().split(".")]
-    while len(found) > 1 and found[-1] == 0:
-        found.pop()
-    return tuple(found)
-
-
 @lru_cache(maxsize=1)
 def operator_table() -> OperatorTable:
     """Returns ``trt/operators.yaml``."""
@@ -161,7 +137,7 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def refusals(operator: str, release: str) -> tuple[Refusal, ...]:
     """Returns what the parser of a release may refuse of an operator."""
-    version = numbers(release)
+    version = parse_version(release)
     return tuple(
         row
         for row in operator_table().refusals

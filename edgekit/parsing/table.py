@@ -5,7 +5,7 @@ the nodes that it refuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,16 +14,15 @@ import onnx
 from onnx import numpy_helper
 
 from edgekit.network.graph import Node, OnnxGraph, node_of
-from edgekit.network.model import QDQ
-from edgekit.network.protos import dtype_name, is_plugin, subgraphs
-from edgekit.parsing.operators import Importer, Refusal, numbers, operator_table, refusals
+from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
+from edgekit.parsing.operators import Importer, Refusal, operator_table, refusals
 from edgekit.targets.board import Target
+from edgekit.targets.releases import newer_release, parse_version
 
 _LARGEST_ZERO_POINT = 1 << 20
-_CONVERT = (
-    "let edgekit convert the Q/DQ nodes to a calibration cache (plan, build and run do; "
-    "edgekit calibrate from-qdq writes the model)"
-)
+#: What a ``Parse`` is about: the model as the user gave it, or what edgekit makes of it.
+AS_GIVEN, AFTER_REWRITES = "as given", "after rewrites"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,20 @@ class ParseProblem:
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """Whether the parser of a release imports a graph, by ``trt/operators.yaml``."""
+    """Whether the parser of a release imports a graph, by ``trt/operators.yaml``.
+
+    Attributes:
+        ok: Whether it imports every node.
+        release: The TensorRT release.
+        problems: The nodes that it refuses.
+        model: "as given", or "after rewrites" for what edgekit makes of the user's model, which is
+            what the board gets.
+    """
 
     ok: bool
     release: str
     problems: tuple[ParseProblem, ...]
+    model: str = AS_GIVEN
 
     def to_json(self) -> dict[str, Any]:
         """Returns ``"parse"`` of a check."""
@@ -57,7 +65,12 @@ class Parse:
 
 
 def parse_check(
-    graph: OnnxGraph, release: str, target: Target | None = None, *, converts: bool = False
+    graph: OnnxGraph,
+    release: str,
+    target: Target | None = None,
+    *,
+    plugins: Collection[str] = (),
+    model: str = AS_GIVEN,
 ) -> Parse:
     """Returns whether TensorRT's ONNX parser imports a graph; nodes of bodies count.
 
@@ -66,42 +79,34 @@ def parse_check(
         release: The board's TensorRT ("8.5.2", "10.3"); one that the table does not know counts as
             the newest known before it.
         target: The board, so that remedies name the JetPack that has a newer TensorRT.
-        converts: Whether edgekit converts the graph's Q/DQ nodes to a calibration cache, which is
-            then a remedy.
+        plugins: Names of the user's own plugins that the board has.
+        model: What the graph is, for :attr:`Parse.model`.
 
     Raises:
         UsageError: The release is no version (code ``tensorrt.version``).
     """
-    on = _Release(release, target, converts)
+    on = _Board(release, target, plugins)
     found = tuple(
         ParseProblem(node=node.name, operator=node.op, message=message, fix=fix)
         for node, scope in _nodes(graph)
         for message, fix in [_judge(node, scope, on) or ("", "")]
         if message
     )
-    return Parse(ok=not found, release=release, problems=found)
+    return Parse(ok=not found, release=release, problems=found, model=model)
 
 
-class _Release:
-    """A release, and how a newer one is named for a board."""
+class _Board:
+    """A release, the board that has it, and the user's plugins there."""
 
-    def __init__(self, text: str, target: Target | None, converts: bool) -> None:
-        self.text = text
-        self.version = numbers(text)
-        self.converts = converts
+    def __init__(self, release: str, target: Target | None, plugins: Collection[str]) -> None:
+        self.release = release
+        self.version = parse_version(release)
+        self.plugins = frozenset(plugins)
         self._target = target
 
-    def newer(self, since: str, verb: str) -> str:
-        """Returns that TensorRT from ``since`` on has or takes it, and the board's JetPack."""
-        # most models have no problem, and need not know the JetPacks
-        from edgekit.targets.jetpack import jetpacks
-
-        packs = jetpacks(self._target) if self._target is not None else ()
-        pack = next(
-            (p for p in packs if p.tensorrt and numbers(p.tensorrt) >= numbers(since)), None
-        )
-        with_ = f" (JetPack {pack.versions[0]} brings {pack.tensorrt})" if pack is not None else ""
-        return f"use TensorRT {since} or newer, which {verb} it{with_}"
+    def newer(self, since: str) -> str:
+        """Returns the remedy of a newer release; "" where the board cannot get one."""
+        return newer_release(self._target, since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,58 +193,71 @@ def _bodies(proto: onnx.NodeProto, scope: _Scope) -> Iterator[tuple[Node, _Scope
             yield from _bodies(part, inner)
 
 
-def _judge(node: Node, scope: _Scope, on: _Release) -> tuple[str, str] | None:
+def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
     """What the parser refuses of a node and what to do; None where it imports the node."""
     table = operator_table()
+    other = _is_other(node, scope)
     if not table.imports(node.op, on.version):
-        row = table.operators.get(node.op) or table.missing.get(node.op)
-        if row is None or node.op in table.plugins.names or _is_plugin(node, scope):
+        if node.op in table.plugins.names or node.op in on.plugins:
             return None
+        row = None if other else table.operators.get(node.op) or table.missing.get(node.op)
         return _no_importer(node, row, scope, on)
-    for refusal in refusals(node.op, on.text):
+    if other:
+        return (
+            f"the parser of TensorRT {on.release} ignores domains: it takes {node.domain}."
+            f"{node.op} for ONNX's {node.op}, which has other inputs or attributes",
+            _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
+        )
+    for refusal in refusals(node.op, on.release):
         values = _refused(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
             wrong = "; the results would be wrong" if refusal.ignores else ""
-            return f"the parser of TensorRT {on.text} {does} {what}{wrong}", _fix(
-                _newer(refusal, node, scope, on),
-                refusal.avoid,
-                _rewrite(refusal),
-                _CONVERT if on.converts and node.op in QDQ else "",
-                _cut(scope),
+            return f"the parser of TensorRT {on.release} {does} {what}{wrong}", _fix(
+                _newer(refusal, node, scope, on), refusal.avoid, _rewrite(refusal), _cut(scope)
             )
     return None
 
 
-def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Release) -> str:
+def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
     """Returns the release that ends a refusal; "" for none, or where another row begins there."""
     if refusal.until is None:
         return ""
     later = refusals(node.op, refusal.until)
     ends = all(_refused(row, node, scope) is None for row in later)
-    return on.newer(refusal.until, "imports") if ends else ""
+    return on.newer(refusal.until) if ends else ""
 
 
-def _is_plugin(node: Node, scope: _Scope) -> bool:
+def _is_other(node: Node, scope: _Scope) -> bool:
     """Whether a node of another domain is not what an operator of ONNX would be."""
     if not node.domain:
         return False
     return node.proto is None or is_plugin(node.proto, scope.graph.opset)
 
 
-def _no_importer(node: Node, row: Importer, scope: _Scope, on: _Release) -> tuple[str, str]:
-    has = f"{row.since} is the first with one" if row.since else "no release has one"
-    return (
-        f"the parser of TensorRT {on.text} has no importer for {node.op}; {has}",
-        _fix(
-            on.newer(row.since, "imports") if row.since else "",
-            row.avoid,
-            _rewrite(row),
-            _cut(scope),
-            f'give a plugin that the parser finds under the name "{node.op}", version "1", '
-            'namespace "", and the node a domain of its own',
-        ),
+def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) -> tuple[str, str]:
+    of_domain = f" of {node.domain}" if node.domain else ""
+    message = f"the parser of TensorRT {on.release} has no importer for {node.op}"
+    avoid = "export it as operators of ONNX" if row is None else row.avoid
+    if row is None:
+        message += f"{of_domain}, which is no operator of ONNX, and TensorRT ships no plugin for it"
+        if node.domain in RUNTIMES:
+            avoid = (
+                "give the model as it was before ONNX Runtime's optimizer fused nodes, or export "
+                "it as operators of ONNX"
+            )
+    else:
+        message += f"; {row.since} is the first with one" if row.since else "; no release has one"
+    plugin = plugin_of(node)
+    return message, _fix(
+        on.newer(row.since) if row is not None and row.since else "",
+        avoid,
+        _rewrite(row) if row is not None else "",
+        _cut(scope),
+        f'if the board has a plugin of yours named "{plugin["plugin"]}", version '
+        f'"{plugin["plugin_version"]}", namespace "{plugin["plugin_namespace"]}", name it with '
+        f"--plugin {node.op} (YAML: model.plugins)",
     )
 
 

@@ -14,11 +14,11 @@ from edgekit.buildlog.diagnosis import LogError
 from edgekit.buildlog.facts import BuildLog, Fallback
 from edgekit.buildlog.missing_operators import about_operator
 from edgekit.buildlog.reading import WholeLog, read_whole
-from edgekit.dla.judge import drives_dla
-from edgekit.dla.rules import load_rules, parse_version
+from edgekit.dla.rules import load_rules
 from edgekit.errors import DataError, UsageError
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
+from edgekit.targets.releases import drives_dla, parse_version
 from edgekit.text import counted, listed
 
 SCHEMA = "edgekit.log/1"

@@ -51,7 +51,12 @@ _PLAIN = dict.fromkeys(("target", "precision", "tensorrt", "power_mode"), _is_te
 _PLAIN["target"] = _is_path
 _PLAIN["parser"] = _is_flag
 _INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
-    "model": {"shapes": _are_shapes, "outputs": _are_texts, "batch": _is_batch},
+    "model": {
+        "shapes": _are_shapes,
+        "outputs": _are_texts,
+        "batch": _is_batch,
+        "plugins": _are_texts,
+    },
     "calibration": {"cache": _is_path},
 }
 
@@ -146,6 +151,7 @@ def _file(
         shapes=model.get("shapes"),
         batch=model.get("batch"),
         outputs=model.get("outputs"),
+        plugins=model.get("plugins") or (),
         scales=calibration.get("cache"),
         parser=options.get("parser") or False,
         on_note=on_note,

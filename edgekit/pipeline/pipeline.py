@@ -52,7 +52,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards
 from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -234,6 +234,7 @@ class Pipeline:
             )
         )  # fmt: skip
         context, used = self.context, used_rewrites(self.context)
+        note_parse(context)
         document = {
             "schema": "edgekit.rewrite/1",
             "model": source(context).source,

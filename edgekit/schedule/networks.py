@@ -100,7 +100,7 @@ def _config_of_one(config: Config, number: int) -> Config:
     """Returns the configuration of one of the networks."""
     file = config.file
     own = file.model.networks[number]
-    keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs")
+    keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "plugins")
     model = file.model.model_copy(update={"networks": [], **{k: getattr(own, k) for k in keys}})
     changes: dict[str, Any] = {"model": model, "precision": own.precision or file.precision}
     return dataclasses.replace(config, file=file.model_copy(update=changes))

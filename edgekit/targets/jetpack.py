@@ -27,6 +27,7 @@ class JetPack:
         l4t: Jetson Linux versions; empty where not publicly known.
         tensorrt: The TensorRT that they bring; empty where not publicly known.
         also: Other releases that sources name instead.
+        up_to: The newest TensorRT that can be installed beside it; empty where that is its own.
         note: What else is to know of them.
     """
 
@@ -35,6 +36,7 @@ class JetPack:
     tensorrt: str
     note: str
     also: tuple[str, ...] = ()
+    up_to: str = ""
 
     @property
     def tensorrt_text(self) -> str:
@@ -114,6 +116,11 @@ def tensorrt_releases() -> tuple[str, ...]:
     return tuple(_file(data_folder("targets"))["tensorrt_releases"])
 
 
+def newest_jetpack() -> JetPack:
+    """Returns the newest JetPack of all boards."""
+    return _jetpack(_table(data_folder("targets"))[-1])
+
+
 def _table(folder: Path) -> list[dict[str, Any]]:
     return _file(folder)["releases"]  # type: ignore[no-any-return]
 
@@ -131,6 +138,7 @@ def _jetpack(row: Mapping[str, Any]) -> JetPack:
         tensorrt=row["tensorrt"] or "",
         note=row.get("note", ""),
         also=tuple(row.get("also", ())),
+        up_to=row.get("up_to", ""),
     )
 
 

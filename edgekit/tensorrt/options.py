@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
-from edgekit.dla.judge import drives_dla
 from edgekit.errors import ConfigError, Problem
 from edgekit.targets.loader import get
+from edgekit.targets.releases import drives_dla
 from edgekit.tensorrt.releases import (
     FeatureRule,
     TensorRTRelease,

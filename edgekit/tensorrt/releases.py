@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from edgekit.dla.rules import Version, parse_version
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.releases import Version, parse_version
 
 STATUSES = ("required", "allowed", "ignored", "forbidden", "not_applicable", "unknown")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from edgekit.dla.rules import Version, parse_version
 from edgekit.errors import BuildError
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.releases import Version, parse_version
 from edgekit.tensorrt.options import BuildAttempt
 from edgekit.tensorrt.releases import release, within
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions

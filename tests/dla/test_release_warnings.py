@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.dla.judge import drives_dla, judge, release_warnings, unstated_dla
+from edgekit.dla.judge import judge, release_notes, release_warnings
 from edgekit.errors import UsageError
 from edgekit.network.model import Network
 from edgekit.targets.loader import get
+from edgekit.targets.releases import drives_dla, unstated_dla
 from tests.dla.one_layer import network_of
 from tests.dla.test_quantization import QUANTIZED
 
@@ -61,8 +62,61 @@ def test_a_tensorrt_that_no_orin_has_is_refused_with_those_it_has(tensorrt: str)
 def test_an_older_board_has_older_releases() -> None:
     for tensorrt in ("5.1.6", "6.0.1", "7.1"):
         judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt=tensorrt)
-    for tensorrt in ("10.3.0.30", "11.6", "12"):
+    for tensorrt in ("10.3.0.30", "11.6", "12.0"):
         judge(RELU, ORIN, precision="fp16", tensorrt=tensorrt)
+
+
+@pytest.mark.parametrize("board", ["jetson-agx-xavier", "jetson-agx-orin-64gb"])
+@pytest.mark.parametrize("tensorrt", ["8", "10", "11", "12"])
+def test_a_major_release_alone_is_refused_for_every_board(board: str, tensorrt: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        judge(RELU, get(board), precision="fp16", tensorrt=tensorrt)
+    assert caught.value.code == "tensorrt.version"
+
+
+def test_a_major_release_alone_is_answered_with_those_of_the_board() -> None:
+    with pytest.raises(UsageError) as caught:
+        judge(RELU, ORIN, precision="fp16", tensorrt="10")
+    assert caught.value.hint == "write 10.3.0 or 10.16.2"
+
+
+@pytest.mark.parametrize(
+    ("board", "tensorrt", "says"),
+    [
+        ("jetson-agx-xavier", "8.6", "JetPack 5.1.6 with 8.5.2"),
+        ("jetson-agx-xavier", "10.3", "the last for this board"),
+        ("jetson-xavier-nx", "11.6", "the last for this board"),
+        ("jetson-agx-orin-64gb", "10.14", "no JetPack for jetson-agx-orin-64gb brings"),
+        ("jetson-agx-orin-64gb", "8.6", ""),
+        # can be installed on JetPack 6.1 and later
+        ("jetson-agx-orin-64gb", "10.7", ""),
+        ("jetson-agx-orin-64gb", "10.16.1", ""),
+        # older than the JetPacks that are listed
+        ("jetson-agx-xavier", "7.1", ""),
+        ("drive-orin", "8.5.10", ""),
+    ],
+)
+def test_a_release_that_no_jetpack_brings_to_the_board_is_noted(
+    board: str, tensorrt: str, says: str
+) -> None:
+    notes = [note for note in release_notes(get(board), tensorrt) if "no JetPack" in note]
+    assert bool(notes) is bool(says)
+    assert all(says in note for note in notes)
+
+
+@pytest.mark.parametrize("tensorrt", ["11.5", "11.6", "12.0"])
+def test_every_release_newer_than_the_sources_has_the_same_notes(tensorrt: str) -> None:
+    newer, unstated = release_notes(ORIN, tensorrt)
+    assert "newer than the newest release" in newer
+    assert "not stated" in unstated
+
+
+def test_no_xavier_is_told_to_use_a_jetpack_of_orin() -> None:
+    (reason,) = judge(
+        RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt="10.3"
+    ).verdicts["x"].reasons  # fmt: skip
+    assert "8.5.2" in reason.fix
+    assert "6.2" not in reason.fix
 
 
 @pytest.mark.parametrize("tensorrt", ["8.6", "10.3", "10.7"])

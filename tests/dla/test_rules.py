@@ -8,9 +8,10 @@ import pytest
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.facts import _DERIVED
-from edgekit.dla.rules import compile_check, load_rules, parse_version, show, titles_of
+from edgekit.dla.rules import compile_check, load_rules, show, titles_of
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.releases import parse_version
 from tests.dla.one_layer import XAVIER, verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "dla-support.md"

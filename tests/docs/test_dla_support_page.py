@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from edgekit.cli import main
-from edgekit.dla.judge import drives_dla, judge, reads_qdq
+from edgekit.dla.judge import judge, reads_qdq
 from edgekit.dla.rules import limit, load_rules
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets import loader
 from edgekit.targets.jetpack import tensorrt_of_jetpack
+from edgekit.targets.releases import drives_dla
 from tests.dla.builder import Builder
 
 ROOT = Path(__file__).parents[2]

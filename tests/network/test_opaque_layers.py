@@ -107,7 +107,7 @@ def test_the_parser_ignores_the_domain_of_an_operator_that_it_imports(tmp_path: 
 ])  # fmt: skip
 def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: str) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin(op, domain), *TAIL], {"y": None})
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN, model={"plugins": [op]})
     layers = rows(document)
     assert [layers[n]["placed"] for n in ("conv", "relu", "own")] == ["DLA", "DLA", "GPU"]
     (reason,) = layers["own"]["dla"]["reasons"]
@@ -125,7 +125,7 @@ def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: s
 
 def test_given_shapes_restore_what_follows(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin("DCNv2", "mmdeploy"), *TAIL], {"y": None})
-    model = {"shapes": {"d": [1, 16, 32, 32]}}
+    model = {"shapes": {"d": [1, 16, 32, 32]}, "plugins": ["DCNv2"]}
     layers = rows(edgekit.check(path, target=ORIN, model=model))
     assert [name for name, row in layers.items() if row["placed"] == "GPU"] == ["own"]
     assert layers["conv2"]["macs"] == 32 * 32 * 16 * 16 * 9
@@ -137,14 +137,18 @@ def test_given_shapes_restore_what_follows(tmp_path: Path) -> None:
 def test_a_plugin_s_version_and_namespace_are_said(tmp_path: Path) -> None:
     node = plugin("DCNv2", "mmdeploy", plugin_version="2", plugin_namespace="mm")
     path = saved(tmp_path / "m.onnx", [*STEM, node, *TAIL], {"y": None})
-    notes = edgekit.check(path, target=ORIN)["warnings"]
+    document = edgekit.check(path, target=ORIN)
+    named = 'named "DCNv2", version "2", namespace "mm"'
+    assert named in document["parse"]["problems"][0]["fix"]
+    notes = document["warnings"]
     assert any("plugin DCNv2, version 2 of 'mm'" in note for note in notes)
 
 
 def test_onnx_runtime_s_own_operators_have_shapes(tmp_path: Path) -> None:
     node = helper.make_node("FusedConv", ["x", "w"], ["d"], name="own", domain="com.microsoft",
                             activation="Relu", pads=[1, 1, 1, 1])  # fmt: skip
-    document = edgekit.check(saved(tmp_path / "m.onnx", [node, *TAIL], {"y": None}), target=ORIN)
+    path = saved(tmp_path / "m.onnx", [node, *TAIL], {"y": None})
+    document = edgekit.check(path, target=ORIN, model={"plugins": ["FusedConv"]})
     layers = rows(document)
     assert [layers[n]["placed"] for n in ("own", "conv2", "relu2")] == ["GPU", "DLA", "DLA"]
 

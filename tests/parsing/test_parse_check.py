@@ -418,16 +418,134 @@ def test_what_edgekit_has_folded_is_not_parsed(graph):
     assert parse_check(made, "10.3").ok
 
 
-@pytest.mark.parametrize(
-    ("operator", "domain"), [("Inverse", "com.microsoft"), ("EfficientNMS_TRT", "")]
-)
-def test_a_node_that_onnx_does_not_have_is_a_plugin_and_no_problem(graph, operator, domain):
-    made = graph(
-        node(operator, domain=domain),
-        domains=[domain] if domain else [],
-    )
+@pytest.mark.parametrize("domain", ["", "TRT"])
+def test_a_plugin_that_tensorrt_ships_is_no_problem(graph, domain):
+    made = graph(node("EfficientNMS_TRT", domain=domain), domains=[domain] if domain else [])
 
     assert parse_check(made, "8.5.2").ok
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "10.3", "11.4.1"])
+@pytest.mark.parametrize(
+    ("operator", "domain"),
+    [
+        ("Inverse", "com.microsoft"),
+        ("MultiHeadAttention", "com.microsoft"),
+        ("Normalizer", "ai.onnx.ml"),
+        ("MyOp", "acme"),
+        ("MyOperation", ""),
+    ],
+)
+def test_an_operator_of_no_importer_and_no_plugin_is_refused(graph, operator, domain, release):
+    made = graph(node(operator, domain=domain), domains=[domain] if domain else [])
+
+    assert refused(made, release) == [("n", operator)]
+    assert f"--plugin {operator}" in parse_check(made, release).problems[0].fix
+    # unless the user says that the board has a plugin for it
+    assert parse_check(made, release, plugins=[operator]).ok
+    assert not parse_check(made, release, plugins=["Another"]).ok
+
+
+def test_an_operator_of_onnx_may_be_a_plugin_of_the_user_too(graph):
+    made = graph(node("Hardmax"))
+
+    assert parse_check(made, "8.5.2", plugins=["Hardmax"]).ok
+
+
+@pytest.mark.parametrize(
+    ("release", "says"),
+    [("10.3", "which is no operator of ONNX"), ("10.16.2", "takes com.microsoft.Attention for")],
+)
+def test_an_operator_that_only_shares_a_name_is_refused_whatever_the_release(graph, release, says):
+    """ONNX Runtime's Attention has weights among its inputs; the parser ignores the domain."""
+    made = graph(
+        node("Attention", "x,w,b", num_heads=2, domain="com.microsoft"),
+        inputs=[("x", FLOAT, [1, 4, 8])],
+        outputs=[("y", FLOAT, [1, 4, 8])],
+        constants={"w": np.ones((8, 24), np.float32), "b": np.ones(24, np.float32)},
+        domains=["com.microsoft"],
+    )
+
+    (problem,) = parse_check(made, release, get("jetson-agx-orin-64gb")).problems
+    assert says in problem.message
+    assert "TensorRT 10.14 or newer" not in problem.fix
+
+
+def test_a_dead_branch_is_not_parsed(graph):
+    """NVIDIA's parser imports the taken branch alone where the condition is a constant."""
+
+    def body(name, operator):
+        out = helper.make_tensor_value_info(name, FLOAT, [1, 4, 8, 8])
+        inner = helper.make_node(operator, ["x"], [name], name=f"inner_{name}")
+        return helper.make_graph([inner], name, [], [out])
+
+    def made(condition):
+        branches = {"then_branch": body("t", "Relu"), "else_branch": body("e", "Hardmax")}
+        return graph(node("If", "c", **branches), constants={"c": np.array(condition)})
+
+    assert parse_check(made(True), "8.6.2").ok
+    assert not parse_check(made(False), "8.6.2").ok
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "10.3", "11.5"])
+@pytest.mark.parametrize("operator", ["QuantizeLinear", "DequantizeLinear"])
+def test_16_bits_of_quantisation_are_told_to_be_8(graph, operator, release):
+    made = graph(
+        node("QuantizeLinear", "x,s,z", "q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+        opset=21,
+        constants={"s": np.float32(0.1), "z": np.int16(0)},
+    )
+    (problem,) = (one for one in parse_check(made, release).problems if one.operator == operator)
+
+    assert "int16" in problem.message
+    assert "quantise to 8 bits" in problem.fix
+    assert "Cast" not in problem.fix
+
+
+def test_a_remedy_is_within_the_board_s_reach_and_says_if_the_dla_is_lost(graph):
+    mish = graph(node("Mish"), opset=18)
+    attention = graph(node("Attention", "x,x,x"), opset=23)
+    stft = graph(
+        node("STFT", "a,t"),
+        inputs=[("a", FLOAT, [1, 64, 1])],
+        outputs=[("y", FLOAT, None)],
+        constants={"t": np.asarray(8, np.int64)},
+    )
+
+    def fix(made, board, release):
+        return parse_check(made, release, get(board)).problems[0].fix
+
+    assert not fix(mish, "jetson-xavier-nx", "8.5.2").startswith("use TensorRT")
+    assert "JetPack 6.1 brings 10.3" in fix(mish, "jetson-orin-nx-16gb", "8.6.2")
+    assert "DLA" not in fix(mish, "jetson-orin-nx-16gb", "8.6.2")
+    lost = fix(attention, "jetson-orin-nx-16gb", "10.3")
+    assert "10.16.2, which does not support this board's DLA" in lost
+    kept = fix(attention, "jetson-agx-orin-64gb", "10.3")
+    assert "JetPack 7.2.2 brings 11.4.1, which supports it" in kept
+    # a board without a DLA loses none, and a release that can be installed is within reach
+    assert "DLA" not in fix(attention, "jetson-orin-nano-8gb", "10.3")
+    assert "JetPack 6.1 takes up to 10.7)" in fix(stft, "jetson-orin-nx-16gb", "10.3")
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+def test_a_fix_is_for_every_value_that_is_refused(graph, reduction):
+    made = graph(
+        node("ScatterND", "x,i,u", reduction=reduction),
+        outputs=[("y", FLOAT, None)],
+        constants={"i": np.zeros((1, 1), np.int64), "u": np.ones((1, 4, 8, 8), np.float32)},
+    )
+
+    fix = parse_check(made, "10.3").problems[0].fix
+    assert {"Add", "Mul", "Max", "Min"} <= {word.strip(",") for word in fix.split()}
+    assert fix.count("cut") == 1
+
+
+def test_no_row_repeats_the_remedy_of_a_cut():
+    table = operator_table()
+    rows = [*table.operators.values(), *table.missing.values(), *table.refusals]
+
+    assert [row.avoid for row in rows if "cut before" in row.avoid] == []
 
 
 def test_the_parser_ignores_domains(graph):
@@ -458,7 +576,7 @@ def test_what_is_no_release_is_refused(graph):
 def test_the_document_has_the_form_of_the_check_document(graph):
     found = parse_check(graph(node("Hardmax")), "8.5.2").to_json()
 
-    assert set(found) == {"ok", "release", "problems"}
+    assert set(found) == {"ok", "release", "problems", "model"}
     assert set(found["problems"][0]) == {"node", "operator", "message", "fix"}
 
 

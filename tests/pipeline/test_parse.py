@@ -84,7 +84,9 @@ def test_check_refuses_with_the_node_and_places_nothing(normalised):
 def test_a_release_that_has_the_importer_places_it(normalised):
     document = edgekit.check(normalised, target=XAVIER, tensorrt="8.6.2")
 
-    assert document["parse"] == {"ok": True, "release": "8.6.2", "problems": []}
+    assert document["parse"] == {
+        "ok": True, "release": "8.6.2", "problems": [], "model": "as given",
+    }  # fmt: skip
     assert document["predicted"] is not None
     assert {layer["placed"] for layer in document["layers"]} <= {"DLA", "GPU"}
 
@@ -123,7 +125,9 @@ def test_steps_that_place_or_build_refuse(normalised, step):
 
     error = refused.value
     assert (error.code, error.exit_code, error.where) == ("model.parse", 1, "ln")
-    assert "8.6" in error.hint
+    # no JetPack of a Xavier has a newer TensorRT
+    assert "opset 16" in error.hint
+    assert "8.6" not in error.hint
 
 
 def test_run_refuses_before_anything_is_written(normalised, tmp_path, capsys):
@@ -150,15 +154,20 @@ def test_several_nodes_are_counted(save):
         edgekit.plan(path, target=ORIN, tensorrt="8.6.2")
 
 
-def test_check_is_of_the_file_and_plan_of_what_edgekit_makes_of_it(quantised):
-    """An implicit INT8 build has no Q/DQ nodes: they refuse the file, not the plan."""
+def test_check_and_plan_are_of_what_edgekit_makes_of_the_file(quantised, capsys):
+    """An implicit INT8 build has no Q/DQ nodes, which the parser refuses in the file."""
     document = edgekit.check(quantised, target=ORIN)
-    problems = document["parse"]["problems"]
+    parse = document["parse"]
 
-    assert [one["node"] for one in problems] == ["quant", "dequant"]
-    assert "from-qdq" in problems[0]["fix"]
+    assert (parse["ok"], parse["model"], parse["problems"]) == (True, "after rewrites", [])
+    (note,) = (one for one in document["warnings"] if "as given" in one)
+    assert "'quant'" in note
+    assert "from-qdq" in note
     assert document["predicted"] is not None
     assert edgekit.plan(quantised, target=ORIN).layers
+    code, said = command(capsys, "check", quantised, "-t", ORIN)
+    assert code == 0
+    assert "as given, the file cannot be parsed" in " ".join(said.out.split())
 
 
 def test_a_q_dq_model_that_is_built_as_it_is_is_refused(quantised):
@@ -179,8 +188,12 @@ def test_a_network_of_several_is_refused_too(normalised, tmp_path):
     assert refused.value.code == "model.parse"
 
 
-def test_rewriting_tells_no_times_of_it(normalised):
+def test_rewriting_tells_no_times_of_it_but_that_the_board_cannot_parse_it(normalised):
     document = edgekit.rewrite(normalised, target=XAVIER)
+
+    (note,) = (one for one in document["notes"] if "cannot parse" in one)
+    assert "LayerNormalization 'ln'" in note
+    assert "opset 16" in note
 
     assert document["before"]["predicted"] is document["after"]["predicted"] is None
 
@@ -197,15 +210,29 @@ def test_an_operator_in_another_domain_meets_the_importer_of_its_name(save):
     assert [one["node"] for one in old["parse"]["problems"]] == ["gelu"]
 
 
-def test_an_operator_of_no_importer_in_a_domain_of_its_own_is_a_plugin(save):
+def test_an_operator_of_no_importer_needs_a_plugin_that_the_user_names(save, capsys, tmp_path):
     path = save(
         helper.make_node("Inverse", ["c"], ["y"], "inv", domain="com.microsoft"),
         domains=["com.microsoft"],
     )
-    document = edgekit.check(path, target=ORIN)
+    refused, _ = command(capsys, "check", path, "-t", ORIN)
+    with pytest.raises(GateError) as error:
+        edgekit.plan(path, target=ORIN)
+    code, said = command(capsys, "check", path, "-t", ORIN, "--plugin", "Inverse", "--json")
+    document = json.loads(said.out)
+    config = tmp_path / "net.yaml"
+    config.write_text(
+        f"version: 1\nname: net\ntarget: {ORIN}\nmodel: {{onnx: {path}, plugins: [Inverse]}}\n"
+    )
 
+    assert refused == 1
+    assert error.value.code == "model.parse"
+    assert "--plugin Inverse" in error.value.hint
+    assert code == 0
     assert document["parse"]["ok"]
     assert [row["operator"] for row in document["unknown_cost"]] == ["Inverse"]
+    assert edgekit.plan(config).layers
+    assert command(capsys, "plan", path, "-t", ORIN, "--plugin", "Inverse")[0] == 0
 
 
 def test_hardmax_is_native_from_10_0_on(save):
@@ -213,3 +240,69 @@ def test_hardmax_is_native_from_10_0_on(save):
 
     assert edgekit.check(path, target=ORIN, tensorrt="10.3")["parse"]["ok"]
     assert not edgekit.check(path, target=ORIN, tensorrt="8.6.2")["parse"]["ok"]
+
+
+@pytest.mark.parametrize("form", ["--json", "--quiet"])
+def test_a_model_that_cannot_be_read_costs_the_others_no_answer(save, form, capsys, tmp_path):
+    good = save(helper.make_node("Relu", ["c"], ["y"], "relu"), name="good.onnx")
+    scale = {"s": np.ones(8, np.float32)}
+    node = helper.make_node("LayerNormalization", ["c", "s"], ["y"], "ln")
+    refused = save(node, constants=scale, name="refused.onnx")
+    missing, config = str(tmp_path / "missing.onnx"), tmp_path / "net.yaml"
+    config.write_text(f"version: 1\nname: net\ntarget: {XAVIER}\nmodel: {{onnx: {missing}}}\n")
+    models = (missing, good, refused, str(config))
+    code, said = command(capsys, "check", *models, "-t", XAVIER, form)
+
+    # the exit code is that of the model that has no answer
+    assert code == 2
+    assert "3 of 4 models" in said.err or form == "--json"
+    if form == "--json":
+        document = json.loads(said.out)
+        assert [one["model"] for one in document["checks"]] == [good, refused]
+        places = [one["where"] for one in document["failures"]]
+        assert [any(model in place for place in places) for model in models] == [
+            True, False, True, True,
+        ]  # fmt: skip
+    else:
+        assert f"{missing}: the file does not exist" in said.err
+        assert f"{config}: " in said.err
+
+
+def test_models_of_which_none_can_be_read_are_one_error(capsys, tmp_path):
+    missing = str(tmp_path / "missing.onnx")
+    code, said = command(capsys, "check", missing, f"{missing}2", "-t", XAVIER, "--json")
+
+    assert code == 2
+    assert json.loads(said.out)["error"]["where"] == missing
+
+
+def test_a_plan_notes_a_release_that_no_jetpack_brings(save):
+    path = save(helper.make_node("Relu", ["c"], ["y"], "relu"))
+    notes = edgekit.plan(path, target=XAVIER, tensorrt="8.6").notes
+
+    assert any("no JetPack" in note for note in notes)
+
+
+def test_uint8_between_nodes_is_not_told_to_be_an_image(save):
+    """Only an input of the network can be converted before the network."""
+    path = save(
+        helper.make_node("Cast", ["c"], ["small"], "down", to=TensorProto.UINT8),
+        helper.make_node("Cast", ["small"], ["y"], "up", to=FLOAT),
+    )
+    layers = {layer["name"]: layer for layer in edgekit.check(path, target=ORIN)["layers"]}
+    (reason,) = (one for one in layers["up"]["dla"]["reasons"] if one["rule"] == "general.uint8")
+
+    assert "leave out the Cast to uint8" in reason["fix"]
+    assert "image" not in reason["fix"]
+
+
+def test_a_shipped_plugin_is_not_asked_of_the_board(save):
+    path = save(
+        helper.make_node("EfficientNMS_TRT", ["c"], ["y"], "nms", domain="TRT"), domains=["TRT"]
+    )
+    document = edgekit.check(path, target=ORIN)
+    layers = {layer["name"]: layer for layer in document["layers"]}
+
+    assert document["parse"]["ok"]
+    assert any("TensorRT ships the plugin EfficientNMS_TRT" in one for one in document["warnings"])
+    assert "one that it ships" in layers["nms"]["dla"]["reasons"][0]["message"]

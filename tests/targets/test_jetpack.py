@@ -2,11 +2,11 @@
 
 import pytest
 
-from edgekit.dla.judge import drives_dla
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
 from edgekit.targets.jetpack import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
 from edgekit.targets.loader import get, names, read_yaml
+from edgekit.targets.releases import drives_dla
 
 ORIN = "jetson-agx-orin-64gb"
 

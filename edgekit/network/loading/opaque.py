@@ -16,7 +16,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 from edgekit.errors import ModelError
 from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
-from edgekit.network.protos import RUNTIMES, reachable
+from edgekit.network.protos import RUNTIMES, reachable, shipped_plugins
 from edgekit.text import listed
 
 _QUIET = 4
@@ -40,11 +40,14 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
             found = plugin_of(node)
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"
-            users.setdefault(name, []).append(node.name)
+            who = f"the board's TensorRT needs the plugin {name}"
+            if found["plugin"] in shipped_plugins():
+                who = f"TensorRT ships the plugin {name}"
+            users.setdefault(who, []).append(node.name)
     notes = [
-        f"the board's TensorRT needs the plugin {name} ({listed(nodes, _SHOWN)}): "
+        f"{who} ({listed(nodes, _SHOWN)}): "
         f"{'one GPU layer' if len(nodes) == 1 else f'{len(nodes)} GPU layers'} of unknown cost"
-        for name, nodes in users.items()
+        for who, nodes in users.items()
     ]
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:

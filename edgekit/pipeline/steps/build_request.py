@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.dla.judge import drives_dla
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes
@@ -23,6 +22,7 @@ from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
+from edgekit.targets.releases import drives_dla
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
 from edgekit.dla.check_document import check_document
-from edgekit.dla.judge import check_release, judge, release_warnings
+from edgekit.dla.judge import judge, release_warnings
 from edgekit.dla.loadables import SLOTS, without_slot
 from edgekit.dla.memory import cbuf_use, core_memory, memory_report, pool_disputes, pool_limits
 from edgekit.dla.precision import float_tail
@@ -24,8 +24,9 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name
-from edgekit.parsing.table import Parse, parse_check
+from edgekit.parsing.table import AFTER_REWRITES, Parse, parse_check
 from edgekit.pipeline.steps.translation import (
+    is_typed,
     judged_translation,
     lowered_note,
     translation,
@@ -47,6 +48,7 @@ from edgekit.placement.forecast import (
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit.targets.releases import check_release
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -153,7 +155,7 @@ class CheckResult:
         target: The board.
         forecast: Predicted times; None for a board without cost data, and where the parser refuses
             the model.
-        parse: Whether the parser of the board's TensorRT imports the user's file.
+        parse: Whether the parser of the board's TensorRT imports the model that the board gets.
     """
 
     document: dict[str, Any]
@@ -182,14 +184,16 @@ def check_model(
     translated: Translated | None = None,
     lowers: bool = False,
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
+    plugins: Collection[str] = (),
     parser: bool = False,
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
-    ``parse`` has the nodes of the file that the parser of the board's TensorRT refuses. Unless the
-    file is translated to a model that it imports, there are verdicts but no placement: no layer is
-    ``placed``, and there are no loadables, times or fixes.
+    ``parse`` is about the model that the board gets, as in a plan: what a Q/DQ model is translated
+    to, unless TensorRT builds from the Q/DQ model itself. Where the parser of the board's TensorRT
+    refuses a node, there are verdicts but no placement: no layer is ``placed``, and there are no
+    loadables, times or fixes.
 
     Args:
         source: An ONNX file, or a loaded model.
@@ -210,8 +214,9 @@ def check_model(
             refused otherwise.
         fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: those
             at its end that INT8 is of no use to (``float_tail``), as every INT8 build does.
-        parser: Whether NVIDIA's own parser reads the user's file, too: ``"parser"``, with a
-            warning.
+        plugins: Names of the user's own plugins that the board has.
+        parser: Whether NVIDIA's own parser reads the model that the board gets, too: ``"parser"``,
+            with a warning.
         on_note: Called with a line of text when the work on something begins.
 
     Raises:
@@ -221,16 +226,17 @@ def check_model(
         BuildError: NVIDIA's parser gives no answer.
     """
     board = get(target) if isinstance(target, str) else target
-    check_release(board, tensorrt or board.tensorrt)
+    release = tensorrt or board.tensorrt
+    check_release(board, release)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     file = file or loaded
     on_note("finding layers")
     if translated is None:
-        translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
+        translated, note = translation(loaded, board, release, precision)
         loaded = loaded if translated is None else translated.model
     else:
-        note = translation_note(translated, tensorrt or board.tensorrt)
+        note = translation_note(translated, release)
     network = layers_module.layers(loaded)
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
     floats = keeps(network) if precision == "int8" else ()
@@ -243,7 +249,7 @@ def check_model(
 
     on_note(f"judging {counted(len(network.layers), 'layer')}")
     notes = [*loaded.notes, *([note] if note else [])]
-    notes += _lowered(loaded, tensorrt or board.tensorrt) if lowers else []
+    notes += _lowered(loaded, release) if lowers else []
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement
@@ -258,46 +264,67 @@ def check_model(
         notes += known.notes
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
-    release = tensorrt or board.tensorrt
-    parse = parse_check(file.graph, release, board, converts=translated is not None)
-    builds = parse.ok or (file is not loaded and parse_check(loaded.graph, release).ok)
+    sent = file if is_typed(board, release, precision) else loaded
+    parse, converted = _parses(sent, file, release, board, plugins)
+    notes += converted
     whole = judgement
-    if not builds:
+    if not parse.ok:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    clock = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
+    clock = timer_of(network, judgement, board, power_mode=power_mode) if parse.ok else None
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
-    notes += _add_words(document, parse, file if parser else None, on_note)
+    notes += _add_words(document, parse, sent if parser else None, on_note)
     on_note("searching for fixes")
     _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
     lost = without_slot(judgement)
-    document["without_slot"] = {**lost[0].to_json(), "layers": list(lost[1])} if lost else None
-    document["sparsity"] = _network_sparsity(network, judgement, board, clock)
+    document |= {
+        "without_slot": {**lost[0].to_json(), "layers": list(lost[1])} if lost else None,
+        "sparsity": _network_sparsity(network, judgement, board, clock),
+    }
     document["warnings"] = [
         *release_warnings(network, judgement, board),
         *too_large(document["memory_refused"]),
         *disputed_size(document["memory"]),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, unknown=builds and forecast is None),
+        *_warnings(board, power_mode, unknown=parse.ok and forecast is None),
         *notes,
     ]
     return CheckResult(document, loaded, network, whole, board, forecast, parse)
 
 
+def _parses(
+    sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
+) -> tuple[Parse, list[str]]:
+    """Whether the board can parse what it gets; and that it cannot parse the user's own file."""
+    if sent is file:
+        return parse_check(file.graph, release, board, plugins=plugins), []
+    parse = parse_check(sent.graph, release, board, plugins=plugins, model=AFTER_REWRITES)
+    given = parse_check(file.graph, release, board, plugins=plugins)
+    if given.ok or not parse.ok:
+        return parse, []
+    first = given.problems[0]
+    more = f" ({len(given.problems) - 1} more)" if given.problems[1:] else ""
+    return parse, [
+        f"judged after edgekit's conversion, which plan, build and run do too; as given, the file "
+        f"cannot be parsed at {first.operator} {first.node!r}: {first.message}{more}. For a file "
+        f"that TensorRT parses by itself: {first.fix}"
+    ]
+
+
 def _add_words(
-    document: dict[str, Any], parse: Parse, file: Model | None, on_note: Callable[[str], object]
+    document: dict[str, Any], parse: Parse, sent: Model | None, on_note: Callable[[str], object]
 ) -> list[str]:
-    """Adds "parse", and "parser" for a file that NVIDIA's parser reads; returns what it says."""
+    """Adds "parse", and "parser" for a model that NVIDIA's parser reads; returns what it says."""
     document["parse"] = parse.to_json()
-    if file is None:
+    if sent is None:
         return []
     from edgekit.parsing.nvidia import ask_parser
 
     on_note("asking NVIDIA's parser")
-    word = ask_parser(file)
+    word = ask_parser(sent)
     document["parser"] = word.to_json()
     return [word.note(parse)]
 

@@ -113,6 +113,7 @@ def checked(
         translated=None if typed else found,
         lowers=lowers(context),
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
+        plugins=context.file.model.plugins,
         parser=asks and context.file.parser,
         on_note=on_note,
     )

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.dla.judge import release_notes
 from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord, ask_parser
-from edgekit.parsing.table import Parse, parse_check
+from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.translation import is_typed
@@ -28,7 +29,14 @@ def sent(context: Context) -> Model:
 @computed(translated)
 def parse(context: Context, release: str = "") -> Parse:
     """Returns what the parser of ``release`` makes of the model; the planned release when empty."""
-    return parse_check(sent(context).graph, release or context.tensorrt, context.target)
+    model = sent(context)
+    return parse_check(
+        model.graph,
+        release or context.tensorrt,
+        context.target,
+        plugins=context.file.model.plugins,
+        model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
+    )
 
 
 @computed(translated, "parser")
@@ -47,8 +55,18 @@ def parser_word(context: Context) -> ParserWord | None:
     return word
 
 
+def note_parse(context: Context) -> None:
+    """Notes that the board cannot parse the model, for a step that works without TensorRT."""
+    found = parse(context)
+    if not found.ok:
+        error = refusal(found)
+        context.note(f"{error.message}; what to do: {error.hint}")
+
+
 def require_parse(context: Context, release: str = "") -> None:
     """Refuses a model that the parser does not import; NVIDIA's own parser adds its word.
+
+    Notes what a person should know of the planned release.
 
     Args:
         context: The configuration.
@@ -59,6 +77,7 @@ def require_parse(context: Context, release: str = "") -> None:
         UsageError: "parser.missing".
         BuildError: NVIDIA's parser gives no answer.
     """
+    context.note(*release_notes(context.target, context.tensorrt))
     found = parse(context, release)
     if not found.ok:
         raise refusal(found)
@@ -79,8 +98,8 @@ def refusal(found: Parse) -> GateError:
         names = ", ".join(f"{one.node!r}" for one in more[:2])
         others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
     error = GateError(
-        f"the board cannot parse this network at {first.operator} {first.node!r}: {first.message}"
-        f"{others}",
+        f"the board cannot parse this network ({found.model}) at {first.operator} "
+        f"{first.node!r}: {first.message}{others}",
         code="model.parse",
         where=first.node,
         hint=first.fix,

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.dla.judge import drives_dla, reads_qdq
+from edgekit.dla.judge import reads_qdq
 from edgekit.dla.precision import by_quantization
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import DataError, ModelError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
+from edgekit.targets.releases import drives_dla
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     )
     parse, placed = document.get("parse") or {"ok": True}, text.is_placed(document)
     if not parse["ok"]:
-        _add_parse(page, parse, placed=placed)
+        _add_parse(page, parse)
     if placed:
         _add_verdict(page, document)
     refused = _groups(document, ok=False)
@@ -87,13 +87,13 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     return str(page)
 
 
-def _add_parse(page: Page, parse: Mapping[str, Any], *, placed: bool) -> None:
-    """Adds the nodes that the parser refuses; ``placed``: edgekit converts them."""
+def _add_parse(page: Page, parse: Mapping[str, Any]) -> None:
+    """Adds the nodes that the parser refuses."""
     problems = parse["problems"]
-    then = "No layer is placed" * (not placed)
+    model = parse.get("model", "as given")
     page.add(
-        f"TensorRT {parse['release']} cannot parse this file: its parser refuses "
-        f"{counted(len(problems), 'node')}. {then}",
+        f"TensorRT {parse['release']} cannot parse this model ({model}): its parser refuses "
+        f"{counted(len(problems), 'node')}. No layer is placed",
         style="bold red",
     )
     page.add()
@@ -109,9 +109,6 @@ def _add_parse(page: Page, parse: Mapping[str, Any], *, placed: bool) -> None:
     more = len(groups) - _PROBLEMS
     if more > 0:
         page.add(f"and {counted(more, 'more problem')}, see --json", indent=2)
-    if placed:
-        page.add()
-        page.add("The model that edgekit converts it to can be parsed:", style="bold")
 
 
 def _has_macs(document: Mapping[str, Any]) -> bool:

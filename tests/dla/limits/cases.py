@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgekit.dla.rules import parse_version
+from edgekit.targets.releases import parse_version
 from tests.dla.limits.sheet import Branch
 from tests.dla.one_layer import ORIN, XAVIER
 

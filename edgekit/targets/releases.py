@@ -1,0 +1,188 @@
+"""TensorRT releases: how one is written, which exist, and which of them support a board's DLA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from edgekit.errors import UsageError
+from edgekit.targets.board import Target
+from edgekit.text import listed
+
+Version = tuple[int, ...]
+_WITHOUT_DLA = "does not support this board's DLA: every layer would run on the GPU"
+_FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
+
+
+@lru_cache(maxsize=256)
+def parse_version(text: str) -> Version:
+    """Returns a version as numbers that compare, trailing zeros dropped.
+
+    Raises:
+        UsageError: The text is no version (code ``tensorrt.version``).
+    """
+    if not _FORM.fullmatch(text.strip()):
+        raise UsageError(
+            f"{text!r} is not a TensorRT version",
+            code="tensorrt.version",
+            where=text,
+            hint="write it like 10.3 or 8.5.2",
+        )
+    numbers = [int(part) for part in text.strip().split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def within(version: Version, since: str | None, until: str | None) -> bool:
+    """Says whether a version is at least ``since`` and less than ``until``, where given."""
+    if since is not None and version < parse_version(since):
+        return False
+    return until is None or version < parse_version(until)
+
+
+def drives_dla(target: Target, tensorrt: str) -> bool:
+    """Says whether a TensorRT release supports the DLA of a board (the board file's ranges).
+
+    Also where no source states it (:func:`unstated_dla`): the board decides.
+    """
+    part = target.facts.get("dla")
+    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    version = parse_version(tensorrt)
+    return any(within(version, row["since"], row.get("until")) for row in ranges) or bool(
+        unstated_dla(target, tensorrt)
+    )
+
+
+def unstated_dla(target: Target, tensorrt: str) -> str:
+    """Returns why no source states whether a release supports the DLA of a board; else ""."""
+    part = target.facts.get("dla")
+    row = part.get("tensorrt_unstated") if isinstance(part, Mapping) else None
+    if row is None or parse_version(tensorrt) < parse_version(row["since"]):
+        return ""
+    return str(row["why"])
+
+
+def check_release(target: Target, tensorrt: str) -> None:
+    """Refuses a TensorRT that was never released for a board.
+
+    A release newer than every one of ``targets/_jetpack.yaml`` is accepted up to the next major
+    one, as it may have come out since.
+
+    Raises:
+        UsageError: It is older than the board's first release or was not released at all (code
+            ``tensorrt.unknown``), or it is malformed or a major release alone (code
+            ``tensorrt.version``).
+    """
+    version = parse_version(tensorrt)
+    if tensorrt == target.tensorrt:
+        return
+    # the lists are for other releases than the usual one: a plain check does without them
+    from edgekit.targets.jetpack import jetpacks, tensorrt_releases
+
+    releases = tensorrt_releases()
+    released = {parse_version(text) for text in releases}
+    newest = max(released)
+    brought = list(dict.fromkeys(one.tensorrt for one in jetpacks(target) if one.tensorrt))
+    if "." not in tensorrt and version[0] in {newest[0] + 1, *(one[0] for one in released)}:
+        same = [one for one in brought if parse_version(one)[0] == version[0]]
+        raise UsageError(
+            f"TensorRT {tensorrt} is a major release: name the minor one, too",
+            code="tensorrt.version",
+            where=tensorrt,
+            hint=f"write {' or '.join(same)}" if same else "write it like 10.3 or 8.5.2",
+        )
+    part, software = target.facts.get("dla"), target.facts.get("software")
+    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    older = software.get("tensorrt_since") if isinstance(software, Mapping) else None
+    starts = (older or target.tensorrt, *brought, *(row["since"] for row in ranges))
+    first = min(starts, key=parse_version)
+    minor = (*version, 0)[:2]
+    known = minor in {(*one, 0)[:2] for one in released}
+    newer = minor > newest and version[0] <= newest[0] + 1
+    if (known or newer) and minor >= parse_version(first)[:2]:
+        return
+    jetpack = f"JetPack brings {listed(brought)}; " if brought else ""
+    raise UsageError(
+        f"there is no TensorRT {tensorrt} for {target.name}",
+        code="tensorrt.unknown",
+        hint=f"{jetpack}the releases from {first} to {'.'.join(map(str, newest))} are known, "
+        "and newer ones are accepted",
+    )
+
+
+def unbrought(target: Target, tensorrt: str) -> str:
+    """Returns that no JetPack for a board brings a release; "" for one that a JetPack brings.
+
+    Releases that can be installed beside a JetPack count as its own, and the releases of a board
+    that runs no JetPack, or that are older than the listed JetPacks, are not known so well.
+    """
+    if tensorrt == target.tensorrt:
+        return ""
+    from edgekit.targets.jetpack import jetpacks
+
+    packs = [pack for pack in jetpacks(target) if pack.tensorrt]
+    minor = (*parse_version(tensorrt), 0)[:2]
+
+    def reaches(first: str, last: str) -> bool:
+        return (*parse_version(first), 0)[:2] <= minor <= (*parse_version(last), 0)[:2]
+
+    if not packs or minor < (*parse_version(packs[0].tensorrt), 0)[:2]:
+        return ""
+    if any(reaches(pack.tensorrt, pack.up_to or pack.tensorrt) for pack in packs):
+        return ""
+    last = packs[-1]
+    which = "the last for this board" if jetpacks_ended(target) else "the newest for this board"
+    return (
+        f"no JetPack for {target.name} brings TensorRT {tensorrt}: {which} is JetPack "
+        f"{last.versions[-1]} with {last.tensorrt}, and --tensorrt "
+        f"{listed(dict.fromkeys(pack.tensorrt for pack in packs))} can be given"
+    )
+
+
+def jetpacks_ended(target: Target) -> bool:
+    """Whether newer JetPacks are out, and none of them is for this board."""
+    from edgekit.targets.jetpack import jetpacks, newest_jetpack
+
+    packs = jetpacks(target)
+    return bool(packs) and packs[-1].versions != newest_jetpack().versions
+
+
+def newer_release(target: Target | None, since: str) -> str:
+    """Returns a remedy: a TensorRT of at least ``since``, which imports a node; "" out of reach.
+
+    Names the first JetPack that has one for the board. Where that release does not support the
+    board's DLA, it says that, and which JetPack keeps the DLA.
+    """
+    remedy = f"use TensorRT {since} or newer, which imports it"
+    if target is None:
+        return remedy
+    # most models have no problem, and need not know the JetPacks
+    from edgekit.targets.jetpack import jetpacks
+
+    least = parse_version(since)
+    packs = [
+        (pack.versions[0], release, "brings" if release == pack.tensorrt else "takes up to")
+        for pack in jetpacks(target)
+        for release in (pack.tensorrt, pack.up_to)
+        if release and parse_version(release) >= least
+    ]
+    if not packs:
+        if jetpacks_ended(target):
+            return ""
+        return remedy if _keeps_dla(target, since) else f"{remedy} ({since} {_WITHOUT_DLA})"
+    jetpack, release, how = packs[0]
+    brings = f"JetPack {jetpack} {how} {release}"
+    if _keeps_dla(target, release):
+        return f"{remedy} ({brings})"
+    brings += f", which {_WITHOUT_DLA}"
+    for jetpack, release, how in packs[1:]:
+        if _keeps_dla(target, release):
+            brings += f"; JetPack {jetpack} {how} {release}, which supports it"
+            break
+    return f"{remedy} ({brings})"
+
+
+def _keeps_dla(target: Target, release: str) -> bool:
+    return not target.dla.cores or drives_dla(target, release)
