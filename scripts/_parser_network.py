@@ -97,7 +97,7 @@ def compare(
     if parsed.errors:
         counts["refused by both"] += 1
         return [], counts
-    network = layers(model)
+    network = layers(model, operator_table().newest)
     one = _Comparison(trt, name, model, network, read_layers(parsed.network), counts)
     return [*one.layers(), *one.tensors(), *one.constants(), *one.mapping()], counts
 
