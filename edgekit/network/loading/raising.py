@@ -7,8 +7,9 @@ that a file declares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import onnx
@@ -258,11 +259,11 @@ _FORMS: dict[str, Callable[[_Raising, onnx.NodeProto], None]] = {
 }
 
 
-def _pop(node: onnx.NodeProto, name: str) -> float | bytes | Sequence[int] | None:
+def _pop(node: onnx.NodeProto, name: str) -> Any:
     """Takes an attribute away and returns its value; None where there is none."""
     for index, item in enumerate(node.attribute):
         if item.name == name:
-            value: float | bytes | Sequence[int] = helper.get_attribute_value(item)
+            value = helper.get_attribute_value(item)
             del node.attribute[index]
             return value
     return None
