@@ -222,9 +222,11 @@ class _Raising:
 
     def _reshape(self, node: onnx.NodeProto) -> None:
         shape = _pop(node, "shape")
+        if shape is None:
+            self._refuse(node, "the attribute shape is left out")
         name = free_name(f"{node.output[0]}:shape", self._taken)
         self._taken.add(name)
-        value = np.array([] if shape is None else shape, np.int64)
+        value = np.array(shape, np.int64)
         self._graph.initializer.append(numpy_helper.from_array(value, name))
         node.input.append(name)
 
