@@ -97,7 +97,7 @@ def compare(
     if parsed.errors:
         counts["refused by both"] += 1
         return [], counts
-    network = layers(model)
+    network = layers(model, operator_table().newest)
     one = _Comparison(trt, name, model, network, read_layers(parsed.network), counts)
     return [*one.layers(), *one.tensors(), *one.constants(), *one.mapping()], counts
 
@@ -145,7 +145,8 @@ class _Comparison:
             if layer.op == node.op and layer.nodes[-1:] == (node.name,)
             for part in unbuilt(layer.kind, layer.op, layer.params)
         ]
-        if not own:  # in a fused shuffle
+        # in a fused shuffle; a Pad without a layer is one of zeros, which the builder erases
+        if not own and node.op != "Pad":
             own = [("SHUFFLE", {}) for layer in ours if layer.kind == "SHUFFLE"][:1]
         moved = any(kind == "SHUFFLE" for kind, _ in own)
         found = _grouped([layer for layer in theirs if moved or layer.kind not in _AROUND])

@@ -29,7 +29,7 @@ from edgekit.buildlog.parser import parse_log
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
-from edgekit.network.model import Network
+from edgekit.network.model import FOLLOWED, Network
 from edgekit.targets.loader import get
 
 __all__ = ["compared", "model_of", "read_lines"]
@@ -268,8 +268,8 @@ def compared(
     model = model_of(lines)
     if save:
         onnx.save(model, save)
-    network = layers(canonical(model, None))
     log = parse_log(lines)
+    network = layers(canonical(model, None), log.tensorrt or FOLLOWED)
     target = get(board)
     words = next((found[1] for line in lines if (found := _PRECISION.search(line))), "")
     precision = next((p for p in ("int8", "fp16") if p.upper() in words.split("+")), "fp32")

@@ -8,10 +8,11 @@ import onnx
 from onnx import helper
 
 from edgekit.network.graph import OnnxGraph
-from edgekit.parsing.operators import numbers, operator_table
+from edgekit.parsing.operators import operator_table
 from edgekit.parsing.table import parse_check
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks
+from edgekit.targets.releases import parse_version
 
 _SHIPPED = (
     "load TensorRT's plugin library before the model is parsed or the engine is loaded: "
@@ -37,8 +38,8 @@ def about_operator(
     if row is None:
         return _of_plugin(operator, version)
     since = row.since or (table.oldest if operator in table.operators else "")
-    if release and operator in table.operators and table.imports(operator, numbers(release)):
-        if numbers(release) >= numbers(table.oldest):
+    if release and operator in table.operators and table.imports(operator, parse_version(release)):
+        if parse_version(release) >= parse_version(table.oldest):
             return (
                 f"by edgekit's table the parser of TensorRT {release} imports {operator}, so an "
                 "older TensorRT parsed the model than the log names, or the program asks for a "
@@ -94,7 +95,7 @@ def _reach(since: str, target: Target | None) -> str:
 
 def _brings(since: str, target: Target | None) -> str:
     packs = jetpacks(target) if target is not None else ()
-    able = (p for p in packs if p.tensorrt and numbers(p.tensorrt) >= numbers(since))
+    able = (p for p in packs if p.tensorrt and parse_version(p.tensorrt) >= parse_version(since))
     pack = next(able, None)
     return f" (JetPack {pack.versions[0]} brings {pack.tensorrt})" if pack is not None else ""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.memory import banks_of
+from edgekit.network.model import SHUFFLES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -204,7 +205,7 @@ def _shuffle_of(facts: Facts) -> str:
     layer, graph = facts.layer, facts.graph
     before = [graph.producers[name] for name in layer.inputs if name in graph.producers]
     after = [r for name in layer.outputs for r in graph.consumers.get(name, ())]
-    chain = [one for one in (layer, *before, *after) if one.kind == "SHUFFLE"]
+    chain = [one for one in (layer, *before, *after) if one.kind in SHUFFLES]
     if any(tuple(one.params.get("perm") or ()) == _SWAPPED for one in chain):
         return "channel shuffle"
     if any(len(one.params.get("perm") or ()) == _BLOCKS for one in chain):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.dla.facts import batch_of
 from edgekit.dla.rules import load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, VerdictReason
+from edgekit.network.model import SHUFFLES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -98,7 +99,7 @@ class _Last:
 
     def pass_on(self, layer: Layer) -> None:
         """Notes a layer on the GPU."""
-        if layer.kind == "SHUFFLE" and layer.inputs:
+        if layer.kind in SHUFFLES and layer.inputs:
             source = layer.inputs[0]
             self._origin[layer.outputs[0]] = self._origin.get(source, source)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.model import SHUFFLES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -25,9 +26,7 @@ _SMALL = 0.01
 _TAIL_BITS = 2.0
 _BITS = 3.0
 # what hands on the values of a join as they are, part by part
-_PASSES = frozenset({
-    "CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SHUFFLE", "SLICE",
-})  # fmt: skip
+_PASSES = SHUFFLES | {"CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SLICE"}
 _KEEPS_RANGE = frozenset({"RELU", "CLIP", "LEAKY_RELU"})
 #: Largest magnitude by tensor, by one or several methods.
 Amax = Sequence[Mapping[str, float]]
@@ -198,7 +197,8 @@ def _one(before: Layer, after: Layer) -> bool:
     """Whether no rounding lies between a layer and its reader."""
     if before.kind in QUANTIZATION:
         return False
-    return after.kind in int8_operators().fused_kinds or "SHUFFLE" in {before.kind, after.kind}
+    shuffles = before.kind in SHUFFLES or after.kind in SHUFFLES
+    return shuffles or after.kind in int8_operators().fused_kinds
 
 
 def uneven_joins(network: Network, ranges: Amax) -> tuple[Join, ...]:

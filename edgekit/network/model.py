@@ -205,6 +205,12 @@ def joined_weights(
     return weight_arrays({**entries(own), **{name: there[name] for name in names}})
 
 
+#: The TensorRT release whose layers are meant where none is named: that of JetPack 6.2.
+FOLLOWED = "10.3"
+#: Kinds of layers that only give a tensor another shape or order.
+SHUFFLES = frozenset({"SHUFFLE", "SQUEEZE", "UNSQUEEZE"})
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor's name, static shape and NumPy type name ("float32", "int64")."""
@@ -314,8 +320,8 @@ class Layer:
         name: Unique in the network.
         kind: TensorRT's layer type as its log prints it: CONVOLUTION, DECONVOLUTION, POOLING,
             ACTIVATION, PARAMETRIC_RELU, ELEMENTWISE, SCALE, LRN, CONCATENATION, RESIZE, UNARY,
-            SLICE, SOFTMAX, SHUFFLE, REDUCE, MATRIX_MULTIPLY, CONSTANT, CAST, GATHER, SELECT,
-            TOPK, PADDING, IDENTITY, QUANTIZE, DEQUANTIZE, PLUGIN, LOOP, ...
+            SLICE, SOFTMAX, SHUFFLE, SQUEEZE, UNSQUEEZE, REDUCE, MATRIX_MULTIPLY, CONSTANT, CAST,
+            GATHER, SELECT, TOPK, PADDING, IDENTITY, QUANTIZE, DEQUANTIZE, PLUGIN, LOOP, ...
         op: ONNX operator it came from ("Conv"); for inserted layers the operator it serves.
         nodes: Names of the ONNX nodes that it stands for; empty for an inserted layer.
             A node that TensorRT implements with several layers (a Sum of three, a Split) is in
@@ -383,6 +389,7 @@ class Network:
             nothing places, rewrites or builds them. Their values count as weights of the readers.
         fixed: The tensors that ``constants`` write, by name; their readers do not list them.
         operators: ONNX operators of the model's nodes, also of those without a layer.
+        release: The TensorRT release whose layers these are.
     """
 
     name: str
@@ -394,6 +401,7 @@ class Network:
     constants: tuple[Layer, ...] = ()
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
+    release: str = FOLLOWED
 
     @property
     def opaque(self) -> tuple[str, ...]:

@@ -59,6 +59,8 @@ class Refusal(_Row):
         nonzero: Refused where it is a constant with a value that is not 0.
         absent: Refused where it is left out.
         given: Refused where it is given.
+        shapes: A test of the inputs' shapes by its name in ``parsing/shapes.py``; it fails where
+            one of them is unknown.
         opset_since: The first version of ai.onnx that is refused.
         opset_until: The first version of ai.onnx that is not refused.
     """
@@ -81,6 +83,7 @@ class Refusal(_Row):
     nonzero: bool = False
     absent: bool = False
     given: bool = False
+    shapes: str | None = None
     opset_since: int | None = None
     opset_until: int | None = None
 

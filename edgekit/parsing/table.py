@@ -17,6 +17,7 @@ from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
 from edgekit.parsing.operators import Importer, Refusal, operator_table, refusals
+from edgekit.parsing.shapes import SHAPE_TESTS
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
 
@@ -157,6 +158,11 @@ class _Scope:
         known = name and name not in self.graph.unknown
         return self.graph.dtype(name) if known else ""
 
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Returns a tensor's shape; None if unknown, or of a body."""
+        unknown = name in self.own or name in self.graph.unknown
+        return None if unknown else self.graph.shape(name)
+
     def rank(self, name: str) -> int | None:
         """Returns a tensor's number of dimensions; None if unknown."""
         if name in self.own:
@@ -290,6 +296,8 @@ def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
         return None
     if row.input is not None and not _refused_input(row, node.input(row.input), scope):
         return None
+    if row.shapes is not None and not _refused_shapes(row.shapes, node, scope):
+        return None
     if row.types is not None:
         read = [node.input(row.input)] if row.input is not None else [*node.inputs, *node.outputs]
         types = [kind for name in read if name and (kind := scope.dtype(name)) in row.types]
@@ -297,6 +305,12 @@ def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
             return None
         named["type"] = types[0]
     return named
+
+
+def _refused_shapes(test: str, node: Node, scope: _Scope) -> bool:
+    shapes = [scope.shape(name) if name else () for name in node.inputs]
+    known = [shape for shape in shapes if shape is not None]
+    return len(known) == len(shapes) and SHAPE_TESTS[test](known)
 
 
 def _attribute(row: Refusal, node: Node) -> str | None:

@@ -18,7 +18,7 @@ from edgekit.files import write_atomically
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.layers import layers
-from edgekit.network.model import QDQ, Model, Network
+from edgekit.network.model import FOLLOWED, QDQ, Model, Network
 from edgekit.network.writing import save
 from edgekit.pipeline.outputs import may_write, may_write_for
 from edgekit.pipeline.steps.calibrate import calibrated
@@ -150,7 +150,7 @@ def _tied(
     found: Translated, board: Target | None, release: str | None
 ) -> tuple[dict[str, float], tuple[Change, ...]]:
     """Returns the scales that the builder takes, and what it changes for that."""
-    network = layers(found.model)
+    network = layers(found.model, release or (board.tensorrt if board else FOLLOWED))
     fp16 = layers_named(network, found.fp16_nodes, strict=False)
     if board is None:
         return tie(network, found.scales, fp16_layers=fp16)
@@ -227,7 +227,7 @@ def to_qdq_document(
         fp16_layers=fp16, weights=weights, float16=float16,
     )  # fmt: skip
     save(lowered, out)
-    qdq = layers_module.layers(lowered)
+    qdq = layers_module.layers(lowered, context.tensorrt)
     verdicts = judge(qdq, context.target, precision="int8", tensorrt=context.tensorrt)
     own = judgement(context)
     return {

@@ -88,7 +88,7 @@ class SegmentedPlan:
         part = before_opaque(self.model)
         if part is self.model:
             return self
-        network = layers(part)
+        network = layers(part, self.network.release)
         return SegmentedPlan(
             part,
             network,

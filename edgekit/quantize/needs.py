@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.precision import int8_operators
 from edgekit.dla.scales import LEVELS
+from edgekit.network.model import SHUFFLES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 #: Types of tensors that INT8 can stand for.
 FLOATS = frozenset({"float32", "float16"})
 _ONE = 1 / LEVELS
-_MOVING = frozenset({"SHUFFLE", "IDENTITY"})
+_MOVING = SHUFFLES | {"IDENTITY"}
 # the largest magnitude of a result, whatever is read; they never fall on the negative side
 _WITHIN_ONE = frozenset({"SIGMOID", "TANH", "HARD_SIGMOID", "SOFTSIGN"})
 _SLOPES = frozenset({"LEAKY_RELU", "THRESHOLDED_RELU"})

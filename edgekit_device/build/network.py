@@ -373,10 +373,12 @@ def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) 
     """Of several layers of ours of one node, the next one of the builder layer's kind."""
     if len(specs) == 1:
         return specs[0]
-    same = [spec for spec in specs if spec.kind == layer.kind] or specs
+    # the builder makes a scale of arithmetic with a constant
+    kinds = {layer.kind, "SCALE"} if layer.kind == "ELEMENTWISE" else {layer.kind}
+    same = [spec for spec in specs if spec.kind in kinds] or specs
     free = [spec for spec in same if not taken.get(spec.name)]
     found = (free or same)[0]
-    if found.kind == layer.kind:
+    if found.kind in kinds:
         taken[found.name] = taken.get(found.name, 0) + 1
     return found
 

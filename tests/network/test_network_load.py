@@ -232,14 +232,6 @@ def test_exporters_traces_do_not_reach_the_digest(tmp_path: Path) -> None:
     assert load(write(noted, tmp_path, "n.onnx")).digest == plain.digest
 
 
-def test_opset_6_is_raised(tmp_path: Path) -> None:
-    nodes = [node("Add", "x b", "y", broadcast=1, axis=1)]
-    proto = make(nodes, {"x": [1, 3, 2, 2]}, ["y"], {"b": values([3])}, opset=6)
-    model = load(write(proto, tmp_path))
-    assert model.proto.opset_import[0].version == 9
-    assert model.proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 3
-
-
 def test_a_large_model_loads_in_little_memory(tmp_path: Path) -> None:
     rows, columns = 300_000, 256
     weight = TensorProto(
@@ -257,7 +249,7 @@ def test_a_large_model_loads_in_little_memory(tmp_path: Path) -> None:
         file.truncate(size)
     code = """if True:
         import resource, sys
-        import numpy, onnx.reference, onnx.shape_inference, onnx.inliner, onnx.version_converter
+        import numpy, onnx.reference, onnx.shape_inference, onnx.inliner
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         from edgekit.network.loading.load import load

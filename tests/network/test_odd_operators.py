@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
+import edgekit
 from edgekit.errors import ModelError
 from edgekit.network.loading.load import canonical, load
 from edgekit.network.lowering.layers import layers
@@ -266,3 +267,20 @@ def test_a_clip_of_integers_is_a_max_and_a_min() -> None:
     )
 
     assert kinds(proto) == ["CAST", "ELEMENTWISE", "ELEMENTWISE", "CAST"]
+
+
+def test_what_becomes_an_identity_at_the_end_keeps_its_name_and_no_rewrite_is_offered(
+    tmp_path: Path,
+) -> None:
+    """Before, it was called Identity:y, and `edgekit rewrite` was offered for a layer of 0 us."""
+    proto = make(
+        [node("Concat", "x e", "y", name="cat", axis=1)],
+        {"x": [1, 8, 4, 4]}, ["y"], {"e": np.zeros((1, 0, 4, 4), np.float32)},
+    )  # fmt: skip
+    document = edgekit.check(
+        write(proto, tmp_path), target="jetson-agx-orin-64gb", precision="fp16"
+    )
+
+    (layer,) = document["layers"]
+    assert (layer["name"], layer["nodes"], layer["rewrites"]) == ("cat", ["cat"], [])
+    assert not any("edgekit rewrite" in reason["fix"] for reason in layer["dla"]["reasons"])

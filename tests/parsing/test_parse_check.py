@@ -184,6 +184,14 @@ def test_quantisation_is_symmetric_int8(graph, zero, release, ok):
         ),
         (node("Pow", "x,e"), {}, "10.7", False),
         (node("Pow", "x,e"), {}, "10.8", True),
+        (node("MatMul", "v3,m"), {}, "10.3", False),
+        (node("MatMul", "v3,m1"), {}, "10.3", True),
+        (node("MatMul", "m,v4"), {}, "11.5", True),
+        (node("RandomUniformLike", "x", dtype=TensorProto.DOUBLE), {}, "10.3", False),
+        (node("RandomNormalLike", "x", dtype=TensorProto.DOUBLE), {}, "11.5", False),
+        (node("RandomUniformLike", "x", dtype=HALF), {}, "10.3", True),
+        (node("Resize", "x,,f", axes=[2, 3]), {}, "10.3", False),
+        (node("Resize", "x,,k2", axes=[2, 3]), {}, "10.3", True),
     ],
 )
 def test_attributes_and_types_that_the_parser_refuses(graph, made_of, options, release, ok):
@@ -196,9 +204,12 @@ def test_attributes_and_types_that_the_parser_refuses(graph, made_of, options, r
         "k": np.array([1, 1, 2, 2], np.float32),
         "z": np.array([1, 4, 16, 16], np.int64),
         "e": np.asarray(3, np.int64),
+        "k2": np.array([2, 2], np.float32),
     }
+    others = {"v3": [3], "v4": [4], "m": [2, 3, 4], "m1": [1, 3, 4], "f": [2]}
     read = {name: value for name, value in constants.items() if name in made_of.input}
-    made = graph(made_of, outputs=[("y", FLOAT, None)], constants=read, **options)
+    inputs = [IMAGE, *((n, FLOAT, shape) for n, shape in others.items() if n in made_of.input)]
+    made = graph(made_of, inputs=inputs, outputs=[("y", FLOAT, None)], constants=read, **options)
 
     assert parse_check(made, release).ok is ok
 
@@ -389,6 +400,43 @@ def test_attention_of_three_dimensions(graph, release, ok):
     )
 
     assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("value", "mask", "ok"),
+    [
+        ([1, 2, 6, 8], [4, 6], True),
+        ([1, 2, 6, 8], [1, 1, 1, 6], True),
+        ([1, 2, 6, 8], [6], True),
+        ([1, 2, 6, 8], [4, 4], False),
+        ([1, 2, 6, 8], [1, 2, 3, 6], False),
+        ([1, 2, 6, 10], [4, 6], False),
+    ],
+)
+def test_attention_takes_keys_like_values_and_a_mask_of_queries_by_keys(graph, value, mask, ok):
+    """By TensorRT for RTX 1.7, whose parser refuses the others."""
+    shapes = {"q": [1, 2, 4, 8], "k": [1, 2, 6, 8], "v": value, "m": mask}
+    made = graph(
+        node("Attention", "q,k,v,m"),
+        opset=23,
+        inputs=[(name, FLOAT, shape) for name, shape in shapes.items()],
+        outputs=[("y", FLOAT, None)],
+    )
+
+    assert parse_check(made, "11.5").ok is ok
+
+
+@pytest.mark.parametrize(("zero", "ok"), [(UINT8, False), (TensorProto.INT8, True)])
+def test_computed_zero_points_are_int8_to_the_parser(graph, zero, ok):
+    made = graph(
+        node("QuantizeLinear", "x,s,z", "q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+        inputs=[IMAGE, ("z", zero, [])],
+        constants={"s": np.float32(0.1)},
+    )
+    problems = parse_check(made, "11.5").problems
+
+    assert not problems if ok else "the results would be wrong" in problems[0].message
 
 
 def test_nodes_of_bodies_count(graph):

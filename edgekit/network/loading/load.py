@@ -19,7 +19,9 @@ from edgekit.errors import ModelError
 from edgekit.network import files, protos
 from edgekit.network.loading import validation
 from edgekit.network.loading.opaque import opaque_notes
+from edgekit.network.loading.raising import RAISED, raised
 from edgekit.network.loading.shapes import Evaluation
+from edgekit.network.loading.zero_points import give_zero_points
 from edgekit.network.model import (
     Constant,
     Deferred,
@@ -160,8 +162,10 @@ def _settle_outputs(
         if root in state.constants:
             state.constants[output] = state.constants[root]
         elif root in fixed:
-            identity = helper.make_node("Identity", [root], [output], name=f"Identity:{output}")
-            nodes.append(identity)
+            # named after the file's node that became another name of its input
+            own = (name for name, gone in state.folded.items() if output in gone.outputs)
+            name = next(own, f"Identity:{output}")
+            nodes.append(helper.make_node("Identity", [root], [output], name=name))
         else:
             renamed[root] = output
             state.alias[root] = output
@@ -339,11 +343,13 @@ def canonical(
     Raises:
         ModelError: see :func:`load`.
     """
-    validation.opset(proto)
+    version = validation.opset(proto)
     validation.text(proto.graph)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(validation.modern(proto))
-    version = validation.opset(copy)
+    if version < RAISED:
+        copy, version = raised(proto, version), RAISED
+    else:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
     calls: dict[str, Folded] = {}
     if copy.functions:
         calls = _calls(copy)
@@ -358,6 +364,7 @@ def canonical(
         for name, value in entries(weights or {}).items()
     }
     constants = _constants(graph, values, base_folder)
+    quantised = give_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
@@ -381,6 +388,7 @@ def canonical(
     stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
+    notes += quantised
     model = Model(stripped, arrays, None, source, folded, notes)
     if state.plugins or state.unknown:
         return replace(model, notes=notes + opaque_notes(model.graph))
@@ -420,7 +428,7 @@ def _folded(
     retained: Collection[str],
 ) -> dict[str, Folded]:
     """What became of the nodes that are not kept, with the names their tensors have now."""
-    found = dict(state.folded)
+    found = {name: gone for name, gone in state.folded.items() if name not in retained}
     for node in [*nodes, *state.nodes]:
         if node.name not in retained and node.name not in found:
             replaced = any(name in given for name in node.output)

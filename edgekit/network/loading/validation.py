@@ -28,9 +28,6 @@ _BATCH = re.compile(r"(?i)(n|bs|b|batch([ _.-]?size|[ _.-]?dim)?)")
 
 # ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
 NEWEST_OPSET = 26
-# the oldest opset that ONNX Runtime has kernels for, and what older models are raised to
-_OLDEST_RUN = 7
-_CONVERT_TO = 9
 # ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
 _INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
 _INTEGERS = (
@@ -67,42 +64,6 @@ def opset(proto: onnx.ModelProto) -> int:
             hint="export with an older opset, for example torch.onnx.export(opset_version=17)",
         )
     return int(found[0])
-
-
-def modern(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with operators that today's runtimes have: opsets before 7 are raised to 9.
-
-    Before opset 7 arithmetic broadcast by an attribute; neither TensorRT's parser nor ONNX
-    Runtime implements that.
-
-    Raises:
-        ModelError: ``model.opset`` when onnx cannot convert it.
-    """
-    version = opset(proto)
-    if version >= _OLDEST_RUN:
-        return proto
-    import onnx.version_converter
-
-    try:
-        _converts(proto.graph)
-        return onnx.version_converter.convert_version(proto, _CONVERT_TO)
-    except Exception as error:
-        # the converter raises plain RuntimeErrors and onnx's own kinds without a common base
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"the model uses ai.onnx opset {version} and cannot be converted to opset "
-            f"{_CONVERT_TO}: {reason}",
-            code="model.opset",
-            hint="export it again with opset 9 or later",
-        ) from error
-
-
-def _converts(graph: onnx.GraphProto) -> None:
-    """What the converter passes through although its meaning changed."""
-    single = {tensor.name for tensor in graph.initializer if list(tensor.dims) in ([], [1])}
-    for node in graph.node:
-        if node.op_type == "PRelu" and node.input[1] not in single:
-            raise ValueError(f"node {node.name!r} (PRelu) has slopes per channel")
 
 
 def text(graph: onnx.GraphProto) -> None:

@@ -3,7 +3,8 @@
 A shuffle of TensorRT transposes, reshapes and transposes again. Two that follow each other become
 one where that is enough for both; one that changes nothing is erased. TensorRT 10.3 logs of
 Flatten before a Gemm: "ShuffleShuffleFusion: Fusing /Flatten with reshape_before_/fc/Gemm", then
-"ShuffleErasure"; and of attention: "Fusing reshape_after_Gemm_1 with Reshape + Transpose".
+"ShuffleErasure"; and of attention: "Fusing reshape_after_Gemm_1 with Reshape + Transpose". Squeeze
+and Unsqueeze of newer releases are taken for the reshapes that they were: no log of them is known.
 """
 
 from __future__ import annotations
@@ -12,10 +13,31 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.model import SHUFFLES, Absorbed, Layer, Tensor
 from edgekit.network.protos import free_name
 
 _FUSED = frozenset({"RESHAPE", "TRANSPOSE"})
+
+
+def without_identities(layers: Sequence[Layer], outputs: Collection[str]) -> tuple[Layer, ...]:
+    """Erases the identities, as the builder does, unless they write one of the network's outputs.
+
+    Their ONNX nodes go to every layer that reads their results.
+    """
+    read = {name for layer in layers for name in layer.inputs}
+    erased: dict[str, Layer] = {}
+    found = []
+    for layer in layers:
+        current = layer
+        for name in dict.fromkeys(layer.inputs):
+            if name in erased:
+                current = _joined(erased[name], current, current.name, current.params)
+        written = current.outputs[0] if current.outputs else ""
+        if current.kind == "IDENTITY" and written in read and written not in outputs:
+            erased[written] = current
+        else:
+            found.append(current)
+    return tuple(found)
 
 
 def fuse_shuffles(
@@ -23,9 +45,8 @@ def fuse_shuffles(
 ) -> tuple[Layer, ...]:
     """Merges shuffles that follow each other and erases those that change nothing.
 
-    The ONNX nodes of an erased shuffle go to the layer that reads its result, and it reads what
-    the shuffle read. A merged one has the parameters of
-    both as its ``parts``.
+    The ONNX nodes of an erased shuffle go to the layer that reads its result, and it
+    reads what the shuffle read. A merged one has the parameters of both as its ``parts``.
     """
     current: list[Layer | None] = list(layers)
     taken = {layer.name for layer in layers}
@@ -64,7 +85,7 @@ def fuse_shuffles(
 
 
 def _is_fused(layer: Layer) -> bool:
-    return layer.kind == "SHUFFLE" and layer.params.get("mode") in _FUSED
+    return layer.kind in SHUFFLES and layer.params.get("mode") in _FUSED
 
 
 @dataclass(frozen=True)
@@ -131,6 +152,7 @@ def _joined(shuffle: Layer, user: Layer, name: str, params: Mapping[str, Any]) -
     return replace(
         user,
         name=name,
+        kind=user.kind if name == user.name else "SHUFFLE",
         nodes=tuple(dict.fromkeys((*shuffle.nodes, *user.nodes))),
         origin=both,
         inputs=tuple(source if read == middle else read for read in user.inputs),

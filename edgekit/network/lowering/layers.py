@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 
 from edgekit.network.graph import PLUGIN, LayerSource, Node
 from edgekit.network.loading.opaque import plugin_of
-from edgekit.network.lowering import pointwise
+from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
 from edgekit.network.lowering import shuffles as moving
 from edgekit.network.lowering.arithmetic import macs_of
 from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
-from edgekit.network.lowering.fusion import fuse_shuffles
+from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
 from edgekit.network.lowering.placer import Placer
-from edgekit.network.model import Model, Network
+from edgekit.network.model import FOLLOWED, Model, Network
 
 _Family = Callable[[Placer, Node], None]
 
@@ -37,7 +37,6 @@ _PLAIN = {
     "Loop": "LOOP",
     "Scan": "LOOP",
     "If": "CONDITION",
-    "CumSum": "LOOP",
     "ReverseSequence": "REVERSE_SEQUENCE",
     # from TensorRT 10.14 on
     "Attention": "ATTENTION_OUTPUT",
@@ -50,7 +49,7 @@ _UNSHAPED = {
     **dict.fromkeys(pointwise.UNARY, "UNARY"),
     **dict.fromkeys(pointwise.ACTIVATIONS, "ACTIVATION"),
     **dict.fromkeys(over_axes.REDUCTIONS, "REDUCE"),
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), "SHUFFLE"),
+    **dict.fromkeys(("Reshape", "Flatten", "Transpose"), "SHUFFLE"),
     **dict.fromkeys(("Slice", "Split", "Expand", "Tile", "Pad", "ConstantOfShape"), "SLICE"),
     **dict.fromkeys(("Gather", "GatherElements", "GatherND"), "GATHER"),
     **dict.fromkeys(("TopK", "ArgMax", "ArgMin"), "TOPK"),
@@ -77,8 +76,11 @@ _UNSHAPED = {
 _BROADCASTING = {"Where", "PRelu"}
 
 
-def layers(model: Model) -> Network:
+def layers(model: Model, release: str = FOLLOWED) -> Network:
     """The model as TensorRT's builder places it.
+
+    ``release``: the TensorRT release, as some operators have layers of a kind of their own only in
+    newer ones (``trt/layers.yaml``).
 
     One layer stands for each unit after constant folding, the change of Gemm and MatMul into
     convolutions, and the fusion of shuffles; before vertical fusion. A node that TensorRT
@@ -91,21 +93,26 @@ def layers(model: Model) -> Network:
     """
     # Identity and Dropout are layers until the builder removes them
     removed = Counter(gone.after for gone in model.folded.values() if gone.reason == "identity")
-    return lowered(model.graph, removed)
+    return lowered(model.graph, release, removed)
 
 
-def lowered(graph: LayerSource, removed: Mapping[str, int] | None = None) -> Network:
+def lowered(
+    graph: LayerSource,
+    release: str = FOLLOWED,
+    removed: Mapping[str, int] | None = None,
+) -> Network:
     """The layers of a graph, as :func:`layers` returns those of a model.
 
     Args:
         graph: The nodes with their tensors.
+        release: The TensorRT release.
         removed: How many Identity and Dropout nodes came after a node ("" for the graph's
             inputs) before loading removed them.
 
     Raises:
         ModelError: ``model.parameter`` when what should be constant is computed while running.
     """
-    at = Placer(graph, removed or {})
+    at = Placer(graph, removed or {}, release)
     families = _families()
     opaque = graph.opaque
     for node in graph.nodes():
@@ -114,7 +121,8 @@ def lowered(graph: LayerSource, removed: Mapping[str, int] | None = None) -> Net
         elif not at.absorb(node):
             _place(at, node, families.get(node.op))
         at.done(node)
-    placed = fuse_shuffles(at.layers, at.tensors, graph.outputs)
+    placed = without_identities(at.layers, graph.outputs)
+    placed = fuse_shuffles(placed, at.tensors, graph.outputs)
     used = {name for layer in placed for name in (*layer.inputs, *layer.outputs)}
     used |= {*graph.inputs, *graph.outputs}
     return Network(
@@ -127,6 +135,7 @@ def lowered(graph: LayerSource, removed: Mapping[str, int] | None = None) -> Net
         constants=at.remaining_constants(),
         fixed=at.fixed(),
         operators=frozenset(node.op for node in graph.nodes()),
+        release=release,
     )
 
 
@@ -140,7 +149,7 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
         absorbed = pointwise.as_imported(at, node, read)
         macs = macs_of(at, node)
         at.emit(
-            node, _PLAIN.get(node.op, "PLUGIN_V2"),
+            node, _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or "PLUGIN_V2",
             macs=macs or 0, formula=macs is not None, absorbed=absorbed,
         )  # fmt: skip
 
@@ -153,7 +162,8 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
     if node.op == "NonMaxSuppression":
         non_max_suppression(at, node, why)
         return
-    kind = _PLAIN.get(node.op) or _UNSHAPED.get(node.op, "PLUGIN_V2")
+    kind = _PLAIN.get(node.op) or kinds.by_release(node.op, at.release)
+    kind = kind or _UNSHAPED.get(node.op, "PLUGIN_V2")
     at.emit(node, kind, opaque=why)
 
 

@@ -95,6 +95,7 @@ class Placer:
 
     Attributes:
         version: The graph's ai.onnx opset.
+        release: The TensorRT release whose parser is meant.
         layers: The layers so far, in graph order.
         tensors: Every activation tensor, inner ones too.
         views: ONNX tensor by inner tensor that holds the same values in another shape.
@@ -102,8 +103,9 @@ class Placer:
         constants: The constants that stay layers of their own, by tensor, with their readers.
     """
 
-    def __init__(self, graph: LayerSource, removed: Mapping[str, int]) -> None:
+    def __init__(self, graph: LayerSource, removed: Mapping[str, int], release: str) -> None:
         self.version = graph.opset
+        self.release = release
         self.layers: list[Layer] = []
         self.tensors = {
             name: Tensor(name, graph.shape(name), graph.dtype(name)) for name in graph.activations()

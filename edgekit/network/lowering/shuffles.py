@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network.lowering import kinds
 from edgekit.network.lowering.compositions import last_index
 
 if TYPE_CHECKING:
@@ -12,13 +13,16 @@ if TYPE_CHECKING:
 
 
 _PAD_MODES = {"constant": "FILL", "reflect": "REFLECT", "edge": "CLAMP", "wrap": "WRAP"}
+# its row in trt/layers.yaml
+_PAD_OF_ZEROS = "Pad of zeros"
 _GATHER = {"Gather": "DEFAULT", "GatherElements": "ELEMENT", "GatherND": "ND"}
 
 
 def reshape(at: Placer, node: Node) -> None:
-    """Reshape, Flatten, Squeeze, Unsqueeze -> SHUFFLE without transposition."""
+    """Reshape, Flatten -> SHUFFLE without transposition; Squeeze, Unsqueeze by release."""
     params = {"mode": "RESHAPE", "shape": at.shape(node.outputs[0])}
-    at.emit(node, "SHUFFLE", params, inputs=[node.inputs[0]])
+    kind = kinds.by_release(node.op, at.release) or "SHUFFLE"
+    at.emit(node, kind, params, inputs=[node.inputs[0]])
 
 
 def transpose(at: Placer, node: Node) -> None:
@@ -106,7 +110,10 @@ def _slice(
 
 
 def pad(at: Placer, node: Node) -> None:
-    """Pad -> SLICE that begins before the tensor, in FILL, REFLECT, CLAMP or WRAP mode."""
+    """Pad -> SLICE that begins before the tensor, in FILL, REFLECT, CLAMP or WRAP mode.
+
+    Newer parsers write an IDENTITY for pads that are all 0.
+    """
     given = node.attrs
     shape = at.shape(node.inputs[0])
     rank = len(shape)
@@ -118,6 +125,9 @@ def pad(at: Placer, node: Node) -> None:
         pads = at.ints(node, 1) or ()
         value = at.scalar(node, 2) or 0.0
         axes = at.ints(node, 3) or tuple(range(rank))
+    if not any(pads) and kinds.by_release(_PAD_OF_ZEROS, at.release) == "IDENTITY":
+        at.emit(node, "IDENTITY", inputs=[node.inputs[0]])
+        return
     starts = [0] * rank
     for position, axis in enumerate(axes):
         starts[axis] = -pads[position]

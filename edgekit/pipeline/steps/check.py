@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 
 MIB = 1 << 20
+# what a fix that names the command says, and what takes its place
+_REWRITES = "`edgekit rewrite`"
+_NO_GAIN = "none needed: the layer takes no time where it is"
 
 
 def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
@@ -237,7 +240,7 @@ def check_model(
         loaded = loaded if translated is None else translated.model
     else:
         note = translation_note(translated, release)
-    network = layers_module.layers(loaded)
+    network = layers_module.layers(loaded, release)
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
     floats = keeps(network) if precision == "int8" else ()
 
@@ -395,9 +398,25 @@ def _help(
     for layer in document["layers"]:
         names = dict.fromkeys(matches[node] for node in layer["from"] if node in matches)
         layer["rewrites"] = rewrites[layer["name"]] = list(names) if layer["name"] in blamed else []
+    _without_gain(document, {name for fix in every if fix.offer for name in fix.layers})
     document["fixes"] = [_fix(fix, rewrites) for fix in every if fix.offer]
     offered = combined is not None and _is_news(combined, best[0])
     document["fixes_together"] = _fix(combined, rewrites) if combined and offered else None
+
+
+def _without_gain(document: dict[str, Any], gains: Collection[str]) -> None:
+    """Takes back the hint to `edgekit rewrite` for layers without a time, whose fix gains none.
+
+    ``gains``: the layers of the fixes that are offered.
+    """
+    times = document["predicted"]["layers"] if document["predicted"] else {}
+    for layer in document["layers"]:
+        if layer["name"] in gains or times.get(layer["name"]) != 0:
+            continue
+        layer["rewrites"].clear()
+        for reason in layer["dla"]["reasons"]:
+            if _REWRITES in reason["fix"]:
+                reason["fix"] = _NO_GAIN
 
 
 def _is_news(combined: Fix, best: Fix) -> bool:

@@ -50,7 +50,7 @@ class JudgedModel:
 @computed(translated)
 def original(context: Context) -> Lowered:
     """Returns the model as it came, and its layers."""
-    return Lowered(source(context), layers(source(context)))
+    return Lowered(source(context), layers(source(context), context.tensorrt))
 
 
 def judged(context: Context, lowered: Lowered) -> JudgedModel:

@@ -67,7 +67,7 @@ def translated(context: Context) -> Translated | None:
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
-        found, note = typed_translation(named(context))
+        found, note = typed_translation(named(context), context.tensorrt)
     else:
         found, note = translation(named(context), context.target, context.tensorrt, precision)
     context.note(*([note] if note else []))

@@ -96,7 +96,7 @@ def _candidate(context: Context) -> Lowered:
         model = read
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
         return Lowered(model, fresh.network, fresh.judgement)
-    return original(context) if model is came else Lowered(model, layers(model))
+    return original(context) if model is came else Lowered(model, layers(model, context.tensorrt))
 
 
 @computed(found_rewrites, "weighs", "power_mode", "build.mode", "placement")

@@ -229,7 +229,10 @@ def cache_for_both(
         # where no tensor is in both networks there is nothing to add
         with suppress(DataError):
             reading = scales_of(
-                cache_of(known, tensorrt), layers(original), model=original, original=model
+                cache_of(known, tensorrt),
+                layers(original, tensorrt),
+                model=original,
+                original=model,
             )
             more = {n: s for n, s in reading.scales.scales.items() if n in old}
             known = {**more, **known}

@@ -162,7 +162,7 @@ def lowered_note(model: Model, tensorrt: str) -> list[str]:
     return [] if has_qdq(model) else [typed_note(tensorrt)]
 
 
-def typed_translation(model: Model) -> tuple[Translated | None, str]:
+def typed_translation(model: Model, tensorrt: str) -> tuple[Translated | None, str]:
     """Takes the Q/DQ nodes of a model out for planning; it is built as it is.
 
     Layers that are not between Q/DQ nodes stay in FP16, as they are in the model.
@@ -182,7 +182,7 @@ def typed_translation(model: Model) -> tuple[Translated | None, str]:
             "the Q/DQ nodes are planned as layers, because the model cannot be converted "
             f"to a plain one ({error.message})"
         )
-    network = layers(model)
+    network = layers(model, tensorrt)
     precisions = by_quantization(network)
     halves = dict.fromkeys(
         name

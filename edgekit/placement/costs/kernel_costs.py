@@ -14,7 +14,7 @@ from typing import Any
 
 from edgekit.dla.formats import nbytes
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.network.model import Layer, Network
+from edgekit.network.model import SHUFFLES, Layer, Network
 from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
 
@@ -406,7 +406,7 @@ def is_free(layer: Layer) -> bool:
     free = cost_data("kinds")["free_on_gpu"]
     if layer.kind in free["kinds"]:
         return True
-    return layer.kind == "SHUFFLE" and layer.params.get("mode") in free["shuffle_modes"]
+    return layer.kind in SHUFFLES and layer.params.get("mode") in free["shuffle_modes"]
 
 
 # A DLA operation's time, and what a tensor's format at a loadable's border adds.

@@ -417,8 +417,9 @@ def measure(
     whole, model = model, before_opaque(model)
     lacking: list[str] = []
     if model is not whole:
-        names = float_tensors(whole, network or layers(whole))
-        network = layers(model)
+        network = network or layers(whole)
+        names = float_tensors(whole, network)
+        network = layers(model, network.release)
         lacking = sorted({*names} - {*float_tensors(model, network)})
     network = network or layers(model)
     check_weights(model)

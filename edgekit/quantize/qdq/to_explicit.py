@@ -360,7 +360,7 @@ def to_qdq(
             hint="export the model again with opset 13 or later",
         )
     if raised is not model:
-        network = layers(raised)
+        network = layers(raised, network.release)
     plan = lowering(network, scales, fp16_layers)
     writer = LoweredGraph(raised, network, plan, scales, weights)
     writer.write()

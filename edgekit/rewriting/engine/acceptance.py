@@ -31,7 +31,7 @@ class Judged:
     """A model judged as a whole: its score, and that of the layers of any of its nodes."""
 
     def __init__(self, model: Model, judge: Judge) -> None:
-        network = layers(model)
+        network = layers(model, judge.tensorrt)
         judgement = judge.judge(network)
         predicted = judge.cost(network, judgement) if judge.cost is not None else None
         times = predicted.layer_us if predicted else {}

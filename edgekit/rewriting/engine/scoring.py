@@ -129,9 +129,9 @@ class PartialNetwork:
         """Whether a tensor is known before running."""
         return tensor in self._brought or tensor in self._derived or self._graph.constant(tensor)
 
-    def network(self) -> Network:
-        """Returns the layers of the part."""
-        return lowered(self)
+    def network(self, release: str) -> Network:
+        """Returns the layers of the part, by a TensorRT release."""
+        return lowered(self, release)
 
     @property
     def name(self) -> str:
@@ -376,7 +376,7 @@ class Judge:
     ) -> None:
         self.target = target
         self.precision = precision
-        self.tensorrt = tensorrt
+        self.tensorrt = tensorrt or target.tensorrt
         self.cost = cost
         self.lowers = lowers
         self._known: dict[Hashable, Score] = {}
@@ -403,7 +403,7 @@ class Judge:
         key = part.key()
         found = self._known.get(key)
         if found is None:
-            network = part.network()
+            network = part.network(self.tensorrt)
             found = self._known[key] = score(network, self.judge(network), self.cost)
         return found
 
