@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from edgekit.dla.loadables import candidates
-from edgekit.network.model import Network
+from edgekit.dla.verdicts import VerdictReason
+from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
 from edgekit.placement.costs.handover import layout_text, read_formats
 from edgekit.placement.costs.kernel_costs import (
@@ -32,7 +33,7 @@ from edgekit.placement.plan import (
     exception,
     mixes_devices,
 )
-from edgekit.placement.problem import BuiltProblem, as_engines
+from edgekit.placement.problem import BuiltProblem, as_engines, too_large
 from edgekit.placement.profiles.measured import measured_part
 from edgekit.placement.search import Solved, baseline_within_request, objective_value
 from edgekit.solver.problem import (
@@ -120,7 +121,9 @@ def assemble(
         baselines=baseline_costs(request, compared),
         model_error=model_error(),
         notes=(
-            *_notes(request, shown, gap, extrapolated, unknown, measured),
+            *_notes(
+                request, shown, gap, extrapolated, unknown, measured, too_large(request, built)
+            ),
             *builder_notes(builder),
             *_without(unknown),
             *notes,
@@ -443,6 +446,7 @@ def _notes(
     extrapolated: Sequence[str],
     unknown: Sequence[str],
     measured: Mapping[str, Any] | None,
+    refused: Mapping[str, VerdictReason],
 ) -> list[str]:
     """Returns what a reader should know about this plan."""
     notes = []
@@ -468,15 +472,39 @@ def _notes(
         notes.append("no DLA core is allowed: everything runs on the GPU")
     elif not any(request.able.values()):
         notes.append("no layer can run on the DLA: everything runs on the GPU")
+    elif all(name in refused for name, able in request.able.items() if able):
+        notes.append("no layer fits the DLA's memory: everything runs on the GPU")
     elif not on_dla:
         among = " of all placements within the limits" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
+    notes += _memory_notes(request, shown, refused)
     if on_dla and request.options.gpu:
         notes += _shared(request, shown)
     if request.options.rate_hz is not None:
         notes += _at_rate(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
+    return notes
+
+
+def _memory_notes(
+    request: PlacementInputs, shown: Sequence[_ShownPlan], refused: Mapping[str, VerdictReason]
+) -> list[str]:
+    """Returns which layers the DLA's memory keeps on the GPU, and which loadables may not fit."""
+    notes = []
+    if refused:
+        name, reason = next(iter(refused.items()))
+        others = list(refused)[1:]
+        like = f" ({listed(others, _SHOWN)} likewise: edgekit plan --why LAYER)" if others else ""
+        notes.append(
+            f"{name} stays on the GPU{like}: {reason.message} ({reason.rule}; {reason.source}): "
+            f"{reason.fix}"
+        )
+    for one in shown:
+        for loadable in one.loadables:
+            if doubt := request.capacity.doubt(loadable.layers):
+                name = loadable_name(request.network, loadable.layers)
+                notes.append(f"{name} is assumed to fit on the DLA, but sources disagree: {doubt}")
     return notes
 
 

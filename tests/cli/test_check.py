@@ -274,12 +274,17 @@ def test_a_loadable_over_a_memory_limit_is_none(run, tmp_path):
 
 
 def test_one_layer_over_a_pool_is_told_of_its_tensors(run, tmp_path):
-    """2 GiB of tensors beside 74 KB of weights."""
+    """2 GiB of tensors beside 74 KB of weights: the verdict, the reason and what helps."""
     net = Builder(x=(32, 64, 592, 784))
     path = net.save(tmp_path, net.conv("y", "x", 64, 64, kernel=3))
-    (note,) = [one for one in json.loads(run("check", path, "-t", ORIN, "--json"))["warnings"]
-               if "memory.pool" in one]  # fmt: skip
-    assert "with the tensors that enter and leave it" in note
+    document = json.loads(run("check", path, "-t", ORIN, "--json"))
+    (note,) = [one for one in document["warnings"] if "memory.pool" in one]
+    assert document["summary"]["dla_layers"] == document["loadables"] == 0
+    said = flat(run("check", path, "-t", ORIN))
+    assert "0 of 1 layer and 0.0 % of the MACs run on the DLA" in said
+    assert "needs 2 GiB of local DRAM, at most 1 GiB" in said
+    assert "{ForeignNode[y]} stays on the GPU (1 layer, predicted): it needs 2,048 MiB" in note
+    assert "of local DRAM, and the limit is 1,024 MiB" in note
     assert "use a smaller batch or input size for y, or ask for a larger local DRAM pool" in note
     assert "--pool local_dram=2048MiB" in note
     assert "weights" not in note

@@ -15,10 +15,17 @@ from edgekit.collector import collector_held
 from edgekit.dla.check_document import check_document
 from edgekit.dla.judge import check_release, judge, release_warnings
 from edgekit.dla.loadables import SLOTS, without_slot
-from edgekit.dla.memory import cbuf_use, core_memory, memory_report, pool_disputes, pool_limits
+from edgekit.dla.memory import (
+    LoadableMemory,
+    cbuf_use,
+    core_memory,
+    memory_report,
+    pool_disputes,
+    pool_limits,
+)
 from edgekit.dla.precision import float_tail
 from edgekit.dla.sparsity import sparsity
-from edgekit.dla.verdicts import Judgement
+from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.errors import UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
@@ -53,16 +60,13 @@ if TYPE_CHECKING:
     from edgekit.quantize.qdq.to_implicit import Translated
 
 
-MIB = 1 << 20
-
-
 def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
     """Returns what the loadables need of the memory pools, alone and on a core, and the limits."""
     held: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     report = memory_report(network, judgement, target)
     for group, one in zip(judgement.candidates, report, strict=True):
-        if one.retained or group.dropped != SLOTS:
+        if _is_reported(group, one):
             entry = one.to_json()
             del entry["kept"]
             name = loadable_name(network, one.layers)
@@ -77,44 +81,33 @@ def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[
     }
 
 
-def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warns of candidates that a memory limit keeps on the GPU."""
-    return [
-        f"{one['name']} and all its layers ({len(one['layers'])}) are predicted to stay "
-        f"on the GPU: it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, the "
-        f"limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
-        f"{limit['fix']}"
-        for one in refused
-        for limit in one["broken"][:1]
-    ]
+def memory_warnings(network: Network, judgement: Judgement, target: Target) -> list[str]:
+    """Warns of candidates that a memory limit keeps on the GPU, and of those that it may keep."""
+    refused, disputed = [], []
+    for group, one in zip(
+        judgement.candidates, memory_report(network, judgement, target), strict=True
+    ):
+        if not _is_reported(group, one):
+            continue
+        name = loadable_name(network, one.layers)
+        if not one.retained:
+            refused += [
+                f"{name} stays on the GPU ({counted(len(one.layers), 'layer')}, predicted): "
+                f"{limit.text} ({limit.rule}; {limit.source}): {limit.fix}"
+                for limit in one.broken[:1]
+            ]
+        disputed += [
+            f"{name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
+            f"({limit.rule}; {limit.source}): {limit.fix}"
+            for limit in one.disputed
+            if one.retained
+        ]
+    return [*refused, *disputed]
 
 
-def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warns of loadables that fit by the documentation only, and not by the sizes of builds."""
-    return [
-        f"{one['name']} is assumed to fit on the DLA, but sources disagree: "
-        f"{_DOCUMENTED[limit['pool']]} it needs {limit['documented'] / MIB:,.1f} MiB "
-        f"of {_pool(limit)}, where the limit is {limit['limit'] / MIB:,.0f}, but "
-        f"{limit['need'] / MIB:,.1f} {_MEASURED[limit['pool']]} ({limit['rule']}; "
-        f"{limit['source']}): {limit['fix']}"
-        for one in held
-        for limit in one["disputed"]
-    ]
-
-
-_DOCUMENTED = {
-    "local_dram": "for the tensors between its layers",
-    "global_dram": "by the documented size of its weights",
-}
-_MEASURED = {
-    "local_dram": "with the tensors that enter and leave it, as builds took",
-    "global_dram": "by the size measured in a build",
-}
-
-
-def _pool(limit: Mapping[str, Any]) -> str:
-    """Returns "local DRAM" or "global DRAM", the pools that have limits."""
-    return str(limit["pool"]).replace("_dram", " DRAM")
+def _is_reported(group: LoadableCandidate, one: LoadableMemory) -> bool:
+    """Whether a candidate's memory decides: not where it is one too many for the core anyway."""
+    return one.retained or group.dropped != SLOTS
 
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:
@@ -277,8 +270,7 @@ def check_model(
     document["sparsity"] = _network_sparsity(network, judgement, board, clock)
     document["warnings"] = [
         *release_warnings(network, judgement, board),
-        *too_large(document["memory_refused"]),
-        *disputed_size(document["memory"]),
+        *memory_warnings(network, judgement, board),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
         *_warnings(board, power_mode, unknown=builds and forecast is None),

@@ -126,8 +126,13 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     if _has_macs(document):
         known = "known " if document.get("unknown_cost") else ""
         share = f" and {percent(summary['dla_macs_fraction'])} of the {known}MACs"
+    unsure = sum(bool(one.get("disputed")) for one in document.get("memory", ()))
+    if_fits = ""
+    if unsure:
+        style = "yellow"
+        if_fits = f" if the memory of {counted(unsure, 'loadable')} fits: sources disagree"
     page.add(
-        f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} run on the DLA",
+        f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} run on the DLA{if_fits}",
         style=f"bold {style}",
     )
     loadables = counted(document["loadables"], "loadable")
