@@ -114,7 +114,7 @@ def assemble(
         transitions=shown[0].share.transitions,
         predicted=predicted,
         objective=options.objective,
-        optimal=gap <= OPTIMAL_GAP,
+        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not unknown),
         bound=bound,
         gap=gap,
         plans=tuple(one.share for one in shown),
@@ -125,7 +125,7 @@ def assemble(
                 request, shown, gap, extrapolated, unknown, measured, too_large(request, built)
             ),
             *builder_notes(builder),
-            *_without(unknown),
+            *_without(unknown, known=predicted.latency_us > 0),
             *notes,
             *(measured["notes"] if measured else ()),
         ),
@@ -285,6 +285,8 @@ def _bands(
     busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
     total = sum(busy)
     if not total:
+        if request.network.uncounted:
+            return {}
         return {name: (value, value) for name, value in predicted.to_json().items()}
     low, high = _mean(busy, factors)
     idle_uj = 0.0
@@ -353,9 +355,14 @@ def _limited(request: PlacementInputs) -> bool:
     )
 
 
-def _without(unknown: Sequence[str]) -> list[str]:
+def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
     if not unknown:
         return []
+    if not known:
+        return [
+            f"no layer that takes time has a cost model ({listed(unknown, _SHOWN)}): time, rate "
+            "and energy are unknown; give measured times with --profile"
+        ]
     have, their = ("has", "its") if len(unknown) == 1 else ("have", "their")
     return [
         f"{counted(len(unknown), 'layer')} {have} no cost model ({listed(unknown, _SHOWN)}); "
@@ -439,6 +446,24 @@ def _measured_on(target: Target, factor: str) -> str:
     return f"fitted on published pairs of {family}"
 
 
+def _proof_notes(
+    shown: Sequence[_ShownPlan],
+    gap: float,
+    unknown: Sequence[str],
+    measured: Mapping[str, Any] | None,
+) -> list[str]:
+    """Returns what is proved of the plan; nothing where no layer has a known time."""
+    if unknown and not any(sum(one.load_us) for one in shown):
+        return []
+    except_for = f", {exception(unknown)}" if unknown else ""
+    if gap > OPTIMAL_GAP:
+        return [f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"]
+    if measured and measured["fraction"]:
+        known = "Optimal for measured times, with predictions where none were measured"
+        return [f"{known}{except_for}"]
+    return [f"Optimal for predicted times{except_for}; no board measurements were used"]
+
+
 def _notes(
     request: PlacementInputs,
     shown: Sequence[_ShownPlan],
@@ -449,20 +474,9 @@ def _notes(
     refused: Mapping[str, VerdictReason],
 ) -> list[str]:
     """Returns what a reader should know about this plan."""
-    notes = []
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
-    except_for = f", {exception(unknown)}" if unknown else ""
-    if gap <= OPTIMAL_GAP and measured and measured["fraction"]:
-        known = "Optimal for measured times, with predictions where none were measured"
-        notes.append(f"{known}{except_for}")
-    elif gap <= OPTIMAL_GAP:
-        known = "Optimal for predicted times"
-        notes.append(f"{known}{except_for}; no board measurements were used")
-    else:
-        notes.append(
-            f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"
-        )
+    notes = _proof_notes(shown, gap, unknown, measured)
     notes += [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")

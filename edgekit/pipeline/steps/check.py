@@ -144,8 +144,8 @@ class CheckResult:
         network: Its layers.
         judgement: Their verdicts.
         target: The board.
-        forecast: Predicted times; None for a board without cost data, and where the parser refuses
-            the model.
+        forecast: Predicted times; None for a board without cost data, where the parser refuses
+            the model, and where no layer that takes time has a cost model.
         parse: Whether the parser of the board's TensorRT imports the user's file.
     """
 
@@ -258,7 +258,8 @@ def check_model(
     if not builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    clock = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
+    timer = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
+    clock = _counting(timer, network)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
     notes += _add_words(document, parse, file if parser else None, on_note)
@@ -266,17 +267,24 @@ def check_model(
     _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
     lost = without_slot(judgement)
-    document["without_slot"] = {**lost[0].to_json(), "layers": list(lost[1])} if lost else None
-    document["sparsity"] = _network_sparsity(network, judgement, board, clock)
+    document |= {
+        "without_slot": {**lost[0].to_json(), "layers": list(lost[1])} if lost else None,
+        "sparsity": _network_sparsity(network, judgement, board, clock),
+    }
     document["warnings"] = [
         *release_warnings(network, judgement, board),
         *memory_warnings(network, judgement, board),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, unknown=builds and forecast is None),
+        *_warnings(board, power_mode, unknown=builds and timer is None),
         *notes,
     ]
     return CheckResult(document, loaded, network, whole, board, forecast, parse)
+
+
+def _counting(timer: PlacementTimer | None, network: Network) -> PlacementTimer | None:
+    """Returns a timer; None where no layer that takes time has a cost model."""
+    return None if timer and network.uncounted and not timer.gpu_only_us else timer
 
 
 def _add_words(

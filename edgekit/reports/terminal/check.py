@@ -145,25 +145,30 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
         loadables += f"; {changes} between GPU and DLA"
     if document["candidates"]:
         page.add(loadables)
-    _predicted(page, document.get("predicted"))
-    _unknown(page, document.get("unknown_cost", ()))
+    unknown = document.get("unknown_cost", ())
+    _predicted(page, document.get("predicted"), len(unknown))
+    _unknown(page, unknown)
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
         page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
     _add_sparsity(page, document.get("sparsity"))
 
 
-def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
+def _predicted(page: Page, predicted: Mapping[str, Any] | None, unknown: int) -> None:
+    """Adds the prediction, and how many layers of ``unknown`` cost it leaves out."""
+    less = f", not counting {counted(unknown, 'layer')} of unknown cost" if unknown else ""
     if predicted is None:
+        if unknown:
+            page.add("predicted latency unknown: no layer that takes time has a cost model")
         return
     auto, alone = predicted["auto_us"], predicted["gpu_only_us"]
     if not predicted["dla_us"]:
-        page.add(f"predicted latency {text.microseconds(alone)}, all on the GPU")
+        page.add(f"predicted latency {text.microseconds(alone)}, all on the GPU{less}")
         return
     page.add(
         f"predicted latency {text.microseconds(auto)}, "
         f"{percent(predicted['dla_us'] / auto)} of it on the DLA; "
-        f"GPU alone {text.microseconds(alone)} ({predicted['power_mode']}, not measured)",
+        f"GPU alone {text.microseconds(alone)} ({predicted['power_mode']}, not measured){less}",
         hang=2,
     )
     if alone < auto:
@@ -178,7 +183,7 @@ def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
         return
     named = listed([f"{row['layer']} ({row['operator']})" for row in layers], _NAMED)
     page.add(
-        f"not counted: {counted(len(layers), 'layer')} of unknown cost: {named}",
+        f"{'layer' if len(layers) == 1 else 'layers'} of unknown cost: {named}",
         hang=2, style="yellow",
     )  # fmt: skip
 
