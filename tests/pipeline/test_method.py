@@ -289,9 +289,6 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
     assert "999" not in note + step["detail"]
 
 
-METHODS = ("percentile", "minmax", "mse", "entropy")
-
-
 def _choice(**change: object) -> dict[str, object]:
     found: dict[str, object] = {
         "method": "percentile", "measured_snr_db": {}, "failures": {}, "inputs": 64,
