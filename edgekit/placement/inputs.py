@@ -35,7 +35,6 @@ from edgekit.targets.board import Target
 from edgekit.text import counted, listed
 
 _SHOWN = 5
-DRAM = ("local_dram", "global_dram")
 BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 POOLS = ("managed_sram", "local_dram", "global_dram")
 DEVICES = ("GPU", "DLA", "DLA0", "DLA1")

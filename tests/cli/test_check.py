@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 import edgekit
@@ -432,3 +433,24 @@ def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypat
     assert "could run on the DLA" in captured.err
     page = (out / "report.html").read_text()
     assert "of the MACs" not in captured.err + captured.out + page
+
+
+def test_a_network_of_unknown_cost_has_no_latency(run, tmp_path):
+    """0 us and 0 frames a second would be an answer."""
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("NonZero", ["x"], ["y"], name="where")], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [2, "n"])],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "unknown.onnx")
+    path = str(tmp_path / "unknown.onnx")
+    assert json.loads(run("check", path, "-t", ORIN, "--json"))["predicted"] is None
+    said = flat(run("check", path, "-t", ORIN))
+    assert "predicted latency unknown: no layer that takes time has a cost model" in said
+    assert "0 µs" not in said
+    planned = flat(run("plan", path, "-t", ORIN))
+    assert "latency unknown: no layer that takes time has a cost model" in planned
+    assert "0 µs" not in planned
+    assert "proved optimal" not in planned

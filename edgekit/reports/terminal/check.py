@@ -183,7 +183,7 @@ def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
         return
     named = listed([f"{row['layer']} ({row['operator']})" for row in layers], _NAMED)
     page.add(
-        f"{'layer' if len(layers) == 1 else 'layers'} of unknown cost: {named}",
+        f"not counted: {counted(len(layers), 'layer')} of unknown cost: {named}",
         hang=2, style="yellow",
     )  # fmt: skip
 
