@@ -72,10 +72,10 @@ class Limits(Document):
 class PredictedTimes(Document):
     """What the cost model says of an inference: microseconds, frames a second, microjoules."""
 
-    latency_us: Number
-    throughput_qps: Number
-    energy_uj: Number
-    gpu_us: Number
+    latency_us: Number | None
+    throughput_qps: Number | None
+    energy_uj: Number | None
+    gpu_us: Number | None
 
 
 class PredictedRun(PredictedTimes):
@@ -259,13 +259,14 @@ def bench_document(
     else:
         words = config_words(config, name_of, precision)
         facts = measured_facts(measurement, target, power_mode, limits, words)
+    from edgekit.placement.plan import baselines_json, known_values
+
     said = measurement or {}
     predicted = plan and {
-        "clock": PREDICTED, "kind": "predicted", "target": plan.target, **plan.predicted.to_json(),
+        "clock": PREDICTED, "kind": "predicted", "target": plan.target,
+        **known_values(plan.predicted, plan.unknown_cost),
         "model_error": plan.model_error, "rate_hz": plan.rate_hz,
-        "baselines": {
-            key: value.to_json() if value else None for key, value in plan.baselines.items()
-        },
+        "baselines": baselines_json(plan, plan.baselines),
     }  # fmt: skip
     document = {
         "schema": SCHEMA,

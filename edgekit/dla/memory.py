@@ -126,8 +126,7 @@ class Sizes(NamedTuple):
     need: MemoryNeed
     tensors: int
     weights: int
-    # by the size that their types have, and without what is at the border; builds were seen to
-    # take more
+    # by the size that their types have; builds were seen to take more
     documented_weights: int
     documented_need: MemoryNeed
 
@@ -173,7 +172,7 @@ def sizes_of(
     generation = target.dla.generation or "2.0"
     facts = memory_facts()
     smallest = facts["smallest"]
-    tensors, inside, local = _local(network, chosen, precision, generation)
+    tensors, local = _local(network, chosen, precision, generation)
     weights = weight_bytes(network, chosen, precision, generation)
     documented = weight_bytes(network, chosen, precision, generation, documented=True)
     sram = facts["managed_sram"]["default"]
@@ -182,10 +181,10 @@ def sizes_of(
     predicted, least = (
         MemoryNeed(
             managed_sram=_pool(sram, smallest),
-            local_dram=_pool(max(held, facts["local_dram"]["floor"]), smallest),
+            local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
             global_dram=_pool(max(size, facts["global_dram"]["floor"]), smallest),
         )
-        for held, size in ((local, weights), (inside, documented))
+        for size in (weights, documented)
     )
     return Sizes(predicted, tensors, weights, documented, least)
 
@@ -195,8 +194,8 @@ def _local(
     chosen: Sequence[Layer],
     precision: str | Mapping[str, str],
     generation: str,
-) -> tuple[int, int, int]:
-    """Returns bytes: of the tensors inside, of local DRAM for these, of local DRAM for all."""
+) -> tuple[int, int]:
+    """Returns bytes: of the tensors inside, and of local DRAM for them and those at the border."""
     facts = memory_facts()
     extra, borders = facts["local_extra"], facts["local_borders"]
     live = _live(network, chosen, precision, generation)
@@ -209,7 +208,7 @@ def _local(
     border = _border_bytes(network, chosen, precision, generation)
     rows = sum(_rows(network, layer) for layer in chosen)
     whole = border + max(tensors, math.ceil((borders["factor"] - 1) * border))
-    return tensors, inside, max(inside, whole) + rows * facts["local_rows"]["value"]
+    return tensors, max(inside, whole) + rows * facts["local_rows"]["value"]
 
 
 def _border_bytes(
@@ -358,6 +357,10 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.1f}".removesuffix(".0") + " MiB"
+
+
 def _pool(size: int, smallest: int) -> int:
     return 1 << (max(size, smallest) - 1).bit_length()
 
@@ -367,9 +370,8 @@ class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
     ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
-    or weights themselves for the others. ``documented`` is that size by the documentation, with
-    weights as large as their type is and without the tensors that enter and leave the loadable:
-    where it fits and ``need`` does not, the limit is disputed, not broken.
+    or weights themselves for the others. ``documented`` is that size with weights as large as
+    their type: where it fits and ``need`` does not, the limit is disputed, not broken.
     """
 
     pool: str
@@ -379,6 +381,17 @@ class BrokenLimit:
     documented: int
     source: str
     fix: str
+
+    @property
+    def text(self) -> str:
+        """What is over which limit, as a clause about the loadable, each size in MiB."""
+        pool, need, limit = self.pool.replace("_dram", " DRAM"), _mib(self.need), _mib(self.limit)
+        if self.documented == self.need:
+            return f"it needs {need} of {pool}, and the limit is {limit}"
+        return (
+            f"it needs {_mib(self.documented)} of {pool} by the documented size of its weights and "
+            f"{need} by the size measured in a build, and the limit is {limit}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""
@@ -511,10 +524,7 @@ def _memory_of(
     limits: MemoryNeed,
 ) -> LoadableMemory:
     sizes = sizes_of(network, group.layers, target, precision)
-    limits_broken = [
-        (over, _limit(over, _remedy(network, group.layers, target, precision, limits, over)))
-        for over in over_limits(sizes, limits)
-    ]
+    broken, disputed = broken_limits(network, group.layers, target, precision, limits)
     return LoadableMemory(
         layers=group.layers,
         retained=group.retained,
@@ -522,9 +532,32 @@ def _memory_of(
         tensors=sizes.tensors,
         weights=sizes.weights,
         limits=limits,
-        broken=tuple(limit for over, limit in limits_broken if over.certain),
-        disputed=tuple(limit for over, limit in limits_broken if not over.certain),
+        broken=broken,
+        disputed=disputed,
     )
+
+
+def broken_limits(
+    network: Network,
+    layers: Sequence[str],
+    target: Target,
+    precision: str | Mapping[str, str],
+    limits: MemoryNeed,
+) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
+    """Returns the limits that layers break as one loadable, and those that are disputed.
+
+    Args:
+        network: The layer graph.
+        layers: The names of the loadable's layers.
+        target: The board.
+        precision: As for :func:`memory`.
+        limits: What each pool may be.
+    """
+    found: dict[bool, list[BrokenLimit]] = {True: [], False: []}
+    for over in over_limits(sizes_of(network, layers, target, precision), limits):
+        fix = _remedy(network, layers, target, precision, limits, over)
+        found[over.certain].append(_limit(over, fix))
+    return tuple(found[True]), tuple(found[False])
 
 
 class OverLimit(NamedTuple):
@@ -573,10 +606,11 @@ def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
 
 def _limit(over: OverLimit, fix: str) -> BrokenLimit:
     source = "; ".join(load_rules().rules[over.rule].sources)
-    if not over.certain:
-        facts = memory_facts()
-        size = {"local_dram": "local_borders", "global_dram": "convolution_weight_bytes"}
-        source = f"{source}; against: {titles_of(facts[size[over.pool]]['source'])}"
+    facts = memory_facts()
+    if over.pool == "local_dram" and over.rule == "memory.pool":
+        source = f"{source}; {titles_of(facts['local_borders']['source'])}"
+    elif not over.certain:
+        source = f"{source}; against: {titles_of(facts['convolution_weight_bytes']['source'])}"
     return BrokenLimit(
         over.pool, over.rule, over.need, over.limit, over.documented, source, fix
     )  # fmt: skip

@@ -53,12 +53,15 @@ class Parse:
         problems: The nodes that it refuses.
         model: "as given", or "after rewrites" for what edgekit makes of the user's model, which is
             what the board gets.
+        converted: Whether edgekit makes a model of a refused one that the parser imports: plan,
+            build and run work with it.
     """
 
     ok: bool
     release: str
     problems: tuple[ParseProblem, ...]
     model: str = AS_GIVEN
+    converted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns ``"parse"`` of a check."""

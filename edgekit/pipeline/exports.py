@@ -316,7 +316,9 @@ def node_notes(
 
 def _frame_time(placed: Plan, bench: Mapping[str, Any] | None) -> str:
     """Returns how long a frame takes, the measured median first."""
-    predicted = f"{placed.predicted.latency_us:.1f} µs, predicted"
+    known = placed.predicted.latency_us or not placed.unknown_cost
+    time = f"{placed.predicted.latency_us:.1f} µs" if known else "a time that is unknown"
+    predicted = f"{time}, predicted"
     median = ((bench or {}).get("latency_ms") or {}).get("median")
     if bench is None or median is None:
         return predicted

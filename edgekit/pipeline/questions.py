@@ -251,6 +251,8 @@ def plan_table(
         UsageError: An unknown board, or a mode that none of the boards has.
         GateError: No row has a plan. A row without one has an ``error``.
     """
+    from edgekit.placement.plan import known_values
+
     pairs = list(_pairs(context, modes, targets, power_mode or context.file.power_mode))
     objectives = [objective] if objective else list(OBJECTIVES)
     rows, failures = [], []
@@ -273,7 +275,7 @@ def plan_table(
                 failures.append(error)
                 row["error"] = error.to_json()["error"]
                 break
-            values = placed.predicted.to_json()
+            values = known_values(placed.predicted, placed.unknown_cost)
             for metric in METRICS:
                 row[metric] = values[metric]
                 row["bands"][metric] = placed.bands.get(metric)
@@ -345,8 +347,8 @@ def _proof(placed: Plan) -> dict[str, Any]:
             "loadables", "transitions")  # fmt: skip
     summary = plan_summary(placed)
     busy = frame_times(placed)["busy_us"]
-    total = sum(busy.values())
-    share = busy.get("GPU", 0.0) / total if total else 1.0
+    total = sum(us or 0.0 for us in busy.values())
+    share = (busy.get("GPU") or 0.0) / total if total else 1.0
     return {**{key: summary[key] for key in keys}, "gpu_share": share, "dla_share": 1.0 - share}
 
 

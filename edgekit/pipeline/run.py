@@ -233,11 +233,11 @@ def calibrate_by_method(run: Run, record: StepRecord) -> Run:
 
 
 def _plan(run: Run, record: StepRecord) -> Run:
-    from edgekit.placement.plan import proof_of
+    from edgekit.placement.plan import is_known, proof_of
 
     found = plan(run.context)
     proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
-    proof = proof or f"gap {percent(found.gap, 2)}"
+    proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
     record.detail = (
         f"{_on_dla(found)}, {counted(len(found.loadables), 'loadable')}, {found.objective}, {proof}"
     )

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from edgekit.dla.loadables import candidates
-from edgekit.network.model import Network
+from edgekit.dla.verdicts import VerdictReason
+from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
 from edgekit.placement.costs.handover import layout_text, read_formats
 from edgekit.placement.costs.kernel_costs import (
@@ -32,7 +33,7 @@ from edgekit.placement.plan import (
     exception,
     mixes_devices,
 )
-from edgekit.placement.problem import BuiltProblem, as_engines
+from edgekit.placement.problem import BuiltProblem, as_engines, too_large
 from edgekit.placement.profiles.measured import measured_part
 from edgekit.placement.search import Solved, baseline_within_request, objective_value
 from edgekit.solver.problem import (
@@ -113,16 +114,18 @@ def assemble(
         transitions=shown[0].share.transitions,
         predicted=predicted,
         objective=options.objective,
-        optimal=gap <= OPTIMAL_GAP,
+        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not unknown),
         bound=bound,
         gap=gap,
         plans=tuple(one.share for one in shown),
         baselines=baseline_costs(request, compared),
         model_error=model_error(),
         notes=(
-            *_notes(request, shown, gap, extrapolated, unknown, measured),
+            *_notes(
+                request, shown, gap, extrapolated, unknown, measured, too_large(request, built)
+            ),
             *builder_notes(builder),
-            *_without(unknown),
+            *_without(unknown, known=predicted.latency_us > 0),
             *notes,
             *(measured["notes"] if measured else ()),
         ),
@@ -282,6 +285,8 @@ def _bands(
     busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
     total = sum(busy)
     if not total:
+        if request.network.uncounted:
+            return {}
         return {name: (value, value) for name, value in predicted.to_json().items()}
     low, high = _mean(busy, factors)
     idle_uj = 0.0
@@ -350,9 +355,14 @@ def _limited(request: PlacementInputs) -> bool:
     )
 
 
-def _without(unknown: Sequence[str]) -> list[str]:
+def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
     if not unknown:
         return []
+    if not known:
+        return [
+            f"no layer that takes time has a cost model ({listed(unknown, _SHOWN)}): time, rate "
+            "and energy are unknown; give measured times with --profile"
+        ]
     have, their = ("has", "its") if len(unknown) == 1 else ("have", "their")
     return [
         f"{counted(len(unknown), 'layer')} {have} no cost model ({listed(unknown, _SHOWN)}); "
@@ -436,6 +446,24 @@ def _measured_on(target: Target, factor: str) -> str:
     return f"fitted on published pairs of {family}"
 
 
+def _proof_notes(
+    shown: Sequence[_ShownPlan],
+    gap: float,
+    unknown: Sequence[str],
+    measured: Mapping[str, Any] | None,
+) -> list[str]:
+    """Returns what is proved of the plan; nothing where no layer has a known time."""
+    if unknown and not any(sum(one.load_us) for one in shown):
+        return []
+    except_for = f", {exception(unknown)}" if unknown else ""
+    if gap > OPTIMAL_GAP:
+        return [f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"]
+    if measured and measured["fraction"]:
+        known = "Optimal for measured times, with predictions where none were measured"
+        return [f"{known}{except_for}"]
+    return [f"Optimal for predicted times{except_for}; no board measurements were used"]
+
+
 def _notes(
     request: PlacementInputs,
     shown: Sequence[_ShownPlan],
@@ -443,22 +471,12 @@ def _notes(
     extrapolated: Sequence[str],
     unknown: Sequence[str],
     measured: Mapping[str, Any] | None,
+    refused: Mapping[str, VerdictReason],
 ) -> list[str]:
     """Returns what a reader should know about this plan."""
-    notes = []
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
-    except_for = f", {exception(unknown)}" if unknown else ""
-    if gap <= OPTIMAL_GAP and measured and measured["fraction"]:
-        known = "Optimal for measured times, with predictions where none were measured"
-        notes.append(f"{known}{except_for}")
-    elif gap <= OPTIMAL_GAP:
-        known = "Optimal for predicted times"
-        notes.append(f"{known}{except_for}; no board measurements were used")
-    else:
-        notes.append(
-            f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"
-        )
+    notes = _proof_notes(shown, gap, unknown, measured)
     notes += [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
@@ -468,15 +486,39 @@ def _notes(
         notes.append("no DLA core is allowed: everything runs on the GPU")
     elif not any(request.able.values()):
         notes.append("no layer can run on the DLA: everything runs on the GPU")
+    elif all(name in refused for name, able in request.able.items() if able):
+        notes.append("no layer fits the DLA's memory: everything runs on the GPU")
     elif not on_dla:
         among = " of all placements within the limits" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
+    notes += _memory_notes(request, shown, refused)
     if on_dla and request.options.gpu:
         notes += _shared(request, shown)
     if request.options.rate_hz is not None:
         notes += _at_rate(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
+    return notes
+
+
+def _memory_notes(
+    request: PlacementInputs, shown: Sequence[_ShownPlan], refused: Mapping[str, VerdictReason]
+) -> list[str]:
+    """Returns which layers the DLA's memory keeps on the GPU, and which loadables may not fit."""
+    notes = []
+    if refused:
+        name, reason = next(iter(refused.items()))
+        others = list(refused)[1:]
+        like = f" ({listed(others, _SHOWN)} likewise: edgekit plan --why LAYER)" if others else ""
+        notes.append(
+            f"{name} stays on the GPU{like}: {reason.message} ({reason.rule}; {reason.source}): "
+            f"{reason.fix}"
+        )
+    for one in shown:
+        for loadable in one.loadables:
+            if doubt := request.capacity.doubt(loadable.layers):
+                name = loadable_name(request.network, loadable.layers)
+                notes.append(f"{name} is assumed to fit on the DLA, but sources disagree: {doubt}")
     return notes
 
 

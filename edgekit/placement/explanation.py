@@ -445,7 +445,8 @@ class PlacementTrials:
         try:
             plan = self._place(options)
         except GateError as error:
-            return {**document, "reason": error.message}
+            reason = error.message.removeprefix(f"pinned to {device}, but ")
+            return {**document, "reason": reason}
         was = {x.name: x.device for x in self._plan.layers}
         value = plan_value(plan)
         return {

@@ -13,7 +13,15 @@ from functools import cached_property
 from typing import Any
 
 from edgekit.dla.loadables import loadable_batch
-from edgekit.dla.memory import memory, over_limits, pool_limits, sizes_of, weight_bytes
+from edgekit.dla.memory import (
+    BrokenLimit,
+    broken_limits,
+    memory,
+    over_limits,
+    pool_limits,
+    sizes_of,
+    weight_bytes,
+)
 from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
 from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Network
@@ -24,10 +32,9 @@ from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
-from edgekit.text import listed
+from edgekit.text import counted, listed
 
 _SHOWN = 5
-DRAM = ("local_dram", "global_dram")
 BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 POOLS = ("managed_sram", "local_dram", "global_dram")
 DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
@@ -95,11 +102,29 @@ class LoadableCapacity:
         if len({self.batch[name] for name in layers}) > 1:
             return False
         sizes = sizes_of(self._network, layers, self._target, self._precisions)
-        need = sizes.need.to_json()
-        if any(need[name] > size for name, size in self._given.items() if name in DRAM):
-            return False
         over = over_limits(sizes, self._limits)
-        return not any(one.certain and one.pool not in self._given for one in over)
+        return not any(one.certain or one.pool in self._given for one in over)
+
+    def refusal(self, layers: Sequence[str]) -> VerdictReason | None:
+        """Returns which memory limit keeps layers from being one loadable; None if none does."""
+        broken, disputed = self._broken(layers)
+        broken += tuple(limit for limit in disputed if limit.pool in self._given)
+        if not broken:
+            return None
+        first = broken[0]
+        return VerdictReason(
+            first.rule, first.text, str(first.need), str(first.limit), first.source, first.fix
+        )
+
+    def doubt(self, layers: Sequence[str]) -> str:
+        """Returns why sources disagree whether layers fit as one loadable; "" if they do not."""
+        _, disputed = self._broken(layers)
+        return "; ".join(f"{limit.text} ({limit.rule}): {limit.fix}" for limit in disputed)
+
+    def _broken(
+        self, layers: Sequence[str]
+    ) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
+        return broken_limits(self._network, layers, self._target, self._precisions, self._limits)
 
     def fits(
         self, kernels: Sequence[LayerKernel], able: Sequence[bool]
@@ -200,14 +225,14 @@ def make_inputs(
     for name, device in pins.items():
         if device == "GPU":
             if not options.gpu:
-                raise _pin_error(name, device, "the plan is standalone, without the GPU")
+                raise pin_error(name, device, "the plan is standalone, without the GPU")
         elif not able[name]:
             reasons = judgement.verdicts[name].reasons
             why = reasons[0].message if reasons and cores else "no DLA core can be used"
-            raise _pin_error(name, device, why)
+            raise pin_error(name, device, why)
         elif device != "DLA" and int(device[3:]) not in cores:
             why = options.cores_why or f"only DLA core {cores[0]} is in use (dla_cores)"
-            raise _pin_error(name, device, why)
+            raise pin_error(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
     verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     fused = [part.layers for part in regions_of(model, network, verdicts).parts]
@@ -220,7 +245,8 @@ def make_inputs(
     return request
 
 
-def _pin_error(layer: str, device: str, why: str) -> GateError:
+def pin_error(layer: str, device: str, why: str) -> GateError:
+    """Returns the error of a pin that demands what a layer cannot do."""
     return GateError(
         f"pinned to {device}, but {why}",
         code="plan.infeasible",
@@ -240,11 +266,36 @@ def _require_standalone(request: PlacementInputs) -> None:
         why = "FP32 does not run on a DLA" if request.model.precision == "fp32" else "there is none"
         message = f"a standalone plan needs a DLA core, but {why}"
     else:
-        few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
-        count = len(request.network.layers)
-        message = f"{len(unable)} of {count} layers cannot run on the DLA: {few}"
+        message = _unable_text(request, unable)
         hint += ", or cut the network there with --outputs; `edgekit explain RULE` says why"
     raise PlanImpossible(message, unable, hint)
+
+
+def _unable_text(request: PlacementInputs, unable: Mapping[str, tuple[VerdictReason, ...]]) -> str:
+    few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
+    count = counted(len(request.network.layers), "layer")
+    return f"{len(unable)} of {count} cannot run on the DLA: {few}"
+
+
+def require_memory(request: PlacementInputs, too_large: Mapping[str, VerdictReason]) -> None:
+    """Refuses what needs layers on a DLA whose memory cannot hold them.
+
+    Args:
+        request: The pins, and whether there is a GPU.
+        too_large: By layer, which limit its kernel breaks as a loadable of its own.
+
+    Raises:
+        GateError: "plan.infeasible" for a pin, "plan.impossible" without the GPU.
+    """
+    for name, reason in too_large.items():
+        if (device := request.pins.get(name, "GPU")) != "GPU":
+            why = f"{reason.message} ({reason.rule}): {reason.fix}"
+            raise pin_error(name, device, why)
+    if too_large and not request.options.gpu:
+        unable = {name: (reason,) for name, reason in too_large.items()}
+        first = next(iter(too_large.values()))
+        message = f"{_unable_text(request, unable)}; the first one is too large: {first.message}"
+        raise PlanImpossible(message, unable, f"{first.fix}; or allow the GPU")
 
 
 def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:

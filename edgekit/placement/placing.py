@@ -642,9 +642,11 @@ def pareto_front(
         summary = plan_summary(plan)
         predicted = summary["predicted"]
         gap = max(0.0, point.first - bound) / point.first if point.first else 0.0
-        optimal = point.optimal and gap <= OPTIMAL_GAP
+        known = summary["value"] is not None
+        optimal = point.optimal and gap <= OPTIMAL_GAP and known
         points.append(
-            {**predicted, first: point.first, second: point.second, "bound": bound,
+            {**predicted, first: point.first if known else None,
+             second: point.second if known else None, "bound": bound,
              "gap": gap, "optimal": optimal, "extrapolated": list(plan.extrapolated),
              "unknown_cost": list(plan.unknown_cost), "loadables": summary["loadables"],
              "transitions": summary["transitions"],

@@ -34,10 +34,10 @@ COMPARISON_SCHEMA = "edgekit.whatif/1"
 OBJECTIVE_UNITS = {
     "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
 }  # fmt: skip
-# the prediction's value of each objective that is not a period
-_PREDICTED_KEYS = {
-    "latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
-    "gpu_time": "gpu_us",
+#: The prediction's figure that each objective is about; a period is one over its throughput.
+PREDICTED_KEYS = {
+    "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
+    "energy": "energy_uj", "gpu_time": "gpu_us",
 }  # fmt: skip
 
 
@@ -249,6 +249,22 @@ class Plan:
         return plan_to_json(self)
 
 
+def known_values(predicted: PredictedCost, unknown_cost: Sequence[str]) -> dict[str, float | None]:
+    """Returns a prediction's figures; None each where no layer has a known time.
+
+    Args:
+        predicted: A plan's, a plan variant's or a baseline's.
+        unknown_cost: The plan's layers that are in no time.
+    """
+    figures: dict[str, float | None] = {**predicted.to_json()}
+    return dict.fromkeys(figures) if unknown_cost and not predicted.latency_us else figures
+
+
+def is_known(plan: Plan) -> bool:
+    """Whether the plan's figures say anything: at least one layer has a known time."""
+    return not plan.unknown_cost or plan.predicted.latency_us > 0
+
+
 def exception(unknown_cost: Sequence[str]) -> str:
     """Returns what a proof does not cover, such as "except for 2 layers not counted"."""
     return f"except for {counted(len(unknown_cost), 'layer')} not counted"
@@ -279,16 +295,24 @@ def proof_of(
     return ", ".join(parts)
 
 
-def _baselines_json(
-    baselines: Mapping[str, PredictedCost | None],
-) -> dict[str, dict[str, float] | None]:
-    return {name: None if cost is None else cost.to_json() for name, cost in baselines.items()}
+def baselines_json(
+    plan: Plan, baselines: Mapping[str, PredictedCost | None]
+) -> dict[str, dict[str, float | None] | None]:
+    """Returns the figures of a plan's baselines; None for one that is impossible."""
+    return {
+        name: None if cost is None else known_values(cost, plan.unknown_cost)
+        for name, cost in baselines.items()
+    }
+
+
+def _predicted(document: Mapping[str, float | None]) -> PredictedCost:
+    return PredictedCost(**{name: value or 0.0 for name, value in document.items()})
 
 
 def _baselines(
-    documents: Mapping[str, dict[str, float] | None],
+    documents: Mapping[str, dict[str, float | None] | None],
 ) -> dict[str, PredictedCost | None]:
-    return {name: None if x is None else PredictedCost(**x) for name, x in documents.items()}
+    return {name: None if x is None else _predicted(x) for name, x in documents.items()}
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -307,7 +331,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             for loadable in plan.loadables
         ],
         "pools": dict(plan.pools),
-        "predicted": plan.predicted.to_json(),
+        "predicted": known_values(plan.predicted, plan.unknown_cost),
         "energy": {"rate_hz": plan.rate_hz, "idle_uj": plan.idle_uj},
         "frame": frame_times(plan),
         "plans": [
@@ -315,7 +339,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "share": part.share,
                 "layers": [_layer(layer) for layer in part.layers],
                 "transitions": part.transitions,
-                "predicted": part.predicted and part.predicted.to_json(),
+                "predicted": part.predicted and known_values(part.predicted, plan.unknown_cost),
                 "reformats": [_reformat(one) for one in part.reformats],
                 "unfused": [asdict(one) for one in part.unfused],
                 "builder": part.builder,
@@ -323,8 +347,8 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             }
             for number, part in enumerate(plan.plans)
         ],
-        "baselines": _baselines_json(plan.baselines),
-        "baselines_rewritten": _baselines_json(plan.baselines_rewritten),
+        "baselines": baselines_json(plan, plan.baselines),
+        "baselines_rewritten": baselines_json(plan, plan.baselines_rewritten),
         "notes": list(plan.notes),
         "baselines_keep": dict(plan.baselines_keep),
         "kept_off": list(plan.kept_off),
@@ -351,7 +375,7 @@ def plan_devices(plan: Plan, number: int) -> list[dict[str, Any]]:
         found.append({
             "device": device, "layers": len(own),
             "segments": len({layer.segment for layer in own}),
-            "busy_us": times[device], "clock": "predicted",
+            "busy_us": times[device] if is_known(plan) else None, "clock": "predicted",
         })  # fmt: skip
     return found
 
@@ -414,7 +438,7 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
                 for x in document["loadables"]
             ),
             pools=dict(document["pools"]),
-            predicted=PredictedCost(**document["predicted"]),
+            predicted=_predicted(document["predicted"]),
             plans=tuple(_share(x) for x in document["plans"]),
             baselines=_baselines(document["baselines"]),
             baselines_rewritten=_baselines(document.get("baselines_rewritten", {})),
@@ -447,7 +471,7 @@ def _share(x: Mapping[str, Any]) -> Share:
         x["share"],
         _layers(x["layers"]),
         x.get("transitions", 0),
-        predicted and PredictedCost(**predicted),
+        predicted and _predicted(predicted),
         _reformats(x),
         tuple(Unfused(**one) for one in x.get("unfused", ())),
         x.get("builder"),
@@ -496,9 +520,10 @@ def frame_times(plan: Plan) -> dict[str, Any]:
     """Returns what a frame takes where the frames follow each other without a pause.
 
     ``busy_us`` is how long each device works for a frame, the mean of the plans by their shares;
-    ``device`` the busiest one. A frame comes out every ``period_us``: that is more than the busiest
-    device works by ``sharing_us``, which the devices lose because of ``shared``: the memory, and in
-    a hybrid engine the GPU, for which the engine's own layers wait.
+    ``device`` the busiest one; the times are None where no layer has a known one. A frame comes
+    out every ``period_us``: that is more than the busiest device works by ``sharing_us``, which
+    the devices lose because of ``shared``: the memory, and in a hybrid engine the GPU, for which
+    the engine's own layers wait.
     """
     busy: dict[str, float] = {}
     for number, share in enumerate(plan.plans):
@@ -511,8 +536,10 @@ def frame_times(plan: Plan) -> dict[str, Any]:
     lost = period - busy.get(device, 0.0)
     return {
         "clock": "predicted",
-        "period_us": round(period, _DIGITS),
-        "busy_us": {name: round(us, _DIGITS) for name, us in busy.items()},
+        "period_us": round(period, _DIGITS) if is_known(plan) else None,
+        "busy_us": {
+            name: round(us, _DIGITS) if is_known(plan) else None for name, us in busy.items()
+        },
         "device": device,
         "sharing_us": round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
         "shared": ["memory", "gpu"] if _waits(plan) else ["memory"],
@@ -587,20 +614,20 @@ def _with(
 
 
 def plan_summary(plan: Plan) -> dict[str, Any]:
-    """Returns a plan's main figures; all of them are predicted."""
+    """Returns a plan's main figures, all predicted; None where no layer has a known time."""
     return {
         "target": plan.target,
         "power_mode": plan.power_mode,
         "precision": plan.precision,
         "objective": plan.objective,
-        "value": plan_value(plan),
+        "value": plan_value(plan) if is_known(plan) else None,
         "unit": OBJECTIVE_UNITS[plan.objective],
         "optimal": plan.optimal,
         "bound": plan.bound,
         "gap": plan.gap,
         "extrapolated": list(plan.extrapolated),
         "unknown_cost": list(plan.unknown_cost),
-        "predicted": plan.predicted.to_json(),
+        "predicted": known_values(plan.predicted, plan.unknown_cost),
         "rate_hz": plan.rate_hz,
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),
@@ -614,7 +641,7 @@ def objective_band(plan: Plan) -> tuple[float, float] | None:
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
         return (1e6 / high, 1e6 / low) if low else None
-    return plan.bands.get(_PREDICTED_KEYS[plan.objective])
+    return plan.bands.get(PREDICTED_KEYS[plan.objective])
 
 
 def gpu_alone_doubt(plan: Plan) -> str:
@@ -647,7 +674,8 @@ def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> dict[str
         after: The plan with the changes.
         changes: What was changed, in the user's words.
     """
-    old, new = before.predicted.to_json(), after.predicted.to_json()
+    old = known_values(before.predicted, before.unknown_cost)
+    new = known_values(after.predicted, after.unknown_cost)
     was = {layer.name: layer.device for layer in before.layers}
     now = {layer.name: layer.device for layer in after.layers}
     same = before.objective == after.objective
@@ -657,7 +685,9 @@ def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> dict[str
         "changes": list(changes),
         "before": plan_summary(before),
         "after": plan_summary(after),
-        "objective": _difference(plan_value(before), plan_value(after)) if same else None,
+        "objective": _difference(plan_summary(before)["value"], plan_summary(after)["value"])
+        if same
+        else None,
         "difference": difference,
         "moved": [
             {"layer": name, "from": was[name], "to": device}
@@ -669,7 +699,9 @@ def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> dict[str
     }
 
 
-def _difference(before: float, after: float) -> dict[str, float | None]:
+def _difference(before: float | None, after: float | None) -> dict[str, float | None]:
+    if before is None or after is None:
+        return {"by": None, "percent": None}
     return {"by": after - before, "percent": percent_change(before, after)}
 
 
@@ -682,4 +714,4 @@ def predicted_value(objective: str, predicted: PredictedCost) -> float:
     """Returns what a prediction gives for an objective, in the objective's unit."""
     if objective == "period":
         return 1e6 / predicted.throughput_qps if predicted.throughput_qps else 0.0
-    return float(getattr(predicted, _PREDICTED_KEYS[objective]))
+    return float(getattr(predicted, PREDICTED_KEYS[objective]))

@@ -9,11 +9,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from edgekit.dla.verdicts import VerdictReason
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay, layout_text
 from edgekit.placement.costs.kernel_costs import Layout, cost_data
 from edgekit.placement.costs.model import CostModel, concurrent_speeds
-from edgekit.placement.inputs import PlacementInputs
+from edgekit.placement.inputs import PlacementInputs, require_memory
 from edgekit.placement.kernels import LayerKernel, fuse, join, joined
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Mode, PlacementProblem, Transfer
 
@@ -32,6 +33,9 @@ def build_problem(
         request: The network and the request.
         plain: Leaves every tensor in its best format.
         kernels: Other kernels than the parts of all that can be fused somewhere.
+
+    Raises:
+        GateError: No loadable can hold a layer that has to be on a DLA.
     """
     if kernels is None:
         kernels = common_kernels(request)
@@ -45,7 +49,26 @@ def build_problem(
     wholes = {"GPU": gpu_kernels(request)}
     if request.cores:
         wholes |= dict.fromkeys(request.devices[1:], dla_kernels(request))
-    return with_fusions(request, problem_of(request, kernels, allowed, plain=plain), wholes)
+    built = problem_of(request, kernels, allowed, plain=plain)
+    if not plain:
+        require_memory(request, too_large(request, built))
+    return with_fusions(request, built, wholes)
+
+
+def too_large(request: PlacementInputs, built: BuiltProblem) -> dict[str, VerdictReason]:
+    """Returns by layer which memory limit keeps it off every DLA core, however it is placed."""
+    found: dict[str, VerdictReason] = {}
+    for v, kernel in enumerate(built.kernels):
+        names = [request.network.layers[i].name for i in kernel.layers]
+        able = request.cores and all(request.able[name] for name in names)
+        row = built.problem.costs[v]
+        if not able or any(cost and built.problem.device(m) for m, cost in enumerate(row)):
+            continue
+        if all(request.pins.get(name) == "GPU" for name in names):
+            continue
+        reason = request.capacity.refusal(names)
+        found |= dict.fromkeys(names, reason) if reason else {}
+    return found
 
 
 def problem_of(

@@ -43,6 +43,7 @@ class Ranges:
         warnings: Warnings about the data (a tensor that never changes, ...).
         masked: Tensors in which masked values lie far below all others, so that no scale suits
             both.
+        few: Tensors with too few values for the histogram of the entropy method.
     """
 
     amax: Mapping[str, Mapping[str, float]]
@@ -50,6 +51,7 @@ class Ranges:
     samples: int
     warnings: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    few: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,14 @@ from edgekit.benchmark.document import profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
 from edgekit.placement.plan import (
+    PREDICTED_KEYS,
     Plan,
     PredictedCost,
     device_times,
     doubts,
     frame_times,
+    is_known,
+    known_values,
     plan_devices,
     predicted_value,
 )
@@ -55,13 +58,6 @@ _QUANTITIES = {
     "gpu_us": ("GPU time", "more", "less"),
     "energy_uj": ("energy", "more", "less"),
     "latency_us": ("latency", "more", "less"),
-}
-AIMS = {  # of an objective: its quantity, the table's word for it
-    "latency": ("latency_us", "latency"),
-    "throughput": ("throughput_qps", "per second"),
-    "period": ("throughput_qps", "period"),
-    "energy": ("energy_uj", "energy"),
-    "gpu_time": ("gpu_us", "GPU time"),
 }
 BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
@@ -390,6 +386,9 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
     own, alone = plan.predicted, plan.baselines.get("gpu_only")
     band = plan.bands.get("latency_us")
     source = source_of(plan.measured)
+    if not is_known(plan):
+        words = "Latency is unknown: no layer that takes time has a cost model."
+        return {"question": "speed", "words": words, "ok": None, "clock": "predicted"}
     if source == "predicted":
         words = f"Predicted latency {text.microseconds(own.latency_us)}"
     else:
@@ -446,19 +445,21 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
     baseline keeps what was requested of the plan (None: not known).
     """
     rows: list[dict[str, Any]] = [
-        {"key": "plan", "label": "This plan", **plan.predicted.to_json(), "latency_ratio": 1.0,
+        {"key": "plan", "label": "This plan",
+         **known_values(plan.predicted, plan.unknown_cost), "latency_ratio": 1.0,
          "change": 0.0, "keeps": True}
     ]  # fmt: skip
     value = predicted_value(plan.objective, plan.predicted)
     for key, label, baseline, keeps in _baseline_rows(plan):
         if baseline is None:
-            rows.append({"key": key, "label": label, "latency_us": None})
+            rows.append({"key": key, "label": label, "latency_us": None, "possible": False})
             continue
         own = plan.predicted.latency_us
         ratio = baseline.latency_us / own if own > 0 else None
         change = predicted_value(plan.objective, baseline) / value - 1 if value > 0 else None
         rows.append(
-            {"key": key, "label": label, **baseline.to_json(), "latency_ratio": ratio,
+            {"key": key, "label": label, **known_values(baseline, plan.unknown_cost),
+             "latency_ratio": ratio,
              "change": change, "keeps": keeps}
         )  # fmt: skip
     return rows
@@ -485,7 +486,7 @@ def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
     own, alone = (next(row for row in rows if row["key"] == key) for key in ("plan", "gpu_only"))
     if own["latency_us"] is None or alone["latency_us"] is None:
         return ""
-    aim = AIMS[objective][0]
+    aim = PREDICTED_KEYS[objective]
     changes = {}
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.get(key), own.get(key)

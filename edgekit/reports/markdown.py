@@ -230,7 +230,8 @@ def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
     rows = []
     for row in document["predicted"]["rows"]:
         if row["latency_us"] is None:
-            rows.append([escaped(row["label"]), "not possible", "", "", ""])
+            known = "not possible" if row.get("possible") is False else "unknown"
+            rows.append([escaped(row["label"]), known, "", "", ""])
             continue
         rows.append([
             escaped(row["label"]), text.microseconds(row["latency_us"]),

@@ -117,13 +117,13 @@ class ReportedPlanShare(ReportModel):
 class FrameTimes(ReportModel):
     """How long a frame takes, and which device decides it."""
 
-    period_us: Micro
+    period_us: Micro | None = Field(description="null: no layer has a known time")
     sharing_us: Micro = Field(description="memory contention, and waits of a hybrid engine")
     shared: list[Literal["memory", "gpu"]] = Field(
         ["memory"], description='"gpu": layers of a hybrid engine wait for it'
     )
     device: Device | None = None
-    busy_us: dict[Device, Micro] = {}
+    busy_us: dict[Device, Micro | None] = {}
 
 
 class Placement(ReportModel):
@@ -154,7 +154,8 @@ class Placement(ReportModel):
 
 
 class Row(ReportModel):
-    """The plan or one of its baselines; null times where that placement is not possible."""
+    """The plan or one of its baselines; null times where that placement is not possible, or where
+    no layer has a known time."""
 
     key: str
     label: str
@@ -164,6 +165,7 @@ class Row(ReportModel):
     gpu_us: Micro | None = None
     change: float | None = Field(default=None, description="of the plan's objective")
     keeps: bool | None = Field(default=None, description="whether it keeps the limits")
+    possible: bool = True
 
 
 class Predicted(ReportModel):

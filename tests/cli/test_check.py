@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 import edgekit
@@ -274,12 +275,17 @@ def test_a_loadable_over_a_memory_limit_is_none(run, tmp_path):
 
 
 def test_one_layer_over_a_pool_is_told_of_its_tensors(run, tmp_path):
-    """2 GiB of tensors beside 74 KB of weights."""
+    """2 GiB of tensors beside 74 KB of weights: the verdict, the reason and what helps."""
     net = Builder(x=(32, 64, 592, 784))
     path = net.save(tmp_path, net.conv("y", "x", 64, 64, kernel=3))
-    (note,) = [one for one in json.loads(run("check", path, "-t", ORIN, "--json"))["warnings"]
-               if "memory.pool" in one]  # fmt: skip
-    assert "with the tensors that enter and leave it" in note
+    document = json.loads(run("check", path, "-t", ORIN, "--json"))
+    (note,) = [one for one in document["warnings"] if "memory.pool" in one]
+    assert document["summary"]["dla_layers"] == document["loadables"] == 0
+    said = flat(run("check", path, "-t", ORIN))
+    assert "0 of 1 layer and 0.0 % of the MACs run on the DLA" in said
+    assert "needs 2 GiB of local DRAM, at most 1 GiB" in said
+    assert "{ForeignNode[y]} stays on the GPU (1 layer, predicted): it needs 2,048 MiB" in note
+    assert "of local DRAM, and the limit is 1,024 MiB" in note
     assert "use a smaller batch or input size for y, or ask for a larger local DRAM pool" in note
     assert "--pool local_dram=2048MiB" in note
     assert "weights" not in note
@@ -427,3 +433,24 @@ def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypat
     assert "could run on the DLA" in captured.err
     page = (out / "report.html").read_text()
     assert "of the MACs" not in captured.err + captured.out + page
+
+
+def test_a_network_of_unknown_cost_has_no_latency(run, tmp_path):
+    """0 us and 0 frames a second would be an answer."""
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("NonZero", ["x"], ["y"], name="where")], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [2, "n"])],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "unknown.onnx")
+    path = str(tmp_path / "unknown.onnx")
+    assert json.loads(run("check", path, "-t", ORIN, "--json"))["predicted"] is None
+    said = flat(run("check", path, "-t", ORIN))
+    assert "predicted latency unknown: no layer that takes time has a cost model" in said
+    assert "0 µs" not in said
+    planned = flat(run("plan", path, "-t", ORIN))
+    assert "latency unknown: no layer that takes time has a cost model" in planned
+    assert "0 µs" not in planned
+    assert "proved optimal" not in planned

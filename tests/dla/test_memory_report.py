@@ -143,15 +143,15 @@ def test_the_tensors_of_one_layer_need_a_larger_pool_or_a_smaller_layer() -> Non
     """4 GiB of activations beside 74 KB of weights: no cut and no split of weights helps."""
     net = one_conv(32, 681)
     (one,) = memory_report(net, judged([["c"]], "fp16"), ORIN)
-    (limit,) = one.disputed
+    (limit,) = one.broken
     assert (limit.pool, limit.rule, limit.need) == ("local_dram", "memory.pool", 4096 * MIB)
     assert limit.fix == (
         "use a smaller batch or input size for c, or ask for a larger local DRAM pool (edgekit "
         "plan --pool local_dram=4096MiB, trtexec --memPoolSize=dlaLocalDRAM:4096)"
     )
-    assert "DETR" in limit.source.partition("against: ")[2]
+    assert "DETR" in limit.source
     larger = MemoryNeed(MIB, 4096 * MIB, 512 * MIB)
-    assert memory_report(net, judged([["c"]], "fp16"), ORIN, larger)[0].disputed == ()
+    assert memory_report(net, judged([["c"]], "fp16"), ORIN, larger)[0].broken == ()
 
 
 def test_a_batch_of_one_has_no_smaller_one() -> None:
@@ -265,11 +265,19 @@ def test_a_candidate_over_a_limit_stays_on_the_gpu_and_says_why() -> None:
         assert {layer["loadable"] for layer in document["layers"]} == {None if rule else 0}
 
 
+def test_more_loadables_are_not_told_where_one_layer_is_too_large() -> None:
+    fix = remedy(chain((64, 32, 1024, 1024), 2))
+    assert fix == (
+        "use a smaller batch or input size: the tensors of l0 are too large for a loadable of its "
+        "own, too"
+    )
+
+
 def test_a_slot_that_memory_frees_stays_empty() -> None:
-    net = chain((1, 32, 4096, 4096), 6)
+    net = chain((1, 32, 3584, 4096), 6)
     groups = [LoadableCandidate(("l0", "l1", "l2", "l3"), True), LoadableCandidate(("l5",), True)]
     groups.append(LoadableCandidate(("l4",), False, "memory.loadables"))
     held = within_memory(net, groups, ORIN, "int8")
     assert [(group.retained, group.dropped) for group in held] == [
-        (False, "memory.internal"), (True, ""), (False, "memory.loadables"),
+        (False, "memory.pool"), (True, ""), (False, "memory.loadables"),
     ]  # fmt: skip

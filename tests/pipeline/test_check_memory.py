@@ -1,8 +1,8 @@
-"""What a check says of a loadable that fits by the documented size of its weights only."""
+"""What a check says of loadables over a memory limit, and of one that sources disagree on."""
 
 from edgekit.dla.judge import judge
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.pipeline.steps.check import disputed_size, memory_keys, too_large
+from edgekit.pipeline.steps.check import memory_keys, memory_warnings
 from edgekit.targets.loader import get
 
 ORIN = get("jetson-agx-orin-64gb")
@@ -27,10 +27,18 @@ def test_a_disputed_size_keeps_the_dla_and_is_reported_with_both_sources() -> No
         network = _convolution(maps)
         judgement = judge(network, ORIN, precision="int8", tensorrt="10.3")
         keys = memory_keys(network, judgement, ORIN)
-        reported = disputed_size(keys["memory"])
-        assert (len(reported), len(too_large(keys["memory_refused"]))) == (disputed, refused)
+        assert sum(len(one["disputed"]) for one in keys["memory"]) == disputed
+        assert len(keys["memory_refused"]) == refused
         assert judgement.placed == {"c": "GPU" if refused else "DLA"}
-        for sentence in reported:
-            assert "288.0 MiB" in sentence
+        warnings = memory_warnings(network, judgement, ORIN)
+        assert len(warnings) == disputed + refused
+        if disputed:
+            (sentence,) = warnings
+            assert (
+                "it needs 288 MiB of global DRAM by the documented size of its weights and "
+                "576 MiB by the size measured in a build, and the limit is 512 MiB" in sentence
+            )
             assert "NvInfer.h, comments about DLA; against: verbose TensorRT 10.3" in sentence
             assert "over more loadables" in sentence
+        if refused:
+            assert warnings[0].startswith("{ForeignNode[c]} stays on the GPU (1 layer, predicted)")

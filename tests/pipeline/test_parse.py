@@ -85,7 +85,7 @@ def test_a_release_that_has_the_importer_places_it(normalised):
     document = edgekit.check(normalised, target=XAVIER, tensorrt="8.6.2")
 
     assert document["parse"] == {
-        "ok": True, "release": "8.6.2", "problems": [], "model": "as given",
+        "ok": True, "release": "8.6.2", "problems": [], "model": "as given", "converted": False,
     }  # fmt: skip
     assert document["predicted"] is not None
     assert {layer["placed"] for layer in document["layers"]} <= {"DLA", "GPU"}
@@ -154,20 +154,21 @@ def test_several_nodes_are_counted(save):
         edgekit.plan(path, target=ORIN, tensorrt="8.6.2")
 
 
-def test_check_and_plan_are_of_what_edgekit_makes_of_the_file(quantised, capsys):
+def test_check_refuses_the_file_that_plan_converts_and_says_which_model_is_placed(
+    quantised, capsys
+):
     """An implicit INT8 build has no Q/DQ nodes, which the parser refuses in the file."""
     document = edgekit.check(quantised, target=ORIN)
     parse = document["parse"]
 
-    assert (parse["ok"], parse["model"], parse["problems"]) == (True, "after rewrites", [])
-    (note,) = (one for one in document["warnings"] if "as given" in one)
-    assert "'quant'" in note
-    assert "from-qdq" in note
+    assert (parse["ok"], parse["model"], parse["converted"]) == (False, "as given", True)
+    assert parse["problems"][0]["node"] == "quant"
+    assert "from-qdq" in parse["problems"][0]["fix"]
     assert document["predicted"] is not None
     assert edgekit.plan(quantised, target=ORIN).layers
     code, said = command(capsys, "check", quantised, "-t", ORIN)
-    assert code == 0
-    assert "as given, the file cannot be parsed" in " ".join(said.out.split())
+    assert code == 1
+    assert "what follows is of the converted model" in " ".join(said.out.split())
 
 
 def test_a_q_dq_model_that_is_built_as_it_is_is_refused(quantised):

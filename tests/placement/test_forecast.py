@@ -198,8 +198,8 @@ def test_layers_without_scales_are_taken_to_run_in_fp16(small: Network) -> None:
 
 
 def test_a_fix_does_not_count_a_loadable_that_memory_refuses() -> None:
-    """Mending "b" joins "a" to "c": two tensors of 2 GiB would be inside one loadable."""
-    shape = (1, 32, 8192, 8192)
+    """Mending "b" joins "a" to "c": two tensors of 448 MiB would be inside one loadable."""
+    shape = (1, 32, 3584, 4096)
     tensors = {name: Tensor(name, shape, "float32") for name in "xabc"}
     function = {"a": "RELU", "b": "GELU_ERF", "c": "RELU"}
     layers = tuple(

@@ -10,6 +10,7 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Network
+from edgekit.placement.inputs import PlanImpossible
 from edgekit.placement.kernels import LONGEST, fuse
 from edgekit.placement.placing import place, prepare
 from edgekit.placement.plan import Options, Pin, Plan
@@ -49,6 +50,50 @@ def test_the_pool_holds_tensors_inside_and_at_the_border() -> None:
     assert plan.optimal
     with pytest.raises(GateError):
         plan_of(net, pins=pins, pools={"local_dram": 32 << 20})
+
+
+def test_what_check_refuses_for_its_memory_no_plan_places() -> None:
+    """One convolution reads and writes tensors of 512 MiB; the pool has 1 GiB for both."""
+    net = chain(["CONVOLUTION"] * 2, channels=32, size=4096)
+    assert set(judge(net, ORIN, precision="int8").placed.values()) == {"GPU"}
+    for objective in ("latency", "gpu_time"):
+        plan = plan_of(net, objective=objective)
+        assert {layer.device for layer in plan.layers} == {"GPU"}
+        notes = " ".join(plan.notes)
+        assert "no layer fits the DLA's memory: everything runs on the GPU" in notes
+        assert "convolution0 stays on the GPU (convolution1 likewise" in notes
+        assert "it needs 2,048 MiB of local DRAM, and the limit is 1,024 MiB (memory.pool" in notes
+        assert "edgekit plan --pool local_dram=2048MiB" in notes
+    larger = plan_of(net, objective="gpu_time", pools={"local_dram": 2 << 30})
+    assert "DLA0" in {layer.device for layer in larger.layers}
+    assert not any("stays on the GPU" in note for note in larger.notes)
+
+
+def test_a_larger_pool_does_not_lift_the_limit_of_inner_tensors() -> None:
+    net = chain(["CONVOLUTION"] * 3, channels=32, size=4096)
+    plan = plan_of(net, pins=(Pin("*", "DLA"),), pools={"local_dram": 16 << 30})
+    assert len(plan.loadables) > 1  # two tensors of 512 MiB inside one would be 1 GiB
+
+
+def test_a_pin_that_no_pool_can_hold_is_an_error_with_the_limit() -> None:
+    net = chain(["CONVOLUTION"] * 2, channels=32, size=4096)
+    with pytest.raises(GateError) as caught:
+        plan_of(net, pins=(Pin("*1", "DLA"),))
+    assert (caught.value.code, caught.value.where) == ("plan.infeasible", "convolution1")
+    assert "pinned to DLA, but it needs 2,048 MiB of local DRAM" in caught.value.message
+    assert "--pool local_dram=2048MiB" in caught.value.message
+    with pytest.raises(PlanImpossible) as standalone:
+        plan_of(net, gpu=False)
+    assert set(standalone.value.layers) == {"convolution0", "convolution1"}
+    assert "2 of 2 layers cannot run on the DLA" in standalone.value.message
+    assert "--pool local_dram=2048MiB" in (standalone.value.hint or "")
+    assert plan_of(net, pins=(Pin("*", "GPU"),)).loadables == ()
+
+
+def test_a_loadable_that_sources_disagree_on_has_a_note() -> None:
+    net = chain(["CONVOLUTION"], channels=5600, size=4)
+    (note,) = [one for one in plan_of(net, pins=(Pin("*", "DLA"),)).notes if "disagree" in one]
+    assert "by the documented size of its weights" in note
 
 
 def test_a_smaller_sram_is_taken_as_it_is() -> None:

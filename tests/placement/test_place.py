@@ -18,7 +18,14 @@ from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.inputs import PlanImpossible
 from edgekit.placement.placing import place
-from edgekit.placement.plan import Options, Pin, Plan, plan_from_json, plan_to_json
+from edgekit.placement.plan import (
+    Options,
+    Pin,
+    Plan,
+    compare_plans,
+    plan_from_json,
+    plan_to_json,
+)
 from edgekit.targets.loader import get
 
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
@@ -334,3 +341,25 @@ def test_a_search_that_ends_at_once_proves_nothing_and_is_still_a_document(monke
     assert plan.bound >= 0
     assert not plan.optimal
     json.dumps(plan_to_json(plan), allow_nan=False)
+
+
+def test_a_plan_without_any_known_cost_has_no_figures() -> None:
+    """A network of a plugin alone: nothing is 0, faster or proved."""
+    tensors = {name: Tensor(name, (1, 8, 16, 16), "float32") for name in "xy"}
+    layer = Layer("p", "PLUGIN_V2", "Mine", ("p",), ("p",), ("x",), ("y",), {}, formula=False)
+    net = Network("n", (layer,), tensors, ("x",), ("y",))
+    assert net.uncounted == ("p",)
+    board = get(ORIN)
+    plan = place(net, judge(net, board, precision="int8"), board, precision="int8")
+    document = plan.to_json()
+    unknown = dict.fromkeys(("latency_us", "throughput_qps", "energy_uj", "gpu_us"))
+    assert document["predicted"] == document["plans"][0]["predicted"] == unknown
+    assert document["baselines"]["gpu_only"] == document["baselines"]["tensorrt_auto"] == unknown
+    assert document["frame"]["period_us"] is document["frame"]["busy_us"]["GPU"] is None
+    assert (document["optimal"], document["bands"]) == (False, {})
+    assert any("time, rate and energy are unknown" in note for note in plan.notes)
+    assert not any("Optimal" in note for note in plan.notes)
+    assert plan_from_json(document) == plan
+    compared = compare_plans(plan, plan, ["nothing"])
+    assert compared["before"]["value"] is compared["objective"]["by"] is None
+    assert set(compared["difference"]["latency_us"].values()) == {None}

@@ -301,19 +301,21 @@ def with_nearest_method(context: Context) -> Context:
 
 
 def _method_note(context: Context, first: str, by_gate: MethodByGate, each: str) -> str:
-    gate = context.file.accuracy
+    gate, taken = context.file.accuracy, by_gate.method
     reach = "the accuracy gate" if gate.min is None else f"{gate.metric} {gate.min:g}"
+    figures = f"({gate.metric} on {inputs_text(context)}: {each})"
+    lost = {name: texts[0] for name, texts in by_gate.failures.items()}
     if by_gate.passes:
-        text = (
-            f"The accuracy gate took calibration method {by_gate.method}, because {first} misses "
-        )
-        text += reach
-    else:
-        text = f"No calibration method reaches {reach} with all layers in INT8; the accuracy gate "
-        text += f"goes on from the best, {by_gate.method}"
-    lost = [f"{name}, {texts[0]}" for name, texts in by_gate.failures.items()]
-    text += f" ({gate.metric} on {inputs_text(context)}: {each})"
-    return text + (f"; not good enough: {'; '.join(lost)}" if lost else "")
+        text = f"The accuracy gate took calibration method {taken}, because {first} misses {reach} "
+        text += figures
+        return text + "".join(f". {name} is not taken: {why}" for name, why in lost.items())
+    text = f"No calibration method reaches {reach} with all layers in INT8 {figures}"
+    if taken in lost:
+        text += f"; {taken}, the best, fails because {lost[taken]}"
+    return (
+        f"{text}. The accuracy gate goes on from the best, {taken}, and keeps layers in FP16; with "
+        "more or better data fewer may be needed: calibration: {data: FOLDER, count: 500}"
+    )
 
 
 def fall_back_to_fp16(context: Context) -> Context:

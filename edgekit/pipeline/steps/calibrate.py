@@ -176,6 +176,7 @@ def ranges(context: Context) -> Ranges:
             "samples": found.samples,
             "warnings": list(found.warnings),
             "masked": list(found.masked),
+            "few": list(found.few),
         }
 
     stored = context.stored("calibrate", compute, *identity)

@@ -15,10 +15,17 @@ from edgekit.collector import collector_held
 from edgekit.dla.check_document import check_document
 from edgekit.dla.judge import judge, release_warnings
 from edgekit.dla.loadables import SLOTS, without_slot
-from edgekit.dla.memory import cbuf_use, core_memory, memory_report, pool_disputes, pool_limits
+from edgekit.dla.memory import (
+    LoadableMemory,
+    cbuf_use,
+    core_memory,
+    memory_report,
+    pool_disputes,
+    pool_limits,
+)
 from edgekit.dla.precision import float_tail
 from edgekit.dla.sparsity import sparsity
-from edgekit.dla.verdicts import Judgement
+from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.errors import UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
@@ -55,7 +62,6 @@ if TYPE_CHECKING:
     from edgekit.quantize.qdq.to_implicit import Translated
 
 
-MIB = 1 << 20
 # what a fix that names the command says, and what takes its place
 _REWRITES = "`edgekit rewrite`"
 _NO_GAIN = "none needed: the layer takes no time where it is"
@@ -67,7 +73,7 @@ def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[
     refused: list[dict[str, Any]] = []
     report = memory_report(network, judgement, target)
     for group, one in zip(judgement.candidates, report, strict=True):
-        if one.retained or group.dropped != SLOTS:
+        if _is_reported(group, one):
             entry = one.to_json()
             del entry["kept"]
             name = loadable_name(network, one.layers)
@@ -82,44 +88,33 @@ def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[
     }
 
 
-def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warns of candidates that a memory limit keeps on the GPU."""
-    return [
-        f"{one['name']} and all its layers ({len(one['layers'])}) are predicted to stay "
-        f"on the GPU: it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, the "
-        f"limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
-        f"{limit['fix']}"
-        for one in refused
-        for limit in one["broken"][:1]
-    ]
+def memory_warnings(network: Network, judgement: Judgement, target: Target) -> list[str]:
+    """Warns of candidates that a memory limit keeps on the GPU, and of those that it may keep."""
+    refused, disputed = [], []
+    for group, one in zip(
+        judgement.candidates, memory_report(network, judgement, target), strict=True
+    ):
+        if not _is_reported(group, one):
+            continue
+        name = loadable_name(network, one.layers)
+        if not one.retained:
+            refused += [
+                f"{name} stays on the GPU ({counted(len(one.layers), 'layer')}, predicted): "
+                f"{limit.text} ({limit.rule}; {limit.source}): {limit.fix}"
+                for limit in one.broken[:1]
+            ]
+        disputed += [
+            f"{name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
+            f"({limit.rule}; {limit.source}): {limit.fix}"
+            for limit in one.disputed
+            if one.retained
+        ]
+    return [*refused, *disputed]
 
 
-def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warns of loadables that fit by the documentation only, and not by the sizes of builds."""
-    return [
-        f"{one['name']} is assumed to fit on the DLA, but sources disagree: "
-        f"{_DOCUMENTED[limit['pool']]} it needs {limit['documented'] / MIB:,.1f} MiB "
-        f"of {_pool(limit)}, where the limit is {limit['limit'] / MIB:,.0f}, but "
-        f"{limit['need'] / MIB:,.1f} {_MEASURED[limit['pool']]} ({limit['rule']}; "
-        f"{limit['source']}): {limit['fix']}"
-        for one in held
-        for limit in one["disputed"]
-    ]
-
-
-_DOCUMENTED = {
-    "local_dram": "for the tensors between its layers",
-    "global_dram": "by the documented size of its weights",
-}
-_MEASURED = {
-    "local_dram": "with the tensors that enter and leave it, as builds took",
-    "global_dram": "by the size measured in a build",
-}
-
-
-def _pool(limit: Mapping[str, Any]) -> str:
-    """Returns "local DRAM" or "global DRAM", the pools that have limits."""
-    return str(limit["pool"]).replace("_dram", " DRAM")
+def _is_reported(group: LoadableCandidate, one: LoadableMemory) -> bool:
+    """Whether a candidate's memory decides: not where it is one too many for the core anyway."""
+    return one.retained or group.dropped != SLOTS
 
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:
@@ -156,9 +151,10 @@ class CheckResult:
         network: Its layers.
         judgement: Their verdicts.
         target: The board.
-        forecast: Predicted times; None for a board without cost data, and where the parser refuses
-            the model.
-        parse: Whether the parser of the board's TensorRT imports the model that the board gets.
+        forecast: Predicted times; None for a board without cost data, where the parser refuses
+            the model, and where no layer that takes time has a cost model.
+        parse: Whether the parser of the board's TensorRT imports the user's file, or what edgekit
+            makes of it where only that is refused.
     """
 
     document: dict[str, Any]
@@ -193,10 +189,9 @@ def check_model(
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
-    ``parse`` is about the model that the board gets, as in a plan: what a Q/DQ model is translated
-    to, unless TensorRT builds from the Q/DQ model itself. Where the parser of the board's TensorRT
-    refuses a node, there are verdicts but no placement: no layer is ``placed``, and there are no
-    loadables, times or fixes.
+    ``parse`` is about the user's file. Where the parser of the board's TensorRT refuses a node, and
+    edgekit converts no such node, there are verdicts but no placement: no layer is ``placed``, and
+    there are no loadables, times or fixes.
 
     Args:
         source: An ONNX file, or a loaded model.
@@ -268,13 +263,14 @@ def check_model(
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
     sent = file if is_typed(board, release, precision) else loaded
-    parse, converted = _parses(sent, file, release, board, plugins)
-    notes += converted
+    parse = _parses(sent, file, release, board, plugins)
+    builds = parse.ok or parse.converted
     whole = judgement
-    if not parse.ok:
+    if not builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    clock = timer_of(network, judgement, board, power_mode=power_mode) if parse.ok else None
+    timer = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
+    clock = _counting(timer, network)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
     notes += _add_words(document, parse, sent if parser else None, on_note)
@@ -288,11 +284,10 @@ def check_model(
     }
     document["warnings"] = [
         *release_warnings(network, judgement, board),
-        *too_large(document["memory_refused"]),
-        *disputed_size(document["memory"]),
+        *memory_warnings(network, judgement, board),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, unknown=parse.ok and forecast is None),
+        *_warnings(board, power_mode, unknown=builds and timer is None),
         *notes,
     ]
     return CheckResult(document, loaded, network, whole, board, forecast, parse)
@@ -300,21 +295,18 @@ def check_model(
 
 def _parses(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
-) -> tuple[Parse, list[str]]:
-    """Whether the board can parse what it gets; and that it cannot parse the user's own file."""
-    if sent is file:
-        return parse_check(file.graph, release, board, plugins=plugins), []
-    parse = parse_check(sent.graph, release, board, plugins=plugins, model=AFTER_REWRITES)
+) -> Parse:
+    """Whether the board's parser imports the user's file, and what edgekit makes of the file."""
     given = parse_check(file.graph, release, board, plugins=plugins)
-    if given.ok or not parse.ok:
-        return parse, []
-    first = given.problems[0]
-    more = f" ({len(given.problems) - 1} more)" if given.problems[1:] else ""
-    return parse, [
-        f"judged after edgekit's conversion, which plan, build and run do too; as given, the file "
-        f"cannot be parsed at {first.operator} {first.node!r}: {first.message}{more}. For a file "
-        f"that TensorRT parses by itself: {first.fix}"
-    ]
+    if sent is file:
+        return given
+    made = parse_check(sent.graph, release, board, plugins=plugins, model=AFTER_REWRITES)
+    return made if given.ok else replace(given, converted=made.ok)
+
+
+def _counting(timer: PlacementTimer | None, network: Network) -> PlacementTimer | None:
+    """Returns a timer; None where no layer that takes time has a cost model."""
+    return None if timer and network.uncounted and not timer.gpu_only_us else timer
 
 
 def _add_words(

@@ -44,7 +44,7 @@ from edgekit.pipeline.steps.rewrite import (
 from edgekit.pipeline.steps.scales import ScaleBinding, describe_widened, warn_unequal
 from edgekit.pipeline.steps.translation import describe_translation
 from edgekit.quantize.scales import Ranges, Scales, tied
-from edgekit.text import counted
+from edgekit.text import counted, listed
 from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 
 if TYPE_CHECKING:
@@ -345,46 +345,58 @@ def methods_are_equal(choice: Mapping[str, Any]) -> bool:
 
 
 def choice_note(choice: Mapping[str, Any]) -> str:
-    """Says which method was chosen, and what all of them gave."""
-    seen = choice["inputs"] - choice["held_out"]
-    few = "none" if not seen else "all" if not choice["held_out"] else f"{seen} of them"
-    which = f"{counted(choice['inputs'], 'input')}, {few} used for the compared ranges"
-    # methods that were surely worse after a few inputs have figures of these alone: they come last
-    ranked = sorted(
-        choice["snr_db"].items(),
-        key=lambda item: (choice["compared"][item[0]] < choice["inputs"], -float(item[1])),
-    )
+    """Says in sentences which method was chosen, by which figures, and what rules others out."""
+    chosen, snr, failures = choice["method"], choice["snr_db"], choice["failures"]
+    measured, most = choice["measured_snr_db"], choice["inputs"]
+    where = _compared_on(choice)
+    text = f"Calibration method: {chosen}."
     if methods_are_equal(choice):
         return (
-            f"Calibration method: {choice['method']} (all methods give the same SNR, "
-            f"{decibels(ranked[0][1], False)}, on {which}; emulated on this machine)"
+            f"{text} All methods give the same SNR against FP32 on {where}: "
+            f"{decibels(snr[chosen], False)} (emulated on this machine)"
         )
-    snr = ", ".join(
-        f"{name} {decibels(value, False)}"
-        + (
-            f" ({counted(number, 'input')}, where it was surely worse)"
-            if (number := choice["compared"][name]) < choice["inputs"]
-            else ""
-        )
-        for name, value in ranked
-    )
-    lost = [f"{name}, {texts[0]}" for name, texts in choice["failures"].items()]
-    rest = f"; not good enough: {'; '.join(lost)}" if lost else ""
-    measured = sorted(choice["measured_snr_db"].items(), key=lambda item: -float(item[1]))
+    # methods that were surely worse after a few inputs have figures of these alone: they come last
+    ranked = sorted(snr, key=lambda name: (choice["compared"][name] < most, -float(snr[name])))
+    early = [name for name in ranked if choice["compared"][name] < most]
+    out = [] if len(failures) == len(snr) else list(failures)
+    compared = [name for name in ranked if name not in (*early, *out)]
     if measured:
-        each = ", ".join(f"{name} {decibels(value, False)}" for name, value in measured)
-        return (
-            f"Calibration method: {choice['method']} (of those within 1 dB of the best, "
-            f"with the best SNR on the measured inputs; emulated on this machine): {each}; before, "
-            f"on {which}: {snr}{rest}"
+        near = sorted(measured, key=lambda name: -float(measured[name]))
+        text += (
+            f" On {where}, {listed(sorted(near))} are within {_NEGLIGIBLE_DB:g} dB of the best "
+            f"({_figures(snr, compared)}); of these {chosen} is nearest to FP32 on the inputs "
+            f"that the ranges were measured on ({_figures(measured, near)})"
         )
-    best = (
-        "best SNR" if choice["method"] == ranked[0][0] else "best SNR of those that are good enough"
-    )
-    return (
-        f"Calibration method: {choice['method']} ({best} on {which}; "
-        f"emulated on this machine): {snr}{rest}"
-    )
+    else:
+        text += f" SNR against FP32 on {where}: {_figures(snr, compared)}"
+    text += "; emulated on this machine"
+    for name in (name for name in early if name not in out):
+        count = counted(choice["compared"][name], "input")
+        text += f". {name} was clearly worse after {count} ({decibels(snr[name], False)})"
+    if failures and not out:
+        lost = failures[chosen][0]
+        text += (
+            f". Every method loses too much ({chosen}: {lost}). More or better data may help "
+            "(calibration: {data: FOLDER, count: 500}); "
+            "`edgekit calibrate MODEL --sensitivity` names the layers to keep in FP16"
+        )
+    for name in out:
+        text += f". {name} ({decibels(snr[name], False)}) is not taken: {failures[name][0]}"
+    return text
+
+
+def _compared_on(choice: Mapping[str, Any]) -> str:
+    """Returns on how many inputs methods were compared, and whether their ranges include them."""
+    text, known = counted(choice["inputs"], "input"), choice["inputs"] - choice["held_out"]
+    if not known:
+        return f"{text} other than those of the ranges"
+    if known == choice["inputs"]:
+        return f"{text}, the same as those of the ranges"
+    return f"{text}, {known} of them among those of the ranges"
+
+
+def _figures(values: Mapping[str, float], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {decibels(values[name], False)}" for name in names)
 
 
 @dataclass(frozen=True)

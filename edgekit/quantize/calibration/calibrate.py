@@ -10,6 +10,7 @@ import numpy as np
 
 from edgekit.dla.scales import LEVELS
 from edgekit.network.model import Model, Network
+from edgekit.quantize.calibration.checks import describe_few
 from edgekit.quantize.calibration.histograms import check_method
 from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.needs import Lack, follow, needs, without_too
@@ -104,7 +105,8 @@ def scales_from(
         network, made.scales, changed, dla_layers=dla_layers, fp16_layers=floats
     )
     none = describe_missing(missing, lacks)
-    return replace(made, changes=changed, warnings=(*ranges.warnings, *none, *costs))
+    few = describe_few(ranges.few) if method == "entropy" else []
+    return replace(made, changes=changed, warnings=(*ranges.warnings, *few, *none, *costs))
 
 
 def _usable(

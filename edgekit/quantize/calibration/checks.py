@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -253,12 +253,6 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     same = [
         name for name, h in histograms.items() if h.total > 1 and h.amax > 0.0 and h.low == h.high
     ]
-    few = [name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST]
-    if few:
-        found.append(
-            f"Fewer than {FEWEST:,} values in this data: {_names(few)}; the entropy method uses "
-            f"their whole range; more inputs give it a histogram: {_MORE}"
-        )
     if zero:
         found.append(
             f"always zero in this data, so the range is unknown: {_names(zero)}; "
@@ -269,6 +263,23 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
             f"only one value in this data: {_names(same)}; give inputs that vary them: {_MORE}"
         )
     return found
+
+
+def too_few(histograms: Mapping[str, ValueHistogram]) -> tuple[str, ...]:
+    """Returns the tensors with too few values for the histogram of the entropy method."""
+    return tuple(name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST)
+
+
+def describe_few(few: Sequence[str]) -> list[str]:
+    """Returns what the entropy method does with tensors of too few values, and what helps."""
+    return (
+        [
+            f"the entropy method takes the whole range of {_names(few)}, which have fewer than "
+            f"{FEWEST:,} values in this data; more inputs give it a histogram: {_MORE}"
+        ]
+        if few
+        else []
+    )
 
 
 def _names(names: Iterable[str]) -> str:

@@ -29,6 +29,7 @@ from edgekit.quantize.calibration.checks import (
     bad_activation,
     bad_input,
     check_weights,
+    too_few,
     unbounded,
     warnings_of,
 )
@@ -454,7 +455,10 @@ def measure(
     if model is not whole:
         warnings.append(_up_to(model, whole, lacking))
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
-    return Ranges(amax, describe or f"{counted(count, 'sample')}", count, tuple(warnings), masked)
+    return Ranges(
+        amax, describe or f"{counted(count, 'sample')}", count, tuple(warnings), masked,
+        too_few(run.every),
+    )  # fmt: skip
 
 
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:

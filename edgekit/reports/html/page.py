@@ -114,6 +114,8 @@ def _optimality(placement: Mapping[str, Any]) -> str:
         unknown = placement.get("unknown_cost")
         less = f", {exception(unknown)}" if unknown else ""
         return f"Objective: {goal}. {what}{less}."
+    if not placement["gap"]:
+        return f"Objective: {goal}. Nothing is proved: no layer that takes time has a cost model."
     return f"Objective: {goal}. Within {percent(placement['gap'], 2)} of the proved bound."
 
 
@@ -177,7 +179,7 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
         rows.append({
             "label": row["label"] + (
                 " (breaks the limits)" if row.get("keeps") is False else ""
-            ), "own": row["key"] == "plan", "possible": latency is not None,
+            ), "own": row["key"] == "plan", "possible": row.get("possible", latency is not None),
             "latency": text.microseconds(latency),
             "bar": _markup(charts.bar(
                 (latency or 0.0) / slowest if slowest else 0.0,

@@ -34,12 +34,14 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
             "clock": "",
         })  # fmt: skip
     predicted = document["predicted"]
+    said = " ".join(one["words"] for one in document.get("answer") or ())
+    doubts = [doubt for doubt in predicted.get("doubts", ()) if doubt not in said]
     band, against = predicted.get("latency_band_us"), text.microseconds(gpu_only["latency_us"])
     low_high = f"{text.microseconds(band[0])} to {text.microseconds(band[1])}; " if band else ""
     found.append({
         "name": "Board latency", "value": text.microseconds(plan["latency_us"]),
         "detail": f"{low_high}GPU alone: {against}"
-        + "".join(f"; {doubt}" for doubt in predicted.get("doubts", ())),
+        + "".join(f"; {doubt}" for doubt in doubts),
         "clock": "predicted",
     })  # fmt: skip
     found.append({

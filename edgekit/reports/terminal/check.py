@@ -90,10 +90,14 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
 def _add_parse(page: Page, parse: Mapping[str, Any]) -> None:
     """Adds the nodes that the parser refuses."""
     problems = parse["problems"]
-    model = parse.get("model", "as given")
     page.add(
-        f"TensorRT {parse['release']} cannot parse this model ({model}): its parser refuses "
-        f"{counted(len(problems), 'node')}. No layer is placed",
+        f"TensorRT {parse['release']} cannot parse this model ({parse['model']}): its parser "
+        f"refuses {counted(len(problems), 'node')}. "
+        + (
+            "plan, build and run convert the model first; what follows is of the converted model"
+            if parse["converted"]
+            else "No layer is placed"
+        ),
         style="bold red",
     )
     page.add()
@@ -123,8 +127,13 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     if _has_macs(document):
         known = "known " if document.get("unknown_cost") else ""
         share = f" and {percent(summary['dla_macs_fraction'])} of the {known}MACs"
+    unsure = sum(bool(one.get("disputed")) for one in document.get("memory", ()))
+    if_fits = ""
+    if unsure:
+        style = "yellow"
+        if_fits = f" if the memory of {counted(unsure, 'loadable')} fits: sources disagree"
     page.add(
-        f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} run on the DLA",
+        f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} run on the DLA{if_fits}",
         style=f"bold {style}",
     )
     loadables = counted(document["loadables"], "loadable")
@@ -137,25 +146,30 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
         loadables += f"; {changes} between GPU and DLA"
     if document["candidates"]:
         page.add(loadables)
-    _predicted(page, document.get("predicted"))
-    _unknown(page, document.get("unknown_cost", ()))
+    unknown = document.get("unknown_cost", ())
+    _predicted(page, document.get("predicted"), len(unknown))
+    _unknown(page, unknown)
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
         page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
     _add_sparsity(page, document.get("sparsity"))
 
 
-def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
+def _predicted(page: Page, predicted: Mapping[str, Any] | None, unknown: int) -> None:
+    """Adds the prediction, and how many layers of ``unknown`` cost it leaves out."""
+    less = f", not counting {counted(unknown, 'layer')} of unknown cost" if unknown else ""
     if predicted is None:
+        if unknown:
+            page.add("predicted latency unknown: no layer that takes time has a cost model")
         return
     auto, alone = predicted["auto_us"], predicted["gpu_only_us"]
     if not predicted["dla_us"]:
-        page.add(f"predicted latency {text.microseconds(alone)}, all on the GPU")
+        page.add(f"predicted latency {text.microseconds(alone)}, all on the GPU{less}")
         return
     page.add(
         f"predicted latency {text.microseconds(auto)}, "
         f"{percent(predicted['dla_us'] / auto)} of it on the DLA; "
-        f"GPU alone {text.microseconds(alone)} ({predicted['power_mode']}, not measured)",
+        f"GPU alone {text.microseconds(alone)} ({predicted['power_mode']}, not measured){less}",
         hang=2,
     )
     if alone < auto:

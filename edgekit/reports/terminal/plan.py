@@ -32,7 +32,9 @@ SHOWN = 12  # layers listed before "and N more"
 
 
 def proof(document: Mapping[str, Any]) -> str:
-    """Returns "proved optimal", or the bound and the gap."""
+    """Returns "proved optimal", or the bound and the gap; "nothing proved" of unknown costs."""
+    if document.get("value", 0) is None:
+        return "nothing proved"
     proved = proof_of(
         document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ())
     )
@@ -104,8 +106,9 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         rows.append([
             name, *([] if aim else [row["objective"]]), text.microseconds(row["latency_us"]),
             text.significant(row["throughput_qps"]), text.energy(row["energy_uj"]),
-            percent(plan["dla_share"], 0),
-            _short(plan) or f"gap {percent(plan['gap'], 2)}",
+            ABSENT if row["latency_us"] is None else percent(plan["dla_share"], 0),
+            _short({**plan, "latency_us": row["latency_us"]})
+            or f"gap {percent(plan['gap'], 2)}",
         ])  # fmt: skip
     head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
             "per second", "energy", "on DLA", "proof"]  # fmt: skip
@@ -122,7 +125,12 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _short(document: Mapping[str, Any]) -> str:
-    """Returns "optimal" and what restricts it; "" for a plan that is not."""
+    """Returns "optimal" and what restricts it; "" for a plan that is not.
+
+    "cost unknown" where no layer has a known time.
+    """
+    if document["latency_us"] is None:
+        return "cost unknown"
     return proof_of(
         document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ()),
         words="optimal",

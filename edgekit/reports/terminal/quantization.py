@@ -13,6 +13,7 @@ from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import sentence
 
 _CHANGES_SHOWN = 10
+_LEAST_BITS = 0.05  # what loses less is "0.0"
 _CHANGES_HEAD = ("tensor", "scale", "was", "bits lost", "rule", "by")
 _LAYERS_SHOWN = 20
 _LAYERS_HEAD = ("SNR", "cosine", "top-1", "device", "in INT8 alone")
@@ -25,7 +26,8 @@ def changes_text(
     page = Page(width, colour=colour)
     many = "1 scale was" if len(changes) == 1 else f"{len(changes)} scales were"
     page.add(f"{many} widened, because the hardware cannot rescale there:")
-    rows = [_change_row(change) for change in changes[:_CHANGES_SHOWN]]
+    costly = [change for change in changes if change["bits"] >= _LEAST_BITS][:_CHANGES_SHOWN]
+    rows = [_change_row(change) for change in costly or changes[:1]]
     names_in_columns(
         page,
         _CHANGES_HEAD,
@@ -34,10 +36,8 @@ def changes_text(
         spared=("by", "rule"),
         right=("scale", "was", "bits lost"),
     )
-    if len(changes) > _CHANGES_SHOWN:
-        page.add(
-            f"and {len(changes) - _CHANGES_SHOWN} that lose less (--json has all)", style="dim"
-        )
+    if len(changes) > len(rows):
+        page.add(f"and {len(changes) - len(rows)} that lose less (--json has all)", style="dim")
     return str(page)
 
 

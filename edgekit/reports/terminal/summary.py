@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgekit.placement.plan import (
+    PREDICTED_KEYS,
     Plan,
     frame_times,
     gpu_alone_doubt,
@@ -21,7 +22,7 @@ from edgekit.placement.plan import (
 )
 from edgekit.placement.profiles.measured import source_of
 from edgekit.reports import text
-from edgekit.reports.document import AIMS, advantage, comparison
+from edgekit.reports.document import advantage, comparison
 from edgekit.reports.facts import (
     PERCENTILES,
     built_line,
@@ -33,7 +34,7 @@ from edgekit.reports.facts import (
 )
 from edgekit.reports.layers import busy_time, busy_with, sharing_words
 from edgekit.reports.terminal.layout import table
-from edgekit.reports.terminal.plan import UNITS, proof
+from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, counted, listed, percent, sentence
 
 WIDTH = 80
@@ -61,12 +62,14 @@ def prediction_table(
         title_style="bold", box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
     )  # fmt: skip
     found.add_column("placement", header_style="dim")
-    against = f"{AIMS[objective][1]}\nvs plan"
+    key = "period_us" if objective == "period" else PREDICTED_KEYS[objective]
+    against = f"{METRICS[key][0]}\nvs plan"
     for name in ("latency", "per second", "energy", "GPU time", against):
         found.add_column(name, justify="right", header_style="dim", no_wrap=True)
     for row in rows:
         if row["latency_us"] is None:
-            found.add_row(row["label"], "not possible", style="dim")
+            known = "not possible" if row.get("possible") is False else "unknown"
+            found.add_row(row["label"], known, style="dim")
             continue
         found.add_row(
             f"{row['label']} *" if row.get("keeps") is False else row["label"],
@@ -313,6 +316,8 @@ def _devices(plan: Plan) -> Table:
 
 def _objective(plan: Plan) -> str:
     summary = plan_summary(plan)
+    if summary["value"] is None:
+        return f"{plan.objective} unknown: no layer that takes time has a cost model"
     value = UNITS[summary["unit"]](summary["value"])
     band = objective_band(plan)
     show = UNITS[summary["unit"]]
@@ -355,9 +360,11 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
                 predicted_value(plan.objective, plan.predicted),
             )
             mine = "this plan" if plan.baselines_rewritten else "the GPU alone"
+            count = len(plan.unknown_cost)
+            less = f", not counting {counted(count, 'layer')} of unknown cost" if count else ""
             yield (
                 f"GPU alone: using the DLA does not improve {plan.objective}; TensorRT's "
-                f"automatic DLA{note} reaches {show(theirs)}, {mine} {show(ours)} (predicted)"
+                f"automatic DLA{note} reaches {show(theirs)}, {mine} {show(ours)} (predicted{less})"
             )
         else:
             yield "GPU alone"
