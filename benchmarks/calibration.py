@@ -129,7 +129,7 @@ def main() -> None:
 
 def compare_methods(nets: list[str], images: int, tests: int) -> None:
     """Prints the table of methods."""
-    from edgekit.network.zoo import builtin_names
+    from edgekit.network.source import BUILTIN_NAMES
     from edgekit.quantize.calibration.histograms import METHODS
 
     print(f"SNR in dB, emulated, on {tests} inputs that nothing else was done with")
@@ -138,7 +138,7 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
                      "seconds |"]))  # fmt: skip
     below = []
     with tempfile.TemporaryDirectory() as name:
-        for net in nets or [*builtin_names(), "digits"]:
+        for net in nets or [*BUILTIN_NAMES, "digits"]:
             found, choice, seconds = snr_by_method(net, images, tests, Path(name))
             method = choice["method"]
             below.append([max(snr.values()) - snr[method] for snr in found])

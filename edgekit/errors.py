@@ -22,6 +22,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from edgekit.expansion import hidden, hidden_document
+
 # longer than any part of a path
 _LONG = re.compile(r"[^\s/]{257,}")
 _SHOWN = 64
@@ -67,12 +69,13 @@ class EdgekitError(Exception):
             "where": self.where,
             "hint": self.hint,
         }
-        return {"error": fields, **self.extra}
+        document: dict[str, Any] = hidden_document({"error": fields, **self.extra})
+        return document
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}" if self.where else self.message
         text = "\n  ".join((text, *self.details))
-        return f"{text}\n  hint: {self.hint}" if self.hint else text
+        return hidden(f"{text}\n  hint: {self.hint}" if self.hint else text)
 
 
 class UsageError(EdgekitError):
@@ -107,7 +110,8 @@ class ConfigError(EdgekitError):
         """Adds ``problems``, every fault found, to the contract's fields."""
         document = super().to_json()
         document["error"]["problems"] = [
-            {"message": p.message, "where": p.where, "hint": p.hint} for p in self.problems
+            hidden_document({"message": p.message, "where": p.where, "hint": p.hint})
+            for p in self.problems
         ]
         return document
 
@@ -115,7 +119,7 @@ class ConfigError(EdgekitError):
         lines = []
         for p in self.problems:
             lines.append(f"{p.where}: {p.message}" + (f"\n  hint: {p.hint}" if p.hint else ""))
-        return "\n".join(lines)
+        return hidden("\n".join(lines))
 
 
 class ModelError(EdgekitError):

@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
+from edgekit.expansion import hidden
+
 ABSENT = "–"
 _WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
 _FIRST = {
@@ -130,7 +132,7 @@ class _PrintableStream:
         return getattr(self.unfiltered, name)
 
     def write(self, text: str) -> int:
-        self.unfiltered.write(_encodable(plain(text), self.unfiltered))
+        self.unfiltered.write(_encodable(plain(hidden(text)), self.unfiltered))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -139,7 +141,7 @@ class _PrintableStream:
 
     def write_page(self, text: str) -> None:
         """Writes text whose colours are edgekit's own; other sequences are escaped."""
-        parts = _COLOUR.split(text)
+        parts = _COLOUR.split(hidden(text))
         parts[::2] = map(plain, parts[::2])
         self.unfiltered.write(_encodable("".join(parts), self.unfiltered))
 

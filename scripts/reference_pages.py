@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 import edgekit
-from edgekit.cli.main import COMMANDS, Commands
+from edgekit.cli.main import COMMANDS, GROUPS, Commands
 from edgekit.targets import loader
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks
@@ -37,8 +37,13 @@ def cli_page() -> str:
         "| 3 | a tool is missing on this machine, or a board cannot be reached |",
         "| 4 | a board or a build failed |",
         "| 130 | interrupted |\n",
-        "| command | |\n|---|---|",
-        *(f"| [{name}](#edgekit-{name}) | {about} |" for name, (_, _, about) in COMMANDS.items()),
+        *(
+            "\n".join(
+                [f"\n| {title} | |\n|---|---|"]
+                + [f"| [{name}](#edgekit-{name}) | {row[2]} |" for name, row in group.items()]
+            )
+            for title, group in GROUPS.items()
+        ),
     ]
     root = Commands("edgekit")
     for name in COMMANDS:

@@ -37,6 +37,7 @@ from edgekit.benchmark.validity import (
 )
 from edgekit.documents import Document, Number, fault_words
 from edgekit.errors import BoardError
+from edgekit.expansion import hidden, hidden_document
 from edgekit.files import write_atomically
 from edgekit.targets.board import Target
 
@@ -336,10 +337,11 @@ def write_text(path: Path, text: str) -> None:
         EnvironmentLack: The folder cannot be made or written (code "file.write").
     """
     with write_atomically(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_text(hidden(text), encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, document: Any) -> None:
     """Writes one JSON document (no NaN or infinity: ValueError) with a trailing newline."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
-    write_text(path, text + "\n")
+    text = json.dumps(hidden_document(document), ensure_ascii=False, allow_nan=False, indent=1)
+    with write_atomically(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")

@@ -209,7 +209,7 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
     "--method",
     help="auto (the default: measures all and takes the best), entropy, minmax, percentile or mse.",
 )
-@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache to this file.")
+@click.option("-o", "--save", type=o.FILE, help="Write a TensorRT calibration cache to this file.")
 @sensitivity_options
 @o.cut
 @o.force

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -17,8 +16,9 @@ import click
 
 from edgekit.cli.commands import write_examples
 from edgekit.cli.completion import VARIABLE, complete
-from edgekit.cli.output import Interrupted
+from edgekit.cli.output import Interrupted, print_json
 from edgekit.errors import ConfigError, EdgekitError, EnvironmentLack, UsageError
+from edgekit.expansion import forget
 from edgekit.text import printable_output
 from edgekit.version import __version__
 
@@ -31,137 +31,145 @@ _WITHOUT_STEPS = {
 }  # fmt: skip
 INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
 
-# by name the module of edgekit.cli, the command in it and what it does, in the order of a project's
-# life
-COMMANDS = {
-    "init": ("model", "init_command", "Write a commented YAML configuration."),
-    "targets": (
-        "model",
-        "targets_command",
-        "List the boards with their DLA cores and power modes.",
-    ),
-    "doctor": (
-        "boards",
-        "doctor_command",
-        "Show what a board has, lacks and supports; --setup prepares it.",
-    ),
-    "check": (
-        "check",
-        "check_command",
-        "Show which layers can run on a DLA, and which rule each other layer breaks.",
-    ),
-    "explain": (
-        "check",
-        "explain_command",
-        "Show a DLA rule with its limit, source and fix.",
-    ),
-    "explain-log": (
-        "check",
-        "explain_log_command",
-        "Explain a TensorRT build log: layers, rules, errors, fixes.",
-    ),
-    "rewrite": (
-        "model",
-        "rewrite_command",
-        "Apply every rewrite that lets more run on the DLA, each verified on random inputs.",
-    ),
-    "calibrate": (
-        "calibration",
-        "calibrate_command",
-        "Measure INT8 scales with ONNX Runtime and save them as a TensorRT calibration cache.",
-    ),
-    "plan": (
-        "planning",
-        "plan_command",
-        "Place layers on GPU and DLA and predict latency, throughput and energy.",
-    ),
-    "build": (
-        "steps",
-        "build_command",
-        "Build the engines of a configuration and compare them with FP32.",
-    ),
-    "jobs": (
-        "jobs",
-        "jobs_command",
-        "List, follow and cancel background jobs on boards, and read their logs.",
-    ),
-    "bundle": (
-        "steps",
-        "bundle_command",
-        "Pack the engines, without their weights, into one signed file.",
-    ),
-    "deploy": (
-        "steps",
-        "deploy_command",
-        "Install a release on boards: send, refit, self-test, switch. The old one is kept.",
-    ),
-    "status": ("boards", "status_command", "Show which releases boards run, install and keep."),
-    "top": (
-        "monitor",
-        "top_command",
-        "Show a board live: GPU, DLA, memory, power, temperatures, releases.",
-    ),
-    "releases": ("boards", "releases_command", "List the releases on boards."),
-    "rollback": ("boards", "rollback_command", "Switch boards back to the previous release."),
-    "remove": ("boards", "remove_command", "Remove a release or an application from boards."),
-    "fleet": (
-        "fleet",
-        "fleet_command",
-        "Deploy a release to many boards in waves; pause, resume, roll back.",
-    ),
-    "trust": (
-        "boards",
-        "trust_command",
-        "Show which signing keys a board trusts; add, remove and revoke keys.",
-    ),
-    "serve": (
-        "steps",
-        "serve_command",
-        "Keep a release loaded on a board behind a socket: start, query or stop its server.",
-    ),
-    "refit": (
-        "steps",
-        "refit_command",
-        "Send only the changed tensors and refit the engines on the board.",
-    ),
-    "infer": ("steps", "infer_command", "Run one inference on the board."),
-    "bench": (
-        "measurements",
-        "bench_command",
-        "Measure latency and throughput as trtexec does, and write a trace.",
-    ),
-    "trace": (
-        "measurements",
-        "trace_command",
-        "Merge measurements of bench, Nsight Systems, trtexec and cuDLA into one timeline.",
-    ),
-    "tune": (
-        "planning",
-        "tune_command",
-        "Plan, build and measure until no remaining plan can be better.",
-    ),
-    "history": (
-        "measurements",
-        "history_command",
-        "List measurements with commit, bundle and board; show, mark, export, prune.",
-    ),
-    "compare": (
-        "measurements",
-        "compare_command",
-        "Test whether two measurements really differ; exit code 1 for a regression.",
-    ),
-    "report": ("steps", "report_command", "Run missing steps and write the report."),
-    "completion": (
-        "completion",
-        "completion_command",
-        "Print the script that completes edgekit in a shell.",
-    ),
-    "run": (
-        "steps",
-        "run_command",
-        "Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, bench, ...",
-    ),
+# by group and name the module of edgekit.cli, the command in it and what it does
+GROUPS = {
+    "Model": {
+        "init": ("model", "init_command", "Write a commented YAML configuration."),
+        "targets": (
+            "model",
+            "targets_command",
+            "List the boards with their DLA cores and power modes.",
+        ),
+        "check": (
+            "check",
+            "check_command",
+            "Show which layers can run on a DLA, and which rule each other layer breaks.",
+        ),
+        "explain": ("check", "explain_command", "Show a DLA rule with its limit, source and fix."),
+        "explain-log": (
+            "check",
+            "explain_log_command",
+            "Explain a TensorRT build log: layers, rules, errors, fixes.",
+        ),
+        "rewrite": (
+            "model",
+            "rewrite_command",
+            "Apply every rewrite that lets more run on the DLA, each verified on random inputs.",
+        ),
+        "calibrate": (
+            "calibration",
+            "calibrate_command",
+            "Measure INT8 scales with ONNX Runtime and save them as a TensorRT calibration cache.",
+        ),
+    },
+    "Plan and build": {
+        "plan": (
+            "planning",
+            "plan_command",
+            "Place layers on GPU and DLA and predict latency, throughput and energy.",
+        ),
+        "tune": (
+            "planning",
+            "tune_command",
+            "Plan, build and measure until no remaining plan can be better.",
+        ),
+        "build": (
+            "steps",
+            "build_command",
+            "Build the engines of a configuration and compare them with FP32.",
+        ),
+        "bundle": (
+            "steps",
+            "bundle_command",
+            "Pack the engines, without their weights, into one signed file.",
+        ),
+        "run": (
+            "steps",
+            "run_command",
+            "Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, bench, report.",
+        ),
+        "report": ("steps", "report_command", "Run missing steps and write the report."),
+    },
+    "Board": {
+        "doctor": (
+            "boards",
+            "doctor_command",
+            "Show what a board has, lacks and supports; --setup prepares it.",
+        ),
+        "deploy": (
+            "steps",
+            "deploy_command",
+            "Install a release on boards: send, refit, self-test, switch. The old one is kept.",
+        ),
+        "refit": (
+            "steps",
+            "refit_command",
+            "Send only the changed tensors and refit the engines on the board.",
+        ),
+        "rollback": ("boards", "rollback_command", "Switch boards back to the previous release."),
+        "remove": ("boards", "remove_command", "Remove a release or an application from boards."),
+        "trust": (
+            "boards",
+            "trust_command",
+            "Show which signing keys a board trusts; add, remove and revoke keys.",
+        ),
+        "status": ("boards", "status_command", "Show which releases boards run, install and keep."),
+        "top": (
+            "monitor",
+            "top_command",
+            "Show a board live: GPU, DLA, memory, power, temperatures, releases.",
+        ),
+        "releases": ("boards", "releases_command", "List the releases on boards."),
+        "serve": (
+            "steps",
+            "serve_command",
+            "Keep a release loaded on a board behind a socket: start, query or stop its server.",
+        ),
+        "infer": ("steps", "infer_command", "Run one inference on the board."),
+        "jobs": (
+            "jobs",
+            "jobs_command",
+            "List, follow and cancel background jobs on boards, and read their logs.",
+        ),
+    },
+    "Fleet": {
+        "fleet": (
+            "fleet",
+            "fleet_command",
+            "Deploy a release to many boards in waves; pause, resume, roll back.",
+        ),
+    },
+    "Measure": {
+        "bench": (
+            "measurements",
+            "bench_command",
+            "Measure latency and throughput as trtexec does, and write a trace.",
+        ),
+        "trace": (
+            "measurements",
+            "trace_command",
+            "Merge measurements of bench, Nsight Systems, trtexec and cuDLA into one timeline.",
+        ),
+        "history": (
+            "measurements",
+            "history_command",
+            "List measurements with commit, bundle and board; show, mark, export, prune.",
+        ),
+        "compare": (
+            "measurements",
+            "compare_command",
+            "Test whether two measurements really differ; exit code 1 for a regression.",
+        ),
+    },
+    "Shell": {
+        "completion": (
+            "completion",
+            "completion_command",
+            "Print the script that completes edgekit in a shell.",
+        ),
+    },
 }
+COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 _signals: list[int] = []
 # edgekit.config says so of a value that did not come from the file
 _KEY = re.compile(r"option ([\w.]+)$")
@@ -206,9 +214,13 @@ class Commands(click.Group):
         return named or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes names and summaries."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+        """Writes names and summaries, group by group."""
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), text) for name, (_, _, text) in group.items()]
+                )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the example."""
@@ -280,6 +292,7 @@ def _status(arguments: list[str]) -> int:
         _need_streams()
     except EnvironmentLack as error:
         return _fail(error, False)
+    forget()
     with printable_output():
         return _run(arguments)
 
@@ -367,7 +380,7 @@ def _fail(error: EdgekitError, as_json: bool) -> int:
     try:
         with _full_disk():
             if as_json and not error.printed:
-                print(json.dumps(error.to_json()))
+                print_json(error.to_json())
             sys.stdout.flush()
         print(f"edgekit: {error}", file=sys.stderr)
     except BrokenPipeError:

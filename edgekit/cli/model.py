@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 )
 @o.batch
 @click.option(
-    "--output", type=o.FILE, help="File to write (default: NAME.yaml in the model's folder)."
+    "-o",
+    "--output",
+    type=o.FILE,
+    help="File to write (default: NAME.yaml in the model's folder).",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @o.json

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+from edgekit.expansion import hidden_document
 from edgekit.text import printable_output, sentence, unfiltered, write_page
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class Interrupted(KeyboardInterrupt):
 
 def print_json(document: Any) -> None:
     """Prints the one document of ``--json``."""
-    # DEL is the one character that JSON leaves raw, and the boundary's escape of it is JSON's
-    say(json.dumps(document, allow_nan=False))
+    # DEL is the one character that JSON leaves raw
+    text = json.dumps(hidden_document(document), allow_nan=False).replace("\x7f", "\\u007f")
+    print(text, file=unfiltered(sys.stdout))
 
 
 def say(text: str) -> None:

@@ -147,9 +147,12 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     found = []
     for text in texts:
         layers, equals, device = text.rpartition("=")
-        if not equals or not layers.strip() or device.strip().upper() not in _DEVICES:
+        known = device.strip().upper() in _DEVICES
+        if not equals or not layers.strip() or not known:
             raise UsageError(
-                f"--pin {text!r} is not GLOB=DEVICE",
+                f"--pin {text!r}: {device.strip()!r} is no device"
+                if equals and layers.strip()
+                else f"--pin {text!r} is not GLOB=DEVICE",
                 hint=f'--pin "conv*=GPU"; a device is {", ".join(_DEVICES)}',
             )
         found.append({"layers": layers.strip(), "device": device.strip().upper()})

@@ -147,6 +147,11 @@ def bundle_command(
 ) -> None:
     given = {"counter": counter, "valid_until": valid_until}
     release = {name: value for name, value in given.items() if value is not None}
+    if (folder := settings["out"]) is not None and folder.suffix == ".ekb":
+        raise UsageError(
+            f"--out {folder} is the folder of bundle.ekb, not a file",
+            hint=f"--full {folder} writes the bundle with its weights to this file",
+        )
     over = {"model": part, **({"deploy": {"release": release}} if release else {})}
     with o.open_pipeline(config, over, **settings) as pipeline:
         document = pipeline.bundle(full=full)
@@ -264,9 +269,9 @@ def refit_command(
 )
 @o.config
 @click.option("-i", "--input", type=o.FILE, help="Input as .npz or .npy (default: synthetic).")
-@click.option("--output", type=o.FILE, help="Write the outputs to this .npz.")
+@click.option("-o", "--output", type=o.FILE, help="Write the outputs to this .npz.")
 @o.cut
-@o.out
+@click.option("--out", type=o.FILE, help="Folder for results (edgekit-out/NAME).")
 @o.boards
 @o.talk
 def infer_command(

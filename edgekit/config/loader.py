@@ -4,6 +4,7 @@ and reports everything that is wrong with it at once, each with its line and col
 
 from __future__ import annotations
 
+import codecs
 import copy
 import dataclasses
 import difflib
@@ -22,8 +23,9 @@ from pydantic.fields import FieldInfo
 from edgekit.config.positions import RefusedScalar, YamlDocument, parse_yaml
 from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.expansion import expand
 from edgekit.files import regular
-from edgekit.network.source import PYTHON, parse_builtin, refuse_foreign
+from edgekit.network.source import PYTHON, missing_model, parse_builtin, refuse_foreign
 from edgekit.targets.loader import get, names, same_words, unknown_target
 
 TUNED_HEAD = "# What edgekit tune found"
@@ -31,7 +33,6 @@ TUNED_HEAD = "# What edgekit tune found"
 
 # what people write for a model's file, and what looks like another key
 _FILE_KEYS = ("path", "file", "filename", "model", "source")
-_ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 Place = tuple[str | int, ...]
 
 
@@ -68,8 +69,8 @@ def load_config(path: str | Path) -> Config:
         raise ConfigError([problem], code="config.missing") from None
     except UnicodeDecodeError as error:
         refuse_foreign(path)
-        hint = "the name of a model file must end in .onnx"
-        problem = Problem(f"not UTF-8 text (byte {error.start})", str(path), hint)
+        what, hint = _encoding(error)
+        problem = Problem(what, str(path), hint)
         raise ConfigError([problem], code="config.syntax") from None
     except OSError as error:
         problem = Problem(f"cannot be read: {error.strerror}", str(path))
@@ -79,6 +80,20 @@ def load_config(path: str | Path) -> Config:
     except ConfigError:
         refuse_foreign(path)
         raise
+
+
+def _encoding(error: UnicodeDecodeError) -> tuple[str, str]:
+    """Returns how a file that is no UTF-8 text is encoded, and what to do."""
+    data = error.object
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "the file is UTF-16 text", "save it as UTF-8"
+    if b"\0" in data:
+        return "this is no text", "the name of a model file must end in .onnx"
+    line = data.count(b"\n", 0, error.start) + 1
+    return (
+        f"not UTF-8 text: byte 0x{data[error.start]:02x} in line {line}",
+        "save the file as UTF-8",
+    )
 
 
 def parse_config(text: str, name: str, folder: Path) -> Config:
@@ -151,14 +166,11 @@ def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
         if not isinstance(value, str):
             return value
 
-        def replace(match: re.Match[str]) -> str:
-            name = match.group(1)
-            if name not in os.environ:
-                message = f"environment variable {name} is not set"
-                problems.append(Problem(message, document.where(path), f"export {name}=..."))
-            return os.environ.get(name, match.group(0))
+        def missing(name: str) -> None:
+            message = f"environment variable {name} is not set"
+            problems.append(Problem(message, document.where(path), f"export {name}=..."))
 
-        return _ENV.sub(replace, value)
+        return expand(value, missing)
 
     value = dict(document.value)
     if "deploy" in value:
@@ -436,6 +448,8 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
     if parse_builtin(path) is None:
         refuse_foreign(Path(path))
     if "target" not in given:
+        if parse_builtin(path) is None and not Path(path).exists():
+            raise missing_model(path)
         raise UsageError(
             "a model needs --target", where=path, hint="edgekit targets lists the boards"
         )

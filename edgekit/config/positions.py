@@ -199,10 +199,13 @@ def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
         why = error.problem or error.context or "cannot be read"
+        hint = ""
         if "<stream end>" in why:
             why = "the file ends before a } or ]"
+        if "'\\t'" in why:
+            why, hint = "a tab in the indentation", "indent with spaces"
         raise ConfigError(
-            [Problem(f"not valid YAML: {why}", where)], code="config.syntax"
+            [Problem(f"not valid YAML: {why}", where, hint)], code="config.syntax"
         ) from None
     except yaml.YAMLError as error:
         message = f"not valid YAML: {str(error).splitlines()[0]}"

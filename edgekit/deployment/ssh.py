@@ -378,11 +378,15 @@ def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]
         tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
 
 
+def _halves(path: Path) -> tuple[Path, Path]:
+    """Returns the files of the given key and of its public half, which may be the same."""
+    return path, path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
+
+
 def _public_half(path: Path) -> bytes:
     """Returns the public key next to a private one, or of a public file itself; b"" without."""
-    public = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
     try:
-        words = public.read_text(encoding="utf-8").split()
+        words = _halves(path)[1].read_text(encoding="utf-8").split()
         return base64.b64decode(words[1], validate=True)
     except (OSError, ValueError, IndexError):
         return b""
@@ -395,7 +399,7 @@ def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardE
         where=where,
         hint=f"tried: {'; '.join(tried) or 'nothing, no key was found'}. Give the right `key:` "
         "and `user:` for the board, or add the key there with `ssh-copy-id "
-        f"{hop.user}@{hop.host}`",
+        f"{f'-p {hop.port} ' if hop.port != 22 else ''}{hop.user}@{hop.host}`",
     )
 
 
@@ -445,6 +449,10 @@ def connect(
     upstream: list[paramiko.Transport] = []
     try:
         endpoint = resolve(board)
+        if board.key is not None and not any(map(Path.exists, _halves(endpoint.keys[0]))):
+            hint = "correct `key:`, or leave it out: then the agent and ~/.ssh/id_* are tried"
+            problem = Problem(f"the key file {endpoint.keys[0]} does not exist", board.name, hint)
+            raise ConfigError([problem], code="board.no-key")
         trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
         for hop, jump in _hops(board, endpoint):
             # consent and pin are for the board: a jump host is known by known_hosts or not at all

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgekit.errors import ModelError
 from edgekit.files import map_array, regular
 from edgekit.network.protos import subgraphs
-from edgekit.network.source import refuse_foreign
+from edgekit.network.source import missing_model, refuse_foreign
 
 # Reads an ONNX file's outline without its weights.
 #
@@ -211,9 +211,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         # one file: map_array, for many of them, would import what nothing else of a check needs
         data = np.memmap(path, dtype=np.uint8, mode="r")
     except FileNotFoundError as error:
-        raise ModelError(
-            "the file does not exist", code="model.missing", where=where, hint=hint
-        ) from error
+        raise missing_model(path) from error
     except IsADirectoryError as error:
         raise ModelError(
             "this is a folder", code="model.directory", where=where, hint=hint

@@ -20,6 +20,12 @@ from edgekit.text import listed
 #: In the place of data, before a function of a module: ``python:module:function``.
 PYTHON = "python:"
 _BUILTIN = "builtin:"
+#: The networks of ``edgekit.network.zoo``.
+BUILTIN_NAMES = (
+    "light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_inception_v2",
+    "light_resnet50", "light_shufflenet", "light_squeezenet", "light_vgg19", "light_zfnet512",
+)  # fmt: skip
+BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
 _START, _HEAD = 1 << 12, 1 << 20
 _TORCH = (
@@ -76,6 +82,21 @@ def parse_builtin(source: str) -> tuple[str, int] | None:
     if seed and not (seed.isdecimal() and len(seed) < _DIGITS):
         raise UsageError(f"{seed!r} is not a seed", where=source, hint=f"{_BUILTIN}{name}?seed=1")
     return name, int(seed or 0)
+
+
+def near_builtins(name: str) -> list[str]:
+    """Returns at most three names of built-in networks that are spelled nearly like ``name``."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, [*BUILTIN_NAMES, *BUILTIN_ALIASES], n=3, cutoff=0.5)
+
+
+def missing_model(path: str | Path) -> ModelError:
+    """Returns the error of a model file that does not exist."""
+    hint = "give the path of an .onnx file, for example from torch.onnx.export"
+    if near := near_builtins(str(path)):
+        hint += f", or a built-in network: {_BUILTIN}{near[0]}"
+    return ModelError("the file does not exist", code="model.missing", where=str(path), hint=hint)
 
 
 # Files of other formats that are given for an ONNX model: what they are, and what to do.

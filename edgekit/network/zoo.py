@@ -1,12 +1,11 @@
 """The nine light_* networks that the onnx package ships, with weights that make them behave
 like trained networks.
 
-``builtin`` returns one as a model; ``builtin_names`` lists them.
+``builtin`` returns one as a model.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgekit.errors import ModelError, UsageError
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
+from edgekit.network.source import BUILTIN_ALIASES, BUILTIN_NAMES, near_builtins
 from edgekit.network.synthetic import stream, synthetic_image
 
 # The shipped light_* graphs, and what their parameters are for.
@@ -52,7 +52,6 @@ _SHRINK = 0.3
 # before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
 # centred, so that faint inputs are raised to the contrast of strong ones
 _LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
-_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 
 
 @dataclass(frozen=True)
@@ -531,12 +530,6 @@ _RECIPES = {
     "light_vgg19": WeightRecipe(spread=2.05, first_mean=0.0, smooth=0.7),
     "light_zfnet512": WeightRecipe(spread=2.0, first_mean=0.0, smooth=0.7),
 }
-_NAMES = tuple(_RECIPES)
-
-
-def builtin_names() -> tuple[str, ...]:
-    """The names that :func:`builtin` knows, sorted."""
-    return _NAMES
 
 
 def builtin(name: str, seed: int = 0) -> Model:
@@ -548,21 +541,23 @@ def builtin(name: str, seed: int = 0) -> Model:
     machine give the same bytes.
 
     Args:
-        name: One of :func:`builtin_names`.
+        name: One of BUILTIN_NAMES.
         seed: Another seed gives another network.
 
     Raises:
         UsageError: There is no such network.
         ModelError: The installed onnx package came without its test data.
     """
-    known = _ALIASES.get(name, name)
-    if known not in _NAMES:
-        near = difflib.get_close_matches(name, [*_NAMES, *_ALIASES], n=3, cutoff=0.5)
+    known = BUILTIN_ALIASES.get(name, name)
+    if known not in BUILTIN_NAMES:
+        near = near_builtins(name)
         raise UsageError(
             f"unknown builtin network {name!r}",
             code="model.unknown_builtin",
             where=name,
-            hint=f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(_NAMES)}",
+            hint=f"did you mean {' or '.join(near)}?"
+            if near
+            else "known are " + ", ".join(BUILTIN_NAMES),
         )
     graph = shipped(_file(known))
     weights = fill(graph, seed, _RECIPES[known])

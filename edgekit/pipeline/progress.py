@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
-# before so many seconds and parts, the time left is a guess
-_SURE_S, _SURE_PARTS = 3.0, 2.0
+# before so many seconds, parts and this share, the time left is a guess
+_SURE_S, _SURE_PARTS, _SURE_SHARE = 3.0, 2.0, 0.05
 _SILENT_S = 10.0  # where no spinner turns, a line after so long says that it goes on
 
 
@@ -101,6 +101,7 @@ class Terminal:
         # of the first news of a count: which clock's, when, done, total
         self._first: tuple[bool, float, float, float] | None = None
         self._done = 0.0  # as the last news had it
+        self._least = math.inf  # the shortest time left that this count was given
 
     def begin(self, number: int, total: int, name: str) -> None:
         """Shows the step's number and name, with a spinner on a terminal."""
@@ -163,18 +164,23 @@ class Terminal:
             self.note(text)
 
     def _left(self, done: float, total: float, at: float | None) -> str:
-        """Words of the time left, from what was done since the first news of this count."""
+        """Words of the time left, from what was done since the first news of this count.
+
+        It never rises: after slower parts than before it stays until it is true again.
+        """
         now = self._clock() if at is None else at
         state = (at is None, now, done, total)
         first = self._first
         # a count that goes back is another one
         if first is None or first[0] != state[0] or first[3] != total or done < self._done:
-            first = self._first = state
+            first, self._least = state, math.inf
+            self._first = first
         self._done = done
         spent, made = now - first[1], done - first[2]
-        if spent < _SURE_S or made < min(_SURE_PARTS, total / 2):
+        if spent < _SURE_S or made < min(_SURE_PARTS, total / 2) or made < _SURE_SHARE * total:
             return ""
-        return f", {max(0.0, total - done) * spent / made:.0f} s left"
+        self._least = min(self._least, max(0.0, total - done) * spent / made)
+        return f", {self._least:.0f} s left"
 
     def _text(self, more: str) -> str:
         return escape(f"{self._label} {more}")

@@ -1,9 +1,11 @@
 """A camera's frame as a network's input, with NumPy: NV12 of BT.709, or RGB8, to float32 planes.
 
-    python examples/camera/frames.py ~/.edgekit/apps/resnet50 frame.nv12 [--pitch 256] [--full]
+    python examples/camera/frames.py make frame.nv12
+    python examples/camera/frames.py run frame.nv12 [APP] [--pitch 256] [--full] [--rgb]
 
-runs one raw frame of the input's size through a deployed model, and prints the largest values of
-its first output. NV12 (V4L2_PIX_FMT_NV12 of Linux) is a plane of luma, then lines of Cb and Cr in
+"make" writes a frame of 224 x 224 pixels as a camera would: colour bars. "run" runs one raw frame
+of the input's size through a deployed model, and prints the largest values of its first output.
+NV12 (V4L2_PIX_FMT_NV12 of Linux) is a plane of luma, then lines of Cb and Cr in
 turn, one pair for four pixels. Colours follow ITU-R BT.709-6, section 3: of red, green and blue
 luma has 21.26, 71.52 and 7.22 %; limited range is 16..235 for luma and 16..240 for Cb and Cr.
 """
@@ -54,14 +56,31 @@ def network_input(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.ascontiguousarray(values.transpose(2, 0, 1)[None])
 
 
+def sample(side: int) -> NDArray[np.uint8]:
+    """An NV12 frame of bars: white, yellow, red and blue at 75 %, limited range (SMPTE RP 219)."""
+    colours = np.array([(180, 128, 128), (168, 44, 136), (51, 109, 212), (28, 212, 120)], np.uint8)
+    bars = colours[np.arange(side) * len(colours) // side]
+    luma = np.tile(bars[:, 0], (side, 1))
+    pairs = np.tile(bars[::2, 1:].reshape(-1), (side // 2, 1))
+    return np.concatenate([luma, pairs]).reshape(-1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("app", help="folder of a deployed app on this board")
+    parser.add_argument("action", choices=["make", "run"])
     parser.add_argument("frame", help="file of raw bytes")
+    parser.add_argument("app", nargs="?", help="folder of a deployed app on this board")
     parser.add_argument("--rgb", action="store_true", help="the frame is RGB8, not NV12")
     parser.add_argument("--pitch", type=int, default=0, help="bytes from line to line")
     parser.add_argument("--full", action="store_true", help="full range: luma is 0..255")
     given = parser.parse_args()
+    if given.action == "make":
+        sample(224).tofile(given.frame)
+        return
+    if given.app is None:  # where `run` deploys without boards
+        from edgekit.knowledge import cache_folder
+
+        given.app = str(cache_folder() / "board/apps/camera")
     model = edgekit_device.load(os.path.expanduser(given.app))
     (tensor,) = model.inputs
     _, _, height, width = tensor.shape

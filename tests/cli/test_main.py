@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -56,7 +57,10 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["plan", "x.yaml", "--objectiv", "latency"], "--objective"),
         (["plan"], "Missing argument"),
         (["plan", "x.yaml", "--no-such"], "--no-such"),
-        (["check", "model.onnx"], "--target"),
+        (["check", "builtin:light_resnet50"], "--target"),
+        (["check", "model.onnx"], "the file does not exist"),
+        (["report", "light_squeezenet"], "builtin:light_squeezenet"),
+        (["bundle", "net.yaml", "-o", "net.ekb"], "--full net.ekb"),
         (["run", "model.onnx"], "run takes a configuration, not a model"),
         (["infer", "builtin:light_resnet50"], "edgekit init builtin:light_resnet50 --target"),
         (["check", "model.onnx", "-t", "jetson-agx-orin-64gb", "--shape", "x"], "--shape"),
@@ -72,6 +76,35 @@ def test_wrong_usage_is_status_2_and_one_json_document(arguments, words, capsys)
     assert set(error) >= {"code", "message", "where", "hint"}
     assert words in error["message"] + error["hint"]
     assert "Traceback" not in captured.err
+
+
+def test_the_help_lists_every_command_in_a_group(capsys):
+    with pytest.raises(SystemExit):
+        main.main(["--help"])
+    out = capsys.readouterr().out
+    titles = re.findall(r"(?m)^(\w.*):$", out)
+    assert titles == ["Options", *main.GROUPS, "Example"]
+    listed = re.findall(r"(?m)^  ([a-z][a-z-]*)  +\S", out)
+    assert sorted(listed) == sorted({*COMMANDS})
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_values_of_the_environment_are_shown_by_name(form, tmp_path, monkeypatch, capsys):
+    values = {"EK_HOST": "hidden-host.invalid", "EK_USER": "hiddenuser", "EK_KEYS": "/hiddenkeys"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    config = tmp_path / "net.yaml"
+    config.write_text(
+        "version: 1\nname: net\ntarget: jetson-agx-orin-64gb\n"
+        "model: {builtin: light_squeezenet}\ndeploy:\n"
+        "  boards: [{name: lab, host: '${EK_HOST}', user: '${EK_USER}', key: '${EK_KEYS}/id'}]\n"
+    )
+    with pytest.raises(SystemExit) as caught:
+        main.main(["doctor", str(config), *form])
+    printed = "".join(capsys.readouterr())
+    assert caught.value.code == 2
+    assert "${EK_KEYS}/id" in printed
+    assert not any(value in printed for value in values.values())
 
 
 @pytest.mark.parametrize(

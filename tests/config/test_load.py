@@ -154,6 +154,24 @@ def test_environment_is_expanded_in_deploy_only(monkeypatch):
     assert file.model.onnx == "${BOARD}.onnx"
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"version: 1\nmodel:\n\tonnx: a\n", "a tab in the indentation"),
+        ("version: 1\n".encode("utf-16"), "UTF-16"),
+        (b"version: 1\nname: caf\xe9\n", "byte 0xe9 in line 2"),
+        (bytes(range(0x80, 0x90)) * 4 + b"\0", "this is no text"),
+    ],
+)
+def test_a_tab_or_another_encoding_is_named(tmp_path, data, message):
+    path = tmp_path / "net.yaml"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "none.yaml")

@@ -95,11 +95,20 @@ def test_key_with_a_passphrase_is_reported(boards: StartBoard, tmp_path: Path) -
     assert "ssh-add" in caught.value.hint
 
 
-def test_missing_key_file_is_reported(boards: StartBoard, tmp_path: Path) -> None:
+def test_a_missing_key_file_is_reported_before_anything_is_reached(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        connect(Board("lab", "nowhere.invalid", key=tmp_path / "absent"))
+    assert caught.value.code == "board.no-key"
+    assert f"{tmp_path / 'absent'} does not exist" in caught.value.message
+
+
+def test_the_remedy_for_a_refused_key_has_the_port(boards: StartBoard, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    _keygen(wrong)
+    board = boards()
     with pytest.raises(BoardError) as caught:
-        connect(remote(boards(), key=tmp_path / "absent"))
-    assert caught.value.code == "board.auth"
-    assert "absent (No such file" in caught.value.hint
+        connect(remote(board, key=wrong))
+    assert f"ssh-copy-id -p {board.port} " in caught.value.hint
 
 
 def test_usual_key_files_are_found(boards: StartBoard, home: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_frame_runs_through_a_model(
     memory = nv12(6, 4, 6, (51, 109, 212)) if kind == "nv12" else np.tile((191, 0, 0), 24)
     memory.astype(np.uint8).tofile(path)
     options = ["--rgb"] if kind == "rgb" else []
-    monkeypatch.setattr(sys, "argv", ["frames.py", "app", str(path), *options])
+    monkeypatch.setattr(sys, "argv", ["frames.py", "run", str(path), "app", *options])
     frames.main()
     assert fed["x"].dtype == np.float32
     assert fed["x"].shape == (1, 3, 4, 6)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import onnx
@@ -18,6 +19,8 @@ import yaml
 
 import edgekit_device
 from edgekit.bundles.files import build_zipapp, read
+from edgekit.deployment.ssh import connect
+from edgekit.fleet.inventory import load_inventory
 from tests.boards.fixtures import home, need_sshd
 from tests.boards.warm_python import warm_python
 from tests.fleet.many_boards import farm
@@ -239,8 +242,10 @@ def test_the_workflow_uses_what_the_action_has() -> None:
 @of("fleet")
 def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
     need_sshd()
-    inventory = tmp_path / "examples" / "fleet" / "boards.yaml"
-    names = [board["name"] for board in yaml.safe_load(inventory.read_text())["boards"]]
+    folder = tmp_path / "examples" / "fleet"
+    names = [b["name"] for b in yaml.safe_load((folder / "boards.yaml").read_text())["boards"]]
+    inventory = folder / "out" / "boards.yaml"
+    inventory.parent.mkdir()
     loader = tmp_path / "loader.pyz"
     build_zipapp(loader)
     with (
@@ -271,3 +276,32 @@ def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
         assert boards.serving(first, "camera") != before
         page()
         assert {boards.serving(name, "camera") for name in boards.names} == {before}
+
+
+@pytest.mark.boards
+def test_three_boards_on_loopback_answer_until_the_script_ends(tmp_path: Path, home: Path) -> None:
+    need_sshd()
+    shutil.copytree(EXAMPLES / "fleet", tmp_path / "fleet", ignore=shutil.ignore_patterns("out"))
+    script = [sys.executable, str(tmp_path / "fleet" / "loopback.py")]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert "cam-1, cam-2, cam-3" in process.stdout.readline()
+            members = load_inventory(tmp_path / "fleet" / "out" / "boards.yaml")
+            boards = [member.board for member in members]
+            for board in boards:
+                with closing(connect(board)) as transport:
+                    echoed = transport.run(["echo", board.name]).out.decode()
+                    assert echoed.strip() == board.name
+        finally:
+            process.terminate()
+    assert not any(Path(board.root).exists() for board in boards)
+
+
+@pytest.mark.whole
+@pytest.mark.slow
+@pytest.mark.boards
+@of("camera")
+def test_a_sample_frame_runs_through_the_deployed_network(page: Run) -> None:
+    need_sshd()
+    assert len(re.findall(r"^ *\d+ -?\d+\.\d{4}$", page(), re.M)) == 5

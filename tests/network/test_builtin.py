@@ -11,14 +11,15 @@ from edgekit.errors import UsageError
 from edgekit.network import zoo
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.network.source import BUILTIN_NAMES
 from edgekit.network.synthetic import synthetic_inputs
-from edgekit.network.zoo import _Filler, builtin, builtin_names
+from edgekit.network.zoo import _Filler, builtin
 
 # each takes seconds; of some tests the smallest stands for all
 QUICK = ("light_squeezenet", "light_inception_v1", "light_resnet50", "light_shufflenet")
 # light_vgg19 takes as long as all the others; like light_zfnet512 it has no layer that AlexNet
 # lacks. All are filled in tests/pipeline/test_nine_networks.py, too
-LARGE = sorted(set(builtin_names()) - {*QUICK, "light_vgg19", "light_zfnet512"})
+LARGE = sorted(set(BUILTIN_NAMES) - {*QUICK, "light_vgg19", "light_zfnet512"})
 ALSO = {"light_bvlc_alexnet": "light_alexnet"}
 KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
@@ -134,7 +135,7 @@ def test_same_seed_same_bytes_whatever_the_processors(monkeypatch: pytest.Monkey
 
 
 def test_unknown_name_gets_the_nearest() -> None:
-    assert len(builtin_names()) == 9
+    assert len(BUILTIN_NAMES) == 9
     with pytest.raises(UsageError, match="light_resnet50") as caught:
         builtin("light_resnet_50")
     assert caught.value.code == "model.unknown_builtin"

@@ -3,7 +3,7 @@
 import pytest
 
 from edgekit.config.loader import parse_config
-from edgekit.network.zoo import builtin_names
+from edgekit.network.source import BUILTIN_NAMES
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.run import STEP_NAMES as STEPS
@@ -36,12 +36,12 @@ SLOWER = {"light_vgg19", "light_zfnet512"}
 # has LRN).
 ONLY_PLANNED = {"light_bvlc_alexnet", "light_inception_v1", "light_vgg19", "light_zfnet512"}
 BUILT = {
-    "orin-int8": tuple(set(builtin_names()) - ONLY_PLANNED),
+    "orin-int8": tuple(set(BUILTIN_NAMES) - ONLY_PLANNED),
     "orin-fp16": ("light_squeezenet", "light_shufflenet", "light_inception_v1"),
     "xavier-fp16": ("light_squeezenet",),
     "nano-fp16": ("light_squeezenet",),
 }
-CASES = [(net, board) for net in builtin_names() for board in BOARDS]
+CASES = [(net, board) for net in BUILTIN_NAMES for board in BOARDS]
 
 
 def config_of(net, board, folder):

@@ -184,6 +184,20 @@ def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
         before, shares[name] = name, shares.get(name, 0.0) if share is None else share
 
 
+def test_the_time_left_never_rises_when_later_parts_are_slower():
+    screen, now = Screen(), [0.0]
+    progress = Terminal(screen, clock=lambda: now[0])
+    progress.begin(5, 12, "build")
+    told = []
+    for done in range(33):
+        progress.update(done, 32, "comparing calibration methods")
+        told += [found] if (found := left(screen)) is not None else []
+        now[0] += 1.0 if done < 8 else 4.0
+    assert told == sorted(told, reverse=True)
+    assert told[0] > 20
+    assert told[-1] == 0
+
+
 def test_what_a_search_found_has_units_and_says_when_nothing_is_proven():
     assert describe_bound(42.335, -math.inf, "{:.1f} us".format) == "best 42.3 us, no bound yet"
     assert describe_bound(math.inf, 3.0) == "best none, bound 3"
