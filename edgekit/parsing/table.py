@@ -63,6 +63,11 @@ class Parse:
     model: str = AS_GIVEN
     converted: bool = False
 
+    @property
+    def builds(self) -> bool:
+        """Whether the board can build from the model, or from what edgekit makes of the model."""
+        return self.ok or self.converted
+
     def to_json(self) -> dict[str, Any]:
         """Returns ``"parse"`` of a check."""
         return asdict(self) | {"problems": [asdict(one) for one in self.problems]}

@@ -264,12 +264,11 @@ def check_model(
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
     sent = file if is_typed(board, release, precision) else loaded
     parse = _parses(sent, file, release, board, plugins)
-    builds = parse.ok or parse.converted
     whole = judgement
-    if not builds:
+    if not parse.builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    timer = timer_of(network, judgement, board, power_mode=power_mode) if builds else None
+    timer = timer_of(network, judgement, board, power_mode=power_mode) if parse.builds else None
     clock = _counting(timer, network)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
@@ -287,7 +286,7 @@ def check_model(
         *memory_warnings(network, judgement, board),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, unknown=builds and timer is None),
+        *_warnings(board, power_mode, unknown=parse.builds and timer is None),
         *notes,
     ]
     return CheckResult(document, loaded, network, whole, board, forecast, parse)
