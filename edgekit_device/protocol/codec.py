@@ -40,6 +40,7 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import read_kept
 
 #: From a JSON value to what is held; raises DeviceError.
 Rule = Callable[[Any], Any]
@@ -163,13 +164,15 @@ def load(
         mend: As of ``refuse_version``.
 
     Raises:
-        DeviceError: "state.version".
+        DeviceError: "state.version"; "root.link", "root.owner" or "root.writable".
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        data = read_kept(path, most)
+    except OSError:
+        return None
+    try:
         document = parse_json(data, path.name) if len(data) <= most else None
-    except (OSError, DeviceError):
+    except DeviceError:
         return None
     refuse_version(document, schemas, path, mend)
     try:
