@@ -10,6 +10,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
@@ -38,6 +39,7 @@ SOCKET = "serve.sock"
 RECORD = "serving.json"
 _STATUS_S = 5.0
 _RELOAD_S = 600.0
+_QUEUE_POLL_S = 0.02
 _Answer = TypeVar("_Answer")
 
 
@@ -213,7 +215,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
 
     Raises:
         DeviceError: "serve.refused" when it is not this account's, "serve.silent" when its queue
-            of connections is full.
+            of connections stays full for ``timeout_s``.
     """
     folder = None
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -221,7 +223,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     try:
         if stat.S_ISSOCK(os.stat(str(path)).st_mode):
             name, folder = reach(path)
-            peer.connect(name)
+            _connect(peer, name, timeout_s)
             return peer
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         pass
@@ -239,6 +241,19 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
             os.close(folder)
     peer.close()
     return None
+
+
+def _connect(peer: socket.socket, name: str, timeout_s: float) -> None:
+    """Connects; where the queue is full, which the kernel says at once, it tries again."""
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            peer.connect(name)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_QUEUE_POLL_S)
 
 
 def exchange(
