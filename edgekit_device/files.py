@@ -386,6 +386,31 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
     return view.toreadonly(), digest.hexdigest()
 
 
+# linux/memfd.h: Pythons built on older systems lack the names
+_MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
+
+
+def memory_file() -> int:
+    """A file that has no name and no disk, closed on exec; it can be sealed (fcntl(2)).
+
+    Raises:
+        OSError: As memfd_create(2).
+    """
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        found: int = create("edgekit", _MEMORY_CLOEXEC | _MEMORY_SEALING)
+        return found
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    made: Optional[int] = None
+    if hasattr(library, "memfd_create"):
+        made = library.memfd_create(b"edgekit", _MEMORY_CLOEXEC | _MEMORY_SEALING)
+    if made is None or made < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create is not available")
+    return made
+
+
 @functools.lru_cache(maxsize=1)
 def _mmap_functions() -> Any:
     import ctypes

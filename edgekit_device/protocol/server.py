@@ -5,6 +5,7 @@ to what serves an app: its status, and to reload. docs/serving.md has the protoc
 from __future__ import annotations
 
 import array
+import hashlib
 import json
 import os
 import socket
@@ -339,8 +340,22 @@ def send_request(
 
 def socket_of(app_folder: Path) -> Path:
     """Where the server of an app listens, or would."""
-    named = read_record(app_folder).socket
-    return app_folder / SOCKET if named is None else Path(named)
+    folder = folder_of(app_folder)
+    named = read_record(app_folder).socket if folder == app_folder else None
+    return folder / SOCKET if named is None else Path(named)
+
+
+def folder_of(app_folder: Path) -> Path:
+    """Where the server of an app has its socket, lock and log: in the app's folder, or in the
+    account's runtime folder (else /tmp) where nothing can be written there, as on a read-only disk.
+    """
+    if os.access(str(app_folder), os.W_OK):
+        return app_folder
+    account = os.geteuid()
+    runtime = Path("/run/user/{}".format(account))
+    base = runtime if os.access(str(runtime), os.W_OK) else Path("/tmp")
+    name = hashlib.sha256(os.fsencode(str(app_folder.resolve()))).hexdigest()[:16]
+    return base / "edgekit-{}-{}".format(account, name)
 
 
 def read_record(app_folder: Path) -> ServingRecord:
