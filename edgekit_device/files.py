@@ -303,7 +303,8 @@ def read_kept(path: Path, most: int = _MOST_KEPT) -> bytes:
         if not stat.S_ISREG(facts.st_mode):
             raise OSError(errno.EINVAL, "it is not a file")
         _refuse_foreign(path, facts)
-        return file.read(most + 1)
+        # not ``most`` at once: Python takes the memory before it reads
+        return file.read(min(facts.st_size, most) + 1)
 
 
 def _refuse_foreign(path: Path, facts: os.stat_result) -> None:

@@ -58,6 +58,7 @@ _MAX_COUNT = 1 << 20
 _MAX_DIGITS = 400
 _MAX_SIZE = 1 << 40
 _MAX_FILE = 1 << 20
+_MAX_VALUES = 1 << 22  # of a document; "[]," is 3 bytes of JSON and 64 of Python
 # of a text from the document, in an error
 _SHOWN = 80
 
@@ -488,6 +489,8 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
             fail(where, "{} is not allowed as a number here".format(digits[:40]), code=code)
         return float(digits)
 
+    if len(data) > _MAX_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        fail(where, "it has more than {} values".format(_MAX_VALUES), code=code)
     try:
         return json.loads(
             data.decode("utf-8"),

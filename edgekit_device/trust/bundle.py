@@ -168,9 +168,10 @@ def _bounded(path: Path, most: int) -> Optional[bytes]:
         raise _malformed(path, "{} is not a file".format(path.name))
     try:
         with map_os_errors(str(path)), path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > most:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
                 raise _malformed(path, "{} is too large".format(path.name))
-            return file.read(most)
+            return file.read(size)
     except DeviceError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
