@@ -102,6 +102,8 @@ def open_bundle(path: Path) -> BundleFiles:
                 where=str(path),
                 hint="give a bundle folder, an .ekb file, a release or an app folder",
             )
+        if path.is_symlink() and path.parent.name == "apps":
+            check_kept(path)
         folder = path.resolve()
         if (folder / "releases").is_dir() and not (folder / MANIFEST).exists():
             root = Root(folder.parent.parent)

@@ -1,4 +1,4 @@
-"""Readers of strangers' files have bounds (docs/threat-model.md) and keep to them before they work."""
+"""Readers of strangers' files have bounds (docs/threat-model.md), kept before any work is done."""
 
 from __future__ import annotations
 
