@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from edgekit_device.protocol.manifest import (
     TensorEntry,
 )
 from edgekit_device.runtime.model import Model
+from edgekit_device.store.root import BlobStore
 from edgekit_device.tensorrt.engine import TensorRTEngine
 from edgekit_device.trust.bundle import BundleFiles, Checked
 
@@ -142,5 +144,5 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
         outputs=(tensors[1],), lanes=(Lane(1.0, (segment,)),), weights={},
         blobs={digest: BlobEntry(0, "engine")}, engines={digest: about},
     )  # fmt: skip
-    files = BundleFiles("", b"", None, lambda _: memoryview(b""), lambda _: True, None, None)
+    files = BundleFiles("", b"", None, BlobStore(Path("blobs")))
     return Model(Checked(files, manifest, None), {(digest, "GPU"): engine})

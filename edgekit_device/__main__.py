@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, List, Optional
 
 from edgekit_device.commands import make_parser
-from edgekit_device.errors import EXIT_FAILED, DeviceError
+from edgekit_device.errors import EXIT_FAILED, DeviceError, map_os_errors
 from edgekit_device.processes import watch
 from edgekit_device.store.root import Root, check_root, default_root, make_private
 
@@ -58,22 +59,42 @@ def main(argv: Optional[List[str]] = None) -> int:
         )
     if isinstance(answer, dict):
         answer = (_text(answer) + "\n").encode("ascii")
-    if getattr(arguments, "live", False):
-        return _stream(answer)
-    for data in [answer] if isinstance(answer, bytes) else answer:
-        sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-    return 0
+    return _write(
+        [answer] if isinstance(answer, bytes) else answer, getattr(arguments, "live", False)
+    )
 
 
-def _stream(answer: "Iterable[Buffer]") -> int:
-    """Writes and flushes each part as it comes; stops when the reader has closed the pipe."""
+def _write(answer: "Iterable[Buffer]", live: bool) -> int:
+    """Writes the answer, each part as it comes where it is ``live``; stops with its reader.
+
+    What standard output does not take, a full disk for example, is said on standard error.
+    """
     try:
         for data in answer:
-            os.write(sys.stdout.fileno(), data)
+            sys.stdout.buffer.write(data)
+            if live:
+                sys.stdout.buffer.flush()
+        sys.stdout.buffer.flush()
     except (BrokenPipeError, KeyboardInterrupt):
+        _close_output()
         return _EXIT_INTERRUPTED
+    except OSError as error:
+        _close_output()
+        try:
+            with map_os_errors("standard output"):
+                raise error
+        except DeviceError as failed:
+            with contextlib.suppress(OSError):
+                print(_text(failed.to_json()), file=sys.stderr, flush=True)
+        return EXIT_FAILED
     return 0
+
+
+def _close_output() -> None:
+    """Throws away what standard output has buffered: Python would write it again at its end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
 
 
 def _print_trace() -> None:
@@ -83,7 +104,7 @@ def _print_trace() -> None:
 
 
 def _fail(error: DeviceError) -> int:
-    print(_text(error.to_json()), flush=True)
+    _write([(_text(error.to_json()) + "\n").encode("ascii")], live=False)
     return EXIT_FAILED
 
 

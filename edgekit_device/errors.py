@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import contextmanager
-from typing import Dict, Iterator, Sequence
+from typing import TYPE_CHECKING, Dict, Iterator, Sequence
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 EXIT_FAILED = 4
 _SHOWN = 10
+_SCARCE = 64 << 10
 
 # what a full disk, a full quota and a size limit of the file system or process answer
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -71,6 +76,18 @@ def map_os_errors(where: str) -> Iterator[None]:
                 hint="give the user write access there, or use another --root",
             ) from error
         raise DeviceError(reason, code="board.io", where=where) from error
+
+
+def refuse_full(folder: PathLike[str]) -> None:
+    """Raises DeviceError "board.disk-full" where the disk of ``folder`` has no space for a file."""
+    try:
+        facts = os.statvfs(folder)
+    except OSError:
+        return
+    free = facts.f_bavail * facts.f_frsize
+    if free < _SCARCE or (facts.f_files and not facts.f_favail):
+        with map_os_errors(os.fspath(folder)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def listed(items: Sequence[str], between: str = "; ") -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
+import hashlib
 import os
 import re
 import stat
 import time
 import weakref
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Optional, Set, Tuple, Union
 
@@ -22,7 +25,8 @@ _LOCK_POLL_S = 0.02
 # the names that ``_temporary`` gives
 _TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
-_MAPPED_BYTES = 256 << 20  # from here on a file is not copied to be hashed
+_MOST_KEPT = 64 << 20
+_CHUNK = 1 << 18  # stays in a processor's cache until it is hashed
 
 Buffer = Union[bytes, memoryview]
 
@@ -248,9 +252,9 @@ def _sweep(folder: Path) -> None:
         os.close(handle)
 
 
-def owners_of(release: Path) -> Set[int]:
-    """Who may have written such files: root, this user and the release's owner."""
-    return {0, os.geteuid(), release.stat().st_uid}
+def owners_of(folder: Path) -> Set[int]:
+    """Who may have written a folder's files: root, this user and the folder's owner."""
+    return {0, os.geteuid(), folder.stat().st_uid}
 
 
 def is_owned(facts: os.stat_result, owners: Set[int]) -> bool:
@@ -258,10 +262,10 @@ def is_owned(facts: os.stat_result, owners: Set[int]) -> bool:
     return facts.st_uid in owners and not facts.st_mode & _WRITABLE
 
 
-def read_owned(path: Path, owners: Set[int]) -> Optional[Buffer]:
+def read_owned(path: Path, owners: Set[int]) -> Optional[bytes]:
     """Reads a file; returns None where other accounts could have written it.
 
-    Small ones are copied, so that what is hashed is what is used, whatever happens to the file.
+    It is copied, so that what is hashed is what is used, whatever happens to the file.
 
     Raises:
         OSError: It cannot be read, or is a link.
@@ -271,9 +275,141 @@ def read_owned(path: Path, owners: Set[int]) -> Optional[Buffer]:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode) or not is_owned(facts, owners):
             return None
-        if facts.st_size < _MAPPED_BYTES:
-            return file.read()
-        return map_handle(file.fileno())
+        return file.read()
+
+
+def check_kept(path: Path) -> None:
+    """Refuses what an installation keeps at ``path`` where others can have put or can change it.
+
+    Raises:
+        DeviceError: "root.link", "root.owner" or "root.writable".
+        FileNotFoundError: It is not there.
+    """
+    _refuse_foreign(path, os.lstat(str(path)))
+
+
+def read_kept(path: Path, most: int = _MOST_KEPT) -> bytes:
+    """Reads a file that an installation keeps; one byte more than ``most`` of a longer one.
+
+    Raises:
+        DeviceError: As ``check_kept``.
+        OSError: It cannot be read.
+    """
+    if os.path.islink(str(path)):
+        check_kept(path)
+    handle = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        _refuse_foreign(path, facts)
+        # not ``most`` at once: Python takes the memory before it reads
+        return file.read(min(facts.st_size, most) + 1)
+
+
+def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
+    if stat.S_ISLNK(facts.st_mode):
+        raise DeviceError(
+            "a link is in the place of what edgekit keeps",
+            code="root.link",
+            where=str(path),
+            hint="remove it; only ROOT as a whole (root: PATH) and its blobs may be elsewhere",
+        )
+    if facts.st_uid not in owners_of(path.parent):
+        raise DeviceError(
+            "it belongs to another account (number {})".format(facts.st_uid),
+            code="root.owner",
+            where=str(path),
+            hint="whoever can change it controls what this board runs: sudo chown -R {} {}".format(
+                os.geteuid(), path
+            ),
+        )
+    if facts.st_mode & _WRITABLE:
+        raise DeviceError(
+            "other accounts can change it (mode {:o})".format(facts.st_mode & 0o7777),
+            code="root.writable",
+            where=str(path),
+            hint="whoever can change it controls what this board runs: chmod -R go-w {}".format(
+                path
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A file, or a part of it.
+
+    Attributes:
+        path: The file.
+        offset: Where the part begins.
+        size: Its bytes; None for the whole file.
+    """
+
+    path: Path
+    offset: int = 0
+    size: Optional[int] = None
+
+    def read(self, size: int) -> Tuple[Buffer, str]:
+        """Copies ``size`` bytes into this process's memory, hashing them as they come.
+
+        Returns:
+            The copy and its SHA-256; the copy is empty where the file has another size.
+
+        Raises:
+            OSError: It cannot be opened or read.
+        """
+        with open(str(self.path), "rb", buffering=0) as file:
+            handle = file.fileno()
+            there = os.fstat(handle).st_size - self.offset
+            if (there if self.size is None else min(self.size, there)) != size:
+                return b"", ""
+            if size > _CHUNK:
+                return _read_hashed(handle, self.offset, size)
+            data = os.pread(handle, size, self.offset)
+            return data, hashlib.sha256(data).hexdigest()
+
+
+def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
+    import mmap
+
+    # private pages, unlike shared ones and a bytearray, cost next to nothing until they are written
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    view, digest, done = memoryview(memory), hashlib.sha256(), 0
+    while done < size:
+        chunk = view[done : min(done + _CHUNK, size)]
+        count = os.preadv(handle, [chunk], offset + done)
+        if not count:
+            break  # it was cut short meanwhile: the hash is another one
+        digest.update(chunk[:count])
+        done += count
+    return view.toreadonly(), digest.hexdigest()
+
+
+# linux/memfd.h: Pythons built on older systems lack the names
+_MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
+
+
+def memory_file() -> int:
+    """A file that has no name and no disk, closed on exec; it can be sealed (fcntl(2)).
+
+    Raises:
+        OSError: As memfd_create(2).
+    """
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        found: int = create("edgekit", _MEMORY_CLOEXEC | _MEMORY_SEALING)
+        return found
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    made: Optional[int] = None
+    if hasattr(library, "memfd_create"):
+        made = library.memfd_create(b"edgekit", _MEMORY_CLOEXEC | _MEMORY_SEALING)
+    if made is None or made < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create is not available")
+    return made
 
 
 @functools.lru_cache(maxsize=1)

@@ -27,7 +27,7 @@ from edgekit_device.board.identity import (
     unpacked_loader,
 )
 from edgekit_device.deployment.request import running
-from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.errors import DeviceError, map_os_errors, refuse_full
 from edgekit_device.files import (
     fsync_folder,
     locked,
@@ -61,8 +61,10 @@ from edgekit_device.store.root import Root
 _POLL_S = 0.2
 _GRACE_S = 10.0
 
-# freed before the last state is written, so that a job which filled the disk can say so
+# made with the job and freed before its last state is written, so that a job can say that the
+# disk is full
 _RESERVE = 64 * 1024
+_RESERVED = "reserve"
 
 JOBS = {
     "build": "edgekit_device.build.job",
@@ -143,6 +145,7 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
         write_durably(made / STATE, dump(state))
         (made / LOG).touch()
         (made / "lock").touch()
+        (made / _RESERVED).write_bytes(bytes(_RESERVE))
         loader = loader_file()
         if loader is not None:
             # newer loaders push old ones out of bin; a job's own stays with it
@@ -178,6 +181,8 @@ def _launch(job: Job) -> None:
     state = job.read()
     if done.returncode or (state.state == "lost" and not state.started_at):
         last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
+        if not last:
+            refuse_full(job.folder)
         raise DeviceError(
             "the job did not start: {}".format(last[-1] if last else "it printed nothing"),
             code="job.not-started",
@@ -229,11 +234,12 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     if lock is None:
         return  # another process runs it already
     os.chdir("/")
-    (job.folder / "reserve").write_bytes(b"\0" * _RESERVE)
-    job.write(state="queued", pid=os.getpid(), starts_by=0)
-    if ready is not None:
-        os.close(ready)
     try:
+        try:
+            job.write(state="queued", pid=os.getpid(), starts_by=0)
+        finally:
+            if ready is not None:
+                os.close(ready)
         end = _in_turn(job)
     except SystemExit:  # main() turns SIGTERM into it
         end = _failed("the board stopped the job, as it does on shutdown", "job.terminated")
@@ -242,7 +248,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     except OSError as error:
         end = _failed("the job could not run: {}".format(error), "board.io")
     with contextlib.suppress(OSError):
-        (job.folder / "reserve").unlink()
+        (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), **end)
     os.close(lock)
 

@@ -122,10 +122,14 @@ def read(
         if signers is not None:
             _judge(files.manifest, files.signature, signers, trust_unsigned, str(path))
         manifest = parse(files.manifest)
-        found = {digest: files.blob(digest) for digest in manifest.sizes() if files.has(digest)}
+        found = {
+            digest: files.blobs.read(digest)
+            for digest in manifest.sizes()
+            if files.blobs.has(digest)
+        }
         lacking = [digest for digest in manifest.blobs if digest not in found]
         if lacking:
-            files.blob(lacking[0])
+            files.blobs.read(lacking[0])
     except DeviceError as error:
         kind = UsageError if error.code == "bundle.not-found" else BundleError
         raise kind(

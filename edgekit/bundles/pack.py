@@ -71,7 +71,8 @@ def pack(
         network: Its inputs and outputs.
         plan: Placement, target, power mode, precision and TensorRT version.
         artefacts: Engines, weights and fingerprint.
-        golden: Golden vectors of the unstripped build.
+        golden: Golden vectors of the unstripped build. Without any the manifest says so
+            (``without_golden``), and no self-test compares the outputs.
         mode: "hybrid", "standalone" or "split".
         rewrites: The ``edgekit.rewrites/1`` document of how the model came about; none when None.
         samples: Inputs that accuracy is measured on at the board; none when None.
@@ -109,6 +110,7 @@ def pack(
         weights=weights,
         blobs=blobs.entries(),
         golden=cases,
+        without_golden=not cases,
         created_by={"edgekit": __version__},
         model=ModelSource(model.digest, model.source),
         target=plan.target,
@@ -197,6 +199,7 @@ def with_weights(
         model=before.model if model is None else ModelSource(model.digest, model.source),
         weights=weight_fields(weights),
         golden=cases,
+        without_golden=not cases,
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         blobs=blobs.entries(),

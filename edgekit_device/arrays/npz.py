@@ -6,15 +6,18 @@ import io
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Dict, Mapping
+from typing import TYPE_CHECKING, BinaryIO, Dict, Mapping
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.zips import zip_entries
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 _LIMIT = 1 << 32
+_MOST_ARRAYS = 1 << 12
+_MOST_BYTES = _LIMIT + (16 << 20)  # of the file: the arrays, and what a zip has around them
 _SUFFIX = ".npy"
 
 # what zipfile, zlib and NumPy say to bytes that are none of theirs
@@ -35,7 +38,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
     """Reads the arrays of an ``.npz``; entry names are names, never paths.
 
     Args:
-        data: The file's bytes.
+        data: The file's bytes; of at most 4,096 arrays.
         limit: Most bytes that all arrays together may have.
 
     Raises:
@@ -43,6 +46,8 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
     """
     found: Dict[str, np.ndarray] = {}
     try:
+        for _ in zip_entries(data, _MOST_ARRAYS):
+            pass  # before zipfile makes an object of each
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
             if sum(info.file_size for info in infos) > limit:
@@ -59,6 +64,14 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
     except _BROKEN as error:
         raise _invalid(str(error)) from error
     return found
+
+
+def receive_npz(stdin: BinaryIO) -> bytes:
+    """The ``.npz`` on stdin; raises DeviceError "npz.invalid" for one that is too large."""
+    data = stdin.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise _invalid("it has more than {} bytes".format(_MOST_BYTES))
+    return data
 
 
 def write_npz(arrays: Mapping[str, np.ndarray]) -> bytes:

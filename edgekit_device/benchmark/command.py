@@ -25,7 +25,7 @@ from typing import (
     Tuple,
 )
 
-from edgekit_device.arrays.npz import read_npz
+from edgekit_device.arrays.npz import read_npz, receive_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.benchmark.measure import bench, cuda_of
 from edgekit_device.benchmark.settings import BenchSettings, parse_settings
@@ -69,7 +69,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     given = arguments.settings
     settings = BenchSettings() if given is None else parse_settings(given)
     on_stage = progress_reporter(settings) if arguments.progress else _nobody
-    npz = stdin.read() if arguments.inputs else b""
+    npz = receive_npz(stdin) if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
     with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
         found = _measured(root, folder, arguments, settings, npz, on_stage)

@@ -144,7 +144,7 @@ def _golden(
     context.progress("golden vectors", 0, len(request.golden))
     store = context.root.store
     files = BundleFiles(
-        where=request.name, manifest=b"", signature=None, blob=store.read, has=store.has,
+        where=request.name, manifest=b"", signature=None, blobs=store,
         root=context.root, release=None,
     )  # fmt: skip
 

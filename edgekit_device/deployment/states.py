@@ -165,7 +165,7 @@ class Deployment:
             turn("downloading")
             facts, store = self.journal.facts, self.root.store
             manifest, signature = self._offered()
-            files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
+            files = BundleFiles("the offered bundle", manifest, signature, store)
             checked = check_bundle(files, self.root.allowed_signers, facts.trust_unsigned)
 
             def progress(done: int, total: int) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.errors import DeviceError, map_os_errors, refuse_full
 from edgekit_device.files import is_locked, workspace, write_durably
 from edgekit_device.protocol.codec import (
     anything,
@@ -349,7 +349,8 @@ class Job:
         """The result of a job that is done.
 
         Raises:
-            DeviceError: The job's own error, or "job.unfinished", "job.lost", "job.cancelled".
+            DeviceError: The job's own error, or "job.unfinished", "job.lost", "job.cancelled",
+                "board.disk-full".
         """
         state = self.read()
         if state.state == "done":
@@ -358,6 +359,8 @@ class Job:
                 return found
         if state.state == "failed" and state.error is not None:
             raise state.error.error()
+        if state.state == "lost":
+            refuse_full(self.folder)  # nothing else may be left to say so
         code, message, hint = {
             "cancelled": ("job.cancelled", "the job was cancelled", "start it again"),
             "lost": (

@@ -40,6 +40,7 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import read_kept
 
 #: From a JSON value to what is held; raises DeviceError.
 Rule = Callable[[Any], Any]
@@ -57,6 +58,7 @@ _MAX_COUNT = 1 << 20
 _MAX_DIGITS = 400
 _MAX_SIZE = 1 << 40
 _MAX_FILE = 1 << 20
+_MAX_VALUES = 1 << 22  # of a document; "[]," is 3 bytes of JSON and 64 of Python
 # of a text from the document, in an error
 _SHOWN = 80
 
@@ -163,13 +165,15 @@ def load(
         mend: As of ``refuse_version``.
 
     Raises:
-        DeviceError: "state.version".
+        DeviceError: "state.version"; "root.link", "root.owner" or "root.writable".
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        data = read_kept(path, most)
+    except OSError:
+        return None
+    try:
         document = parse_json(data, path.name) if len(data) <= most else None
-    except (OSError, DeviceError):
+    except DeviceError:
         return None
     refuse_version(document, schemas, path, mend)
     try:
@@ -485,6 +489,8 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
             fail(where, "{} is not allowed as a number here".format(digits[:40]), code=code)
         return float(digits)
 
+    if len(data) > _MAX_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        fail(where, "it has more than {} values".format(_MAX_VALUES), code=code)
     try:
         return json.loads(
             data.decode("utf-8"),

@@ -376,6 +376,8 @@ class Manifest:
         requires: What it needs of a board; None where it does not say.
         samples: Inputs that accuracy is measured on; None without.
         issued: When it was signed; None in a bundle without.
+        without_golden: Whether it was packed without golden vectors, so that no self-test compares
+            its outputs; a bundle that has none and does not say so is refused.
         digest: SHA-256 of the manifest's bytes.
     """
 
@@ -404,6 +406,7 @@ class Manifest:
     requires: Optional[Requires] = member(record(Requires), absent=None)
     samples: Optional[Samples] = member(record(Samples), absent=None)
     issued: Optional[Issued] = member(record(Issued), absent=None)
+    without_golden: bool = member(flag, absent=False)
     digest: str = field(default="")
 
     def sizes(self) -> Dict[str, int]:
@@ -421,6 +424,13 @@ class Manifest:
             self._check_lane(lane, "lanes[{}]".format(at))
         if abs(sum(lane.share for lane in self.lanes) - 1) > 1e-6:
             fail("lanes", "shares must add up to 1")
+        if self.without_golden == bool(self.golden):
+            fail(
+                "golden",
+                "the bundle has golden vectors, and says that it has none"
+                if self.golden
+                else "the bundle has no golden vectors, and does not say that it was packed so",
+            )
         for at, case in enumerate(self.golden):
             self._check_golden(case, "golden[{}]".format(at))
         self._check_engines()

@@ -5,11 +5,13 @@ to what serves an app: its status, and to reload. docs/serving.md has the protoc
 from __future__ import annotations
 
 import array
+import hashlib
 import json
 import os
 import socket
 import stat
 import struct
+import time
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
@@ -38,6 +40,7 @@ SOCKET = "serve.sock"
 RECORD = "serving.json"
 _STATUS_S = 5.0
 _RELOAD_S = 600.0
+_QUEUE_POLL_S = 0.02
 _Answer = TypeVar("_Answer")
 
 
@@ -213,7 +216,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
 
     Raises:
         DeviceError: "serve.refused" when it is not this account's, "serve.silent" when its queue
-            of connections is full.
+            of connections stays full for ``timeout_s``.
     """
     folder = None
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -221,7 +224,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     try:
         if stat.S_ISSOCK(os.stat(str(path)).st_mode):
             name, folder = reach(path)
-            peer.connect(name)
+            _connect(peer, name, timeout_s)
             return peer
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         pass
@@ -239,6 +242,19 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
             os.close(folder)
     peer.close()
     return None
+
+
+def _connect(peer: socket.socket, name: str, timeout_s: float) -> None:
+    """Connects; where the queue is full, which the kernel says at once, it tries again."""
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            peer.connect(name)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_QUEUE_POLL_S)
 
 
 def exchange(
@@ -324,8 +340,22 @@ def send_request(
 
 def socket_of(app_folder: Path) -> Path:
     """Where the server of an app listens, or would."""
-    named = read_record(app_folder).socket
-    return app_folder / SOCKET if named is None else Path(named)
+    folder = folder_of(app_folder)
+    named = read_record(app_folder).socket if folder == app_folder else None
+    return folder / SOCKET if named is None else Path(named)
+
+
+def folder_of(app_folder: Path) -> Path:
+    """Where the server of an app has its socket, lock and log: in the app's folder, or in the
+    account's runtime folder (else /tmp) where nothing can be written there, as on a read-only disk.
+    """
+    if os.access(str(app_folder), os.W_OK):
+        return app_folder
+    account = os.geteuid()
+    runtime = Path("/run/user/{}".format(account))
+    base = runtime if os.access(str(runtime), os.W_OK) else Path("/tmp")
+    name = hashlib.sha256(os.fsencode(str(app_folder.resolve()))).hexdigest()[:16]
+    return base / "edgekit-{}-{}".format(account, name)
 
 
 def read_record(app_folder: Path) -> ServingRecord:

@@ -24,6 +24,7 @@ from edgekit_device.release.journal import (
 from edgekit_device.release.offer import incoming
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root, no_such_app
+from edgekit_device.trust.accepted import forget_others
 from edgekit_device.trust.bundle import MANIFEST
 
 # file systems and clocks differ by so much without anybody having set one
@@ -116,6 +117,8 @@ def collect(
             damaged = _damaged(root)
             # what such a release needs may be any blob, so all of them stay until it is removed
             count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
+            if not damaged:
+                forget_others(root, {_manifest_of(*one).digest for one in _releases(root)})
             dropped = _drop_parts(root, now - grace_s, now)
     return {
         "removed_releases": removed,
@@ -216,21 +219,24 @@ def _is_old(path: Path, horizon: float, now: float) -> bool:
 def _damaged(root: Root) -> List[Dict[str, str]]:
     """Releases whose list of blobs cannot be read; "release", "reason" and "hint"."""
     found = []
-    for app in root.apps():
-        for name in app.releases():
-            try:
-                _manifest_of(app, name)
-            except DeviceError as error:
-                command = "edgekit remove --app {} --release {}".format(app.name, name)
-                in_use = name == app.link("current")
-                found.append(
-                    {
-                        "release": "{}/{}".format(app.name, name),
-                        "reason": error.message,
-                        "hint": ("deploy another one, then: " if in_use else "") + command,
-                    }
-                )
+    for app, name in _releases(root):
+        try:
+            _manifest_of(app, name)
+        except DeviceError as error:
+            command = "edgekit remove --app {} --release {}".format(app.name, name)
+            in_use = name == app.link("current")
+            found.append(
+                {
+                    "release": "{}/{}".format(app.name, name),
+                    "reason": error.message,
+                    "hint": ("deploy another one, then: " if in_use else "") + command,
+                }
+            )
     return found
+
+
+def _releases(root: Root) -> List[Tuple[App, str]]:
+    return [(app, name) for app in root.apps() for name in app.releases()]
 
 
 def _manifest_of(app: App, name: str) -> Manifest:
@@ -255,9 +261,8 @@ def _manifest_of(app: App, name: str) -> Manifest:
 def _named_blobs(root: Root) -> Set[str]:
     """Digests that releases name, and manifests on offer."""
     named: Set[str] = set()
-    for app in root.apps():
-        for name in app.releases():
-            named.update(_manifest_of(app, name).sizes())
+    for one in _releases(root):
+        named.update(_manifest_of(*one).sizes())
     for folder in incoming(root):
         # one that cannot be read can become no release either
         with contextlib.suppress(DeviceError, OSError):

@@ -42,7 +42,7 @@ def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     """Says whether ``stage`` would take the signature and the manifest; needs no blob."""
     sent = read_envelope(stdin)
     store = root.store
-    files = BundleFiles("the bundle", sent.manifest, sent.signature, store.read, store.has)
+    files = BundleFiles("the bundle", sent.manifest, sent.signature, store)
     return {"signer": check_bundle(files, root.allowed_signers, arguments.trust_unsigned).signer}
 
 

@@ -25,6 +25,7 @@ from edgekit_device.files import (
     is_locked,
     locked,
     open_locked,
+    read_kept,
     write_durably,
 )
 from edgekit_device.protocol.codec import (
@@ -261,7 +262,7 @@ def record_end(app: App, ended: HistoryEntry) -> None:
     entry = _entry_of(ended)
     with map_os_errors(str(path)):
         try:
-            data = path.read_bytes()
+            data = read_kept(path)
         except FileNotFoundError:
             data = b""
         last = _entries(path, data)[-1:]
@@ -310,7 +311,7 @@ def history(app: App) -> List[HistoryEntry]:
     """
     path = app.folder / HISTORY
     try:
-        data = path.read_bytes()
+        data = read_kept(path)
     except OSError:
         return []
     return _entries(path, data)

@@ -41,6 +41,7 @@ from edgekit_device.release.journal import DeploymentFacts, TakenBack, read_jour
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
 from edgekit_device.store.root import App, Root
+from edgekit_device.trust.accepted import is_accepted
 from edgekit_device.trust.bundle import MANIFEST, SIGNATURE, BundleFiles, Checked, check_bundle
 
 # JSON escapes make of one byte of text six at worst
@@ -206,11 +207,13 @@ def drop_incoming(root: Root, digest: str) -> None:
 
 def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer:
     manifest, signature = envelope.manifest, envelope.signature
-    files = BundleFiles("the offered bundle", manifest, signature, root.store.read, root.store.has)
+    files = BundleFiles("the offered bundle", manifest, signature, root.store)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     app = root.app(checked.manifest.name)
     lacking = _missing(root, checked.manifest)
     serving = None if lacking else serves(root, checked)
+    if checked.signer is None and not is_accepted(root, checked.manifest.digest):
+        serving = None  # it loads no more until it is deployed, which records that it is accepted
     if serving is not None and changed_of(root, app) is not None:
         serving = None  # it loads no more until it is deployed again, which tests it anew
     if serving is None:

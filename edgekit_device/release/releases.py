@@ -31,7 +31,8 @@ from edgekit_device.release.journal import (
     stamp,
     taken_back,
 )
-from edgekit_device.store.root import App, Root, number_of, set_links
+from edgekit_device.store.root import App, Root, number_of, set_links, sha256
+from edgekit_device.trust.accepted import accept, is_accepted
 from edgekit_device.trust.bundle import (
     MANIFEST,
     RECORD,
@@ -130,7 +131,7 @@ def stage(
             "manifest.*", "blob.*"), or "bundle.wrong-app".
     """
     store = root.store
-    files = BundleFiles("the staged bundle", manifest, signature, store.read, store.has)
+    files = BundleFiles("the staged bundle", manifest, signature, store)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     name = checked.manifest.name
     if app is not None:
@@ -139,6 +140,8 @@ def stage(
         check_blobs(checked, checked.manifest.blobs)
         target = root.app(name)
         with target.lock(), map_os_errors(str(target.folder)):
+            if checked.signer is None:
+                accept(root, checked.manifest.digest)
             for found in target.releases():
                 if _is_of(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
@@ -175,11 +178,16 @@ def check_release(
     A release that was staged with ``trust_unsigned`` stays trusted, unless the caller names his
     own ``allowed_signers``.
     """
+    files = open_release(root, folder)
     trusted = trust_unsigned
     if allowed_signers is None:
-        trusted = trusted or read_record(folder).trusted
-    files = open_release(root, folder)
-    return check_bundle(files, allowed_signers or root.allowed_signers, trusted)
+        trusted = trusted or is_accepted(root, sha256(files.manifest))
+    try:
+        return check_bundle(files, allowed_signers or root.allowed_signers, trusted)
+    except DeviceError as error:
+        if error.code in ("bundle.unsigned", "bundle.unknown-signer"):
+            error.hint = "deploy it again with --trust-unsigned, or: " + error.hint
+        raise
 
 
 def is_ready(folder: Path) -> bool:

@@ -90,7 +90,7 @@ class LocalSource:
                     where=digest,
                     hint="push the bundle there again",
                 ) from error
-        return self._files.blob(digest)
+        return self._files.blobs.read(digest)
 
     def _open(self, app: Optional[str]) -> BundleFiles:
         path = self._path
@@ -109,7 +109,7 @@ class LocalSource:
                 )
             path = path / str(app) / digest
         files = open_bundle(path)
-        return BundleFiles(files.where, files.manifest, files.signature, files.blob, files.has)
+        return BundleFiles(files.where, files.manifest, files.signature, files.blobs)
 
     def _need(self, app: str) -> None:
         """Raises DeviceError "source.not-found" where this mirror's folder lacks the app."""
@@ -327,7 +327,7 @@ def find_bundle(
 
     def take(source: Source) -> Checked:
         manifest, signature = source.offer(app)
-        files = BundleFiles(source.where, manifest, signature, store.read, store.has)
+        files = BundleFiles(source.where, manifest, signature, store)
         checked = check_bundle(files, root.allowed_signers, trust_unsigned)
         if app is not None:
             need_app(checked, app)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -22,12 +23,14 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import check_kept
 from edgekit_device.protocol.manifest import Engines, Manifest, SegmentEntry, TensorEntry
 from edgekit_device.release.changed import need_unchanged
-from edgekit_device.release.releases import check_release, is_ready
+from edgekit_device.release.releases import check_release
 from edgekit_device.runtime.pipeline import LaneRun, OnSegmentEvent, run_alone, run_stream
-from edgekit_device.store.root import default_root
+from edgekit_device.store.root import check_root, default_root
 from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open_bundle
+from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,9 +150,9 @@ def load(
             release).
         allowed_signers: OpenSSH's file of keys that may sign; by default the one of the release's
             installation, or of ``$EDGEKIT_ROOT`` or ``~/.edgekit``.
-        verify: True checks the digests of engines, and of weights unless they were checked when
-            the release was refitted; "full" checks every digest; False leaves out the weights'
-            digests. The signature and the engines' digests are checked in any case.
+        verify: "full" checks every digest of the bundle first, also of blobs that loading does
+            not read. The signature is checked in any case, and every engine and weight is hashed
+            as it is read: those bytes are the ones that are used.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
         threads: Threads of each engine; 0 takes the backend's default.
 
@@ -158,17 +161,19 @@ def load(
     """
     signers = None if allowed_signers is None else Path(os.path.expanduser(allowed_signers))
     checked = check_path(Path(os.path.expanduser(path)), signers, trust_unsigned)
-    release = checked.files.release
     if verify == "full":
         check_blobs(checked, checked.manifest.sizes())
-    elif verify and (release is None or not is_ready(release)):
-        check_blobs(checked, [w.digest for w in checked.manifest.weights.values()])
     return open_model(checked, threads)
 
 
 def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool) -> Checked:
     """Opens and checks what lies at ``path``, as ``load`` does."""
     files = open_bundle(path)
+    if allowed_signers is not None:
+        for file in (allowed_signers, revoked_file(allowed_signers)):
+            with suppress(FileNotFoundError):
+                check_kept(file.resolve())
+    check_root(default_root() if files.root is None else files.root.folder, loads=True)
     if files.root is not None and files.release is not None:
         return check_release(
             files.root,

@@ -97,7 +97,7 @@ def open_engines(
     segments = {s.engine: s for lane in manifest.lanes for s in lane.segments}
     engines, faults = {}, []
     for digest in segments:
-        data = read_checked(checked, digest)
+        data = bytes(read_checked(checked, digest))
         engines[digest] = (data, read_engine(data, digest))
         faults += weight_faults(engines[digest][1], dict(manifest.weights))
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
 
-from edgekit_device.arrays.npz import read_npz, write_npz
+from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.files import fsync_folder, map_file, write_durably
 from edgekit_device.protocol.codec import dump
@@ -186,7 +186,7 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     import numpy as np
 
     _, _, model = _open(root, arguments)
-    arrays = read_npz(stdin.read())
+    arrays = read_npz(receive_npz(stdin))
     if not arguments.frames:
         return write_npz(model(arrays))
     count = _frame_count(arrays)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import locked, replace_link, write_durably
+from edgekit_device.files import check_kept, locked, replace_link, write_durably
 from edgekit_device.protocol.codec import (
     app_name,
     flag,
@@ -25,14 +25,21 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failed
-from edgekit_device.protocol.server import SOCKET, read_record, reload, send_request, serving
+from edgekit_device.protocol.server import (
+    SOCKET,
+    folder_of,
+    read_record,
+    reload,
+    send_request,
+    serving,
+)
 from edgekit_device.protocol.serving import ServingStatus, StopAnswer
 from edgekit_device.release.journal import TakenBack, last_taken_back
 from edgekit_device.store.root import App, Root
 
 #: The loader that a server runs from: hosts replace those in ROOT/bin.
 LOADER = "serve.pyz"
-_LOG = "serve.log"
+_LOG, _LOCK = "serve.log", "serve.lock"
 _STOP_S = 60.0
 _POLL_S = 0.05
 _EXECUTED = "EDGEKIT_SERVE_LOADER"
@@ -65,7 +72,9 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     app = _app(root, arguments.app)
     if arguments.background:
         return _background(app, arguments)
-    _run_cached_loader(app)
+    folder = _folder(app)
+    if folder == app.folder:
+        _run_cached_loader(app)
     from edgekit_device.board.identity import loader_argv
     from edgekit_device.serve.pool import ServeOptions
     from edgekit_device.serve.server import ListeningSocket, Server, ServerLog
@@ -76,9 +85,10 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         timeout_s=arguments.timeout_s,
         threads=arguments.threads,
     )
-    with _only(app):
-        _sweep(app)
-        listener = ListeningSocket(arguments.socket or app.folder / SOCKET)
+    with _only(app, folder):
+        if folder == app.folder:
+            _sweep(app)
+        listener = ListeningSocket(arguments.socket or folder / SOCKET)
         listener.open()
         server = Server(app, listener, options, ServerLog(app.name), loader_argv())
         try:
@@ -100,7 +110,7 @@ def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     answer = send_request(StopAnswer, app.folder, "stop", _STOP_S)
     if answer is not None:
         # its lock is free when its process has ended
-        with locked(app.folder / "serve.lock", wait_s=_STOP_S):
+        with locked(folder_of(app.folder) / _LOCK, wait_s=_STOP_S):
             pass
     return dict(write(ServerStopped(app.name, answer is not None)))
 
@@ -140,6 +150,16 @@ def _app(root: Root, name: str) -> App:
     return app
 
 
+def _folder(app: App) -> Path:
+    """Where its socket, lock and log are; made where it is not the app's folder."""
+    folder = folder_of(app.folder)
+    if folder != app.folder:
+        with map_os_errors(str(folder)):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            check_kept(folder)
+    return folder
+
+
 def _run_cached_loader(app: App) -> None:
     """Executes the app's copy of the loader, so that this one's file may be removed."""
     if os.environ.pop(_EXECUTED, "") == str(os.getpid()):
@@ -160,9 +180,9 @@ def _sweep(app: App) -> None:
 
 
 @contextlib.contextmanager
-def _only(app: App) -> Iterator[None]:
+def _only(app: App, folder: Path) -> Iterator[None]:
     try:
-        lock = locked(app.folder / "serve.lock", wait_s=0.0)
+        lock = locked(folder / _LOCK, wait_s=0.0)
         lock.__enter__()
     except DeviceError as error:
         if error.code != "board.busy":
@@ -187,7 +207,7 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
     argv += _options(arguments)
     if arguments.socket is not None:
         argv += ["--socket", str(arguments.socket.resolve())]
-    log = app.folder / _LOG
+    log = _folder(app) / _LOG
     with map_os_errors(str(log)):
         number = os.open(str(log), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with open(number, "rb", buffering=0) as file:

@@ -7,13 +7,13 @@ memfd sealed against shrinking cannot be (memfd_create(2), fcntl(2) "File Sealin
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import memory_file
 from edgekit_device.protocol.manifest import nbytes
 from edgekit_device.protocol.serving import PlacedTensor
 
@@ -27,8 +27,7 @@ ALIGN = 64
 #: Bytes that one connection's memory may have.
 MOST = 1 << 32
 
-# linux/memfd.h, linux/fcntl.h: Pythons built on older systems lack the names
-_CLOEXEC, _ALLOW_SEALING = 1, 2
+# linux/fcntl.h: Pythons built on older systems lack the names
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SEAL, _SHRINK, _GROW, _WRITE = 1, 2, 4, 8
 
@@ -50,7 +49,7 @@ class SharedMemory:
                 hint="its limit is {} bytes".format(MOST),
             )
         with map_os_errors("shared memory"):
-            self.descriptor = _create()
+            self.descriptor = memory_file()
             try:
                 # missing memory raises now instead of a signal later
                 os.posix_fallocate(self.descriptor, 0, self.nbytes)
@@ -90,20 +89,6 @@ def map_sealed(descriptor: int) -> mmap.mmap:
         code="serve.memory",
         hint="send a memfd with F_SEAL_SHRINK of at most {} bytes".format(MOST),
     )
-
-
-def _create() -> int:
-    create = getattr(os, "memfd_create", None)
-    if create is not None:
-        found: int = create("edgekit", _CLOEXEC | _ALLOW_SEALING)
-        return found
-    library = ctypes.CDLL(None, use_errno=True)
-    made: Optional[int] = None
-    if hasattr(library, "memfd_create"):
-        made = library.memfd_create(b"edgekit", _CLOEXEC | _ALLOW_SEALING)
-    if made is None or made < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create is not available")
-    return made
 
 
 def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:

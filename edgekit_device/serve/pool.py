@@ -11,8 +11,9 @@ import socket
 import struct
 import subprocess
 import time
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Deque, Dict, List, Optional, Set
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
@@ -66,6 +67,7 @@ class Peer:
         request: The one that is not answered yet.
         waits: Whether it waits for a reload.
         since: When a message began to arrive that is not whole; None when there is none.
+        answered: When it connected, or was answered last (monotonic).
     """
 
     def __init__(self, number: int, peer: socket.socket) -> None:
@@ -80,6 +82,7 @@ class Peer:
         self.waits = False
         self.known = False
         self.since: Optional[float] = None
+        self.answered = time.monotonic()
         self.open = True
 
     @property
@@ -87,12 +90,25 @@ class Peer:
         """Whether it waits for an answer."""
         return self.request is not None or self.waits
 
+    def is_idle(self, now: float, seconds: float) -> bool:
+        """Whether it has asked nothing for so long, and asks nothing now."""
+        if self.busy or self.since is not None or now - self.answered < seconds:
+            return False
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False  # a request that is to be read, or the end of the connection
+
     def answer(self, data: bytes) -> None:
         """Sends an answer.
 
         Raises:
             Closed: It disconnected, or did not read the answers before.
         """
+        self.answered = time.monotonic()
         try:
             sent = send_with(self.socket, data)
         except OSError as error:
@@ -142,6 +158,8 @@ class Worker:
         self.faults = 0
         self.verdict: Optional[Failure] = None
         self.since = time.monotonic()
+        self._clients: Set[int] = set()
+        self._left: Deque[int] = deque()
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             number = theirs.fileno()
@@ -160,6 +178,7 @@ class Worker:
     def run(self, request: ServeRequest) -> bool:
         """Gives it a request; returns False when it has ended."""
         request.tries += 1
+        self._clients.add(request.peer.number)
         self.request, self.since = request, time.monotonic()
         data = frame(request.peer.number, request.data)
         try:
@@ -168,9 +187,26 @@ class Worker:
             return False
 
     def forget(self, client: int) -> None:
-        """Tells it that a client's memory is no longer needed."""
-        with contextlib.suppress(OSError):
-            send_with(self.socket, frame(client, b""))
+        """Tells it that a client's memory is no longer needed, if it ever ran a request of it."""
+        if client in self._clients:
+            self._clients.remove(client)
+            self._left.append(client)
+            self.flush()
+
+    def flush(self) -> bool:
+        """Sends what ``forget`` could not; returns False where its socket is full still."""
+        while self._left:
+            data = frame(self._left[0], b"")
+            try:
+                if send_with(self.socket, data) < len(data):
+                    self.kill()  # it cannot tell any more where a message begins
+                    return False
+            except BlockingIOError:
+                return False
+            except OSError:
+                pass  # it has ended: its socket says so to its reader
+            self._left.popleft()
+        return True
 
     def receive(self) -> Optional[bytes]:
         """Its next message; None when that is not whole yet.
@@ -239,7 +275,8 @@ class WorkerPool:
     def idle(self) -> Optional[Worker]:
         """A worker that is ready and has nothing to do."""
         for worker in self.workers:
-            if worker.facts is not None and worker.request is None and worker.verdict is None:
+            free = worker.facts is not None and worker.request is None and worker.verdict is None
+            if free and worker.flush():
                 return worker
         return None
 

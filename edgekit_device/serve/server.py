@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import socket
@@ -60,8 +61,9 @@ _TICK_S = 0.2
 _DRAIN_S = 30.0
 _FAULTS = 3  # in a row: an engine whose device is lost fails for ever
 _STALL_S = 10.0  # a message that begins is whole by then
-_MOST_CLIENTS = 256
-_BACKLOG = 128
+_MOST_CLIENTS = 256  # two descriptors each: half of the 1,024 that a process has by default
+_IDLE_S = 1.0  # from then on a connection without a request makes room for one that waits
+_BACKLOG = 1024
 
 _MOST = 4 << 20
 
@@ -290,15 +292,16 @@ class ConnectionHandler:
         self.stopping = False
         self._selector, self._stop = selector, stop
         self._numbers = 0
+        self._taking = False
 
     def open(self) -> None:
         """Begins to take connections."""
-        self._selector.register(self.listener.socket, selectors.EVENT_READ, self._enter)
+        self._take_more(True)
 
     def shut(self) -> None:
         """Takes no more connections and requests."""
         self.stopping = True
-        self._selector.unregister(self.listener.socket)
+        self._take_more(False)
         self.listener.close()
 
     def close(self) -> None:
@@ -314,9 +317,11 @@ class ConnectionHandler:
         """Checks the listening socket, and ends requests and clients that wait for too long."""
         if not self.stopping and not self.listener.stands():
             self.log.say("the socket's file was removed: creating it again")
-            self._selector.unregister(self.listener.socket)
+            self._take_more(False)
             self.listener.open()
             self.open()
+        if not self.stopping and self._make_room(now):
+            self._take_more(True)
         for request in [one for one in self.line if one.until <= now]:
             self.line.remove(request)
             message = "no worker was free in time"
@@ -360,17 +365,39 @@ class ConnectionHandler:
             except Closed:
                 self._leave(peer)
 
+    def _take_more(self, more: bool) -> None:
+        """Whether connections are taken; those that are not wait in the kernel's queue."""
+        if more and not self._taking:
+            self._selector.register(self.listener.socket, selectors.EVENT_READ, self._enter)
+        elif self._taking and not more:
+            self._selector.unregister(self.listener.socket)
+        self._taking = more
+
+    def _make_room(self, now: float) -> bool:
+        """Whether one more client may come; while others wait, the longest idle one goes."""
+        if len(self.peers) < _MOST_CLIENTS:
+            return True
+        if not self.listener.wanted():
+            return False
+        idle = [peer for peer in self.peers.values() if peer.is_idle(now, _IDLE_S)]
+        if not idle:
+            return False
+        self._leave(min(idle, key=lambda peer: peer.answered))
+        return True
+
     def _enter(self) -> None:
+        if not self._make_room(time.monotonic()):
+            self._take_more(False)
+            return
         taken = self.listener.accept()
         if taken is None:
+            self._take_more(False)  # of descriptors there may be none left; a tick tries again
             return
         self._numbers += 1
         peer = Peer(self._numbers, taken)
         refusal = None
         if peer.uid not in (0, os.geteuid()):
             refusal = DeviceError("only the server's own account may use it", code="serve.refused")
-        elif len(self.peers) >= _MOST_CLIENTS:
-            refusal = DeviceError("too many clients are connected", code="serve.busy")
         if refusal is not None:
             self.log.say(
                 "rejected process {} of account {}: {}".format(peer.pid, peer.uid, refusal.message)
@@ -468,12 +495,14 @@ class ConnectionHandler:
         request = peer.request
         if request is not None and request in self.line:
             self.line.remove(request)
-        if request is not None and all(w.request is not request for w in self.releases.workers):
-            request.close()
+        if request is not None:
+            request.close()  # a worker that runs it has a descriptor of its own
         for worker in self.releases.workers:
             worker.forget(peer.number)
         del self.peers[peer.number]
         peer.close()
+        if not self.stopping:
+            self._take_more(True)
 
     def status(self) -> ServingStatus:
         """What serves, and how it does."""
@@ -571,6 +600,12 @@ class ListeningSocket:
             )
         except OSError:
             return False
+
+    def wanted(self) -> bool:
+        """Whether a connection waits to be taken."""
+        waiting = select.poll()
+        waiting.register(self.socket, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def accept(self) -> Optional[socket.socket]:
         """The next connection; None when there is none after all."""

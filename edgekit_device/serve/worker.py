@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import queue
 import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import traceback
 from dataclasses import replace
@@ -111,31 +113,54 @@ def _tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
 
 
 class _Answers:
-    """Runs requests; keeps each client's memory mapped between them."""
+    """Runs requests; keeps each client's memory mapped between them.
+
+    A thread of its own reads the socket, so that a client that has left frees its memory while
+    the engine still runs, and the socket never fills up.
+    """
 
     def __init__(self, model: Model, release: str) -> None:
         self.model = model
         self.release = release
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
+        # a request's client, head and memory; no head: the client has left; None: the server has
+        self._come: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
+            queue.SimpleQueue()
+        )
 
     def serve(self, peer: socket.socket) -> None:
-        reader = MessageReader(_CLIENT.size + MAX_HEAD)
+        """Answers until the server closes the socket."""
+        threading.Thread(target=self._read, args=(peer,), daemon=True).start()
         while True:
-            message = reader.wait(peer)
-            (client,) = _CLIENT.unpack_from(message)
-            if len(message) == _CLIENT.size:
+            come = self._come.get()
+            if come is None:
+                return
+            client, head, memory = come
+            if not head:
+                # again: the request that ran when it left has mapped its memory anew
                 self.known.pop(client, None)
                 continue
-            memory = reader.claim()
             answer: Union[RunAnswer, FailedAnswer]
             try:
-                answer = self._answer(client, message[_CLIENT.size :], memory)
+                answer = self._answer(client, head, memory)
             except BaseException as error:
                 answer = replace(_failed(error), release=self.release)
             finally:
                 if memory is not None:
                     os.close(memory)
             peer.sendall(pack(answer))
+
+    def _read(self, peer: socket.socket) -> None:
+        reader = MessageReader(_CLIENT.size + MAX_HEAD)
+        with contextlib.suppress(Closed, OSError):
+            while True:
+                message = reader.wait(peer)
+                (client,) = _CLIENT.unpack_from(message)
+                head = message[_CLIENT.size :]
+                if not head:
+                    self.known.pop(client, None)
+                self._come.put((client, head, reader.claim() if head else None))
+        self._come.put(None)
 
     def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> RunAnswer:
         request = read_request(RunRequest, parse_head(data))

@@ -23,6 +23,8 @@ from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import (
     LOCK_WAIT_S,
     Buffer,
+    Extent,
+    check_kept,
     durable_folder,
     fsync_folder,
     locked,
@@ -43,10 +45,13 @@ from edgekit_device.protocol.codec import (
 )
 
 LINKS = "links.json"
+ACCEPTED = "accepted.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_FOLDERS = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp")
+_KEPT = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp",
+         "allowed_signers", "revoked_keys", ACCEPTED, "counters.json",
+         "taken-back.json")  # fmt: skip
 
 
 def sha256(data: Buffer) -> str:
@@ -81,10 +86,16 @@ class BlobStore:
         """Maps the blob; its bytes are not hashed again here.
 
         Raises:
-            DeviceError: "blob.missing".
+            DeviceError: "blob.missing", "root.link", "root.owner" or "root.writable".
         """
+        return map_file(self.extent(digest).path)
+
+    def extent(self, digest: str) -> Extent:
+        """The blob's file; raises as ``read``."""
+        path = self.path(digest)
         try:
-            return map_file(self.path(digest))
+            check_kept(path.parent)
+            check_kept(path)
         except FileNotFoundError as error:
             raise DeviceError(
                 "the blob is not in the store",
@@ -92,6 +103,7 @@ class BlobStore:
                 where=digest,
                 hint="deploy the bundle again to send missing blobs",
             ) from error
+        return Extent(path)
 
     def missing(self, digests: Iterable[str], verify: bool = False) -> List[str]:
         """Returns the digests of blobs that are missing; renews the time of the others.
@@ -234,13 +246,9 @@ class Root:
                 hint=APP_NAMES,
             )
         app = App(self, name)
-        if app.folder.is_symlink():
-            raise DeviceError(
-                "a link is in the place of the app's folder",
-                code="root.link",
-                where=str(app.folder),
-                hint="remove it and deploy the app again",
-            )
+        for folder in (app.folder.parent, app.folder, app.releases_folder):
+            with contextlib.suppress(FileNotFoundError):
+                check_kept(folder)
         return app
 
     def apps(self) -> List[App]:
@@ -304,14 +312,17 @@ class App:
                     hint="deploy a bundle, or give a --release",
                 )
         folder = self.releases_folder / name
-        if not is_release(name) or folder.is_symlink() or not folder.is_dir():
+        if is_release(name):
+            with contextlib.suppress(FileNotFoundError):
+                check_kept(folder)
+        if not is_release(name) or not folder.is_dir():
             raise DeviceError(
                 "the release does not exist",
                 code="release.unknown",
                 where="{}/{}".format(self.name, name[:80]),
                 hint="available: {}".format(", ".join(self.releases()) or "none"),
             )
-        return self.releases_folder / name
+        return folder
 
 
 def no_such_app(app: App) -> DeviceError:
@@ -338,8 +349,16 @@ def make_private() -> None:
     os.umask(0o077)
 
 
-def check_root(folder: Path) -> None:
+def check_root(folder: Path, *, loads: bool = False) -> None:
     """Refuses a ROOT that is another account's or that others can write; one may be missing.
+
+    What it keeps is refused where it is a link, another account's or for others to write; its
+    blobs may be a link to another disk.
+
+    Args:
+        folder: ROOT.
+        loads: Whether a program loads from there: it may be another account's than the owner, as
+            in a container.
 
     Raises:
         DeviceError: "root.owner", "root.writable" or "root.link".
@@ -349,7 +368,9 @@ def check_root(folder: Path) -> None:
             facts = os.stat(str(folder))
         except FileNotFoundError:
             return
-        if facts.st_uid not in (0, os.geteuid()) or (os.geteuid() == 0 and facts.st_uid != 0):
+        if not loads and (
+            facts.st_uid not in (0, os.geteuid()) or (os.geteuid() == 0 and facts.st_uid != 0)
+        ):
             raise DeviceError(
                 "the folder belongs to another account (number {})".format(facts.st_uid),
                 code="root.owner",
@@ -367,12 +388,8 @@ def check_root(folder: Path) -> None:
                     "anyone who can write there controls what this board runs: chmod -R go-w {}"
                 ).format(folder),
             )
-        for name in _FOLDERS:
-            if os.path.islink(str(folder / name)):
-                raise DeviceError(
-                    "a link is in the place of a folder of edgekit",
-                    code="root.link",
-                    where=str(folder / name),
-                    hint="remove it; only ROOT as a whole (root: PATH) and its blobs may be "
-                    "elsewhere",
-                )
+        for name in _KEPT:
+            with contextlib.suppress(FileNotFoundError):
+                check_kept(folder / name)
+        with contextlib.suppress(FileNotFoundError):
+            check_kept((folder / "blobs").resolve())

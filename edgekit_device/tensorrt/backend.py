@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.board.identity import board_facts
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.files import Buffer
 from edgekit_device.protocol.manifest import EngineEntry, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
 from edgekit_device.tensorrt.plan import Version, parse_version, read_header, same_version, show
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
 from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board
-from edgekit_device.trust.bundle import Checked, check_blobs, read_checked, weight_array
+from edgekit_device.trust.bundle import Checked, read_checked, weight_array
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _TAKES_OTHERS = ("any", "individual")
-_MAPPED_BYTES = 256 << 20  # from here on a plan is not copied to be hashed
 _FIRST_HEADER: Version = (8, 6)
 
 
@@ -53,14 +54,15 @@ def open_engines(
     _check_board(checked, root, runtimes)
     engines: Dict[Tuple[str, str], Any] = {}
     used: Dict[str, Optional[List[str]]] = {}
+    values: Dict[str, np.ndarray] = {}
     segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments}
     for key, segment in segments.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
-            data = read_checked(checked, digest)
+            data = bytes(read_checked(checked, digest))
             engines[key] = open_loadable(data, segment.core or 0, entry)
             continue
-        engines[key], names = _open_plan(checked, segment, runtimes, profile is not None)
+        engines[key], names = _open_plan(checked, segment, runtimes, profile is not None, values)
         used.setdefault(digest, names)
     taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now: then it is unknown
@@ -96,11 +98,18 @@ def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
 
 
 def _open_plan(
-    checked: Checked, segment: SegmentEntry, runtimes: Runtimes, profile: bool
+    checked: Checked,
+    segment: SegmentEntry,
+    runtimes: Runtimes,
+    profile: bool,
+    values: Dict[str, np.ndarray],
 ) -> Tuple[TensorRTEngine, Optional[List[str]]]:
-    """The engine, and the weights that it was refitted with; None if that was done before."""
+    """The engine, and the weights that it was refitted with; None if that was done before.
+
+    ``values`` are weights that engines before it were refitted with; those that it needs are added.
+    """
     digest, entry = segment.engine, checked.manifest.engines[segment.engine]
-    data = _read(checked, digest)
+    data = read_checked(checked, digest)
     version = _version(data, entry, digest)
     names: Optional[List[str]] = []
     loaded: Optional[LoadedPlan] = None
@@ -122,7 +131,7 @@ def _open_plan(
         if loaded is None:
             continue
         if takes:
-            names = _refit(checked, digest, entry, loaded)
+            names = _refit(checked, digest, entry, loaded, values)
         if release is not None:
             _write_full_plan(release, digest, entry, loaded, runtimes, choice.flavour)
         break
@@ -140,15 +149,19 @@ def _open_plan(
     return engine, names
 
 
-def _refit(checked: Checked, digest: str, entry: EngineEntry, loaded: LoadedPlan) -> List[str]:
+def _refit(
+    checked: Checked,
+    digest: str,
+    entry: EngineEntry,
+    loaded: LoadedPlan,
+    values: Dict[str, np.ndarray],
+) -> List[str]:
+    """Refits an engine; ``values`` keeps the weights for the next one, read and hashed once."""
     weights = checked.manifest.weights
-    if entry.refit == "identical":
-        # other weights than the builder's give undefined results (NvInfer.h, kREFIT_IDENTICAL):
-        # the manifest binds their digests, so they are hashed whatever the caller left out
-        check_blobs(checked, [weight.digest for weight in weights.values()])
-    arrays = {name: weight_array(checked, weight) for name, weight in weights.items()}
-    arrays.update({name: arrays[key] for name, key in entry.weights.items() if key in arrays})
-    names = refit(loaded.trt, loaded.engine, arrays, where=digest)
+    if not values:
+        values.update({name: weight_array(checked, weight) for name, weight in weights.items()})
+    own = {name: values[key] for name, key in entry.weights.items() if key in values}
+    names = refit(loaded.trt, loaded.engine, {**values, **own}, where=digest)
     return [entry.weights.get(name, name) for name in names]
 
 
@@ -173,18 +186,6 @@ def _write_full_plan(
                 error.message
             )
         )
-
-
-def _read(checked: Checked, digest: str) -> Buffer:
-    """The engine, hashed: the copy that is used, or in place where a copy would be too large.
-
-    A file in place must not change until the engine is open. In a store none does: blobs are
-    written once, renamed, and removed whole.
-    """
-    if checked.manifest.sizes()[digest] < _MAPPED_BYTES:
-        return read_checked(checked, digest)
-    check_blobs(checked, [digest])
-    return checked.files.blob(digest)
 
 
 def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> Version:

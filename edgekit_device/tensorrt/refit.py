@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, listed, map_os_errors
-from edgekit_device.files import Buffer, is_owned, map_file, owners_of, read_owned, write_durably
+from edgekit_device.files import is_owned, map_file, owners_of, read_owned, write_durably
 from edgekit_device.protocol.codec import choice, digest, dump, member, parse_json, read, text
 from edgekit_device.store.root import sha256
 from edgekit_device.tensorrt.bindings import ErrorListener
@@ -296,7 +296,7 @@ class RefittedPlan:
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
 
 
-def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[Buffer]:
+def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]:
     """The full plan of an engine, hashed again; None where there is none that fits.
 
     Args:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 import struct
-import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, Optional, Protocol, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import map_file
+from edgekit_device.files import Buffer, Extent, check_kept, map_file, read_kept
 from edgekit_device.protocol.codec import (
     app_name,
     choice,
@@ -29,7 +29,9 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, MEND, Manifest, WeightEntry, parse
 from edgekit_device.store.root import Root, sha256
+from edgekit_device.trust.accepted import is_accepted
 from edgekit_device.trust.signature import MAX_SIGNATURE, check_signature
+from edgekit_device.zips import ZipEntry, zip_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 _BLOBS = "blobs/"
-_MAX_ENTRIES = 1 << 20
+_MAX_ENTRIES = 1 << 16  # of an .ekb file; Linux maps as many files into a process
 
 # a local file header: 26 bytes in, the lengths of the name and of the extra field (APPNOTE 4.3.7)
 _LOCAL_HEADER = 30
@@ -50,6 +52,19 @@ RECORD = "release.json"
 _RECORD_SCHEMA = "edgekit.release/1"
 
 
+class BlobSource(Protocol):
+    """Where a bundle's blobs lie: a store, a folder or an .ekb file."""
+
+    def has(self, digest: str) -> bool:
+        """Whether a blob is there."""
+
+    def read(self, digest: str) -> memoryview:
+        """Maps a blob, unhashed; raises DeviceError "blob.missing"."""
+
+    def extent(self, digest: str) -> Extent:
+        """Where a blob's bytes lie; raises as ``read``."""
+
+
 @dataclass(frozen=True)
 class BundleFiles:
     """A bundle's raw parts: nothing is parsed or checked yet.
@@ -58,8 +73,7 @@ class BundleFiles:
         where: For messages.
         manifest: The manifest's bytes.
         signature: The signature's bytes, None when there is none.
-        blob: Maps a digest to the blob's bytes, unhashed; "blob.missing" when absent.
-        has: Whether a blob is there.
+        blobs: The blobs.
         root: The installation that the bundle is a release of, if it is one.
         release: The release's folder, likewise.
     """
@@ -67,8 +81,7 @@ class BundleFiles:
     where: str
     manifest: bytes
     signature: Optional[bytes]
-    blob: Callable[[str], memoryview]
-    has: Callable[[str], bool]
+    blobs: BlobSource
     root: Optional[Root] = None
     release: Optional[Path] = None
 
@@ -89,36 +102,56 @@ def open_bundle(path: Path) -> BundleFiles:
                 where=str(path),
                 hint="give a bundle folder, an .ekb file, a release or an app folder",
             )
+        if path.is_symlink() and path.parent.name == "apps":
+            check_kept(path)
         folder = path.resolve()
         if (folder / "releases").is_dir() and not (folder / MANIFEST).exists():
             root = Root(folder.parent.parent)
             return open_release(root, root.app(folder.name).release(None))
-        if folder.parent.name == "releases" and (folder / "release.json").is_file():
-            return open_release(Root(folder.parents[3]), folder)
+        if folder.parent.name == "releases" and (folder / RECORD).is_file():
+            root = Root(folder.parents[3])
+            return open_release(root, root.app(folder.parents[1].name).release(folder.name))
         return _open_folder(folder)
 
 
 def open_release(root: Root, folder: Path) -> BundleFiles:
-    """Opens a release of ``root``; its blobs come from the root's store."""
-    store = root.store
+    """Opens a release of ``root``; its blobs come from the root's store.
+
+    Raises:
+        DeviceError: "bundle.*", or "root.*" where others can change the release.
+    """
+    for name in (MANIFEST, SIGNATURE):
+        with suppress(FileNotFoundError):
+            check_kept(folder / name)
     manifest, signature = _two_files(folder)
     where = "{}/{}".format(folder.parents[1].name, folder.name)
-    return BundleFiles(where, manifest, signature, store.read, store.has, root, folder)
+    return BundleFiles(where, manifest, signature, root.store, root, folder)
 
 
 def _open_folder(folder: Path) -> BundleFiles:
-    blobs = folder / "blobs"
-
-    def blob(digest: str) -> memoryview:
-        if not has(digest):
-            raise _no_blob(digest, folder)
-        return map_file(blobs / digest)
-
-    def has(digest: str) -> bool:
-        return is_digest(digest) and (blobs / digest).is_file()
-
     manifest, signature = _two_files(folder)
-    return BundleFiles(str(folder), manifest, signature, blob, has)
+    return BundleFiles(str(folder), manifest, signature, _FolderBlobs(folder))
+
+
+class _FolderBlobs:
+    """The blobs of a bundle's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def has(self, digest: str) -> bool:
+        """Whether a blob is there."""
+        return is_digest(digest) and (self._folder / "blobs" / digest).is_file()
+
+    def read(self, digest: str) -> memoryview:
+        """Maps a blob."""
+        return map_file(self.extent(digest).path)
+
+    def extent(self, digest: str) -> Extent:
+        """A blob's file."""
+        if not self.has(digest):
+            raise _no_blob(digest, self._folder)
+        return Extent(self._folder / "blobs" / digest)
 
 
 def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
@@ -137,9 +170,10 @@ def _bounded(path: Path, most: int) -> Optional[bytes]:
         raise _malformed(path, "{} is not a file".format(path.name))
     try:
         with map_os_errors(str(path)), path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > most:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
                 raise _malformed(path, "{} is too large".format(path.name))
-            return file.read(most)
+            return file.read(size)
     except DeviceError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -148,67 +182,78 @@ def _bounded(path: Path, most: int) -> Optional[bytes]:
 
 def _open_zip(path: Path) -> BundleFiles:
     data = map_file(path)
+    parts: Dict[str, Tuple[int, int]] = {}
     try:
-        with zipfile.ZipFile(str(path)) as archive:
-            infos = archive.infolist()
-            if len(infos) > _MAX_ENTRIES:
-                raise _malformed(path, "too many entries")
-            entries: Dict[str, memoryview] = {}
-            for info in infos:
-                if info.filename in entries:
-                    raise _malformed(path, "{!r} occurs twice".format(info.filename[:80]))
-                entries[info.filename] = _entry(path, data, info)
-    except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
+        for entry in zip_entries(data, _MAX_ENTRIES):
+            name, offset = _entry(path, data, entry)
+            if name in parts:
+                raise _malformed(path, "{!r} occurs twice".format(name))
+            parts[name] = offset, entry.size
+    except (ValueError, struct.error) as error:
         raise _malformed(path, str(error)) from error
-    manifest = entries.get(MANIFEST)
-    if manifest is None:
+    if MANIFEST not in parts:
         raise _malformed(path, "it has no manifest.json")
-    signature = entries.get(SIGNATURE)
-
-    def blob(digest: str) -> memoryview:
-        if not has(digest):
-            raise _no_blob(digest, path)
-        return entries[_BLOBS + digest]
-
-    def has(digest: str) -> bool:
-        return is_digest(digest) and _BLOBS + digest in entries
-
-    return BundleFiles(
-        str(path),
-        manifest.tobytes(),
-        None if signature is None else signature.tobytes(),
-        blob,
-        has,
-    )
+    blobs = _ZipBlobs(path, data, parts)
+    manifest = blobs.part(MANIFEST).tobytes()
+    signature = blobs.part(SIGNATURE).tobytes() if SIGNATURE in parts else None
+    return BundleFiles(str(path), manifest, signature, blobs)
 
 
-def _entry(path: Path, data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """The entry's bytes in the mapped file; only stored entries with the three known names."""
-    name = info.filename
+class _ZipBlobs:
+    """The blobs of an .ekb file, whose entries lie in it as they are."""
+
+    def __init__(self, path: Path, data: memoryview, parts: Dict[str, Tuple[int, int]]) -> None:
+        self._path, self._data, self._parts = path, data, parts
+
+    def part(self, name: str) -> memoryview:
+        """An entry's bytes, in place."""
+        offset, size = self._parts[name]
+        return self._data[offset : offset + size]
+
+    def has(self, digest: str) -> bool:
+        """Whether a blob is there."""
+        return _BLOBS + digest in self._parts
+
+    def read(self, digest: str) -> memoryview:
+        """Maps a blob."""
+        if not self.has(digest):
+            raise _no_blob(digest, self._path)
+        return self.part(_BLOBS + digest)
+
+    def extent(self, digest: str) -> Extent:
+        """A blob's part of the file."""
+        if not self.has(digest):
+            raise _no_blob(digest, self._path)
+        return Extent(self._path, *self._parts[_BLOBS + digest])
+
+
+def _entry(path: Path, data: memoryview, entry: ZipEntry) -> Tuple[str, int]:
+    """An entry's name, and where its bytes begin; only stored ones with the three known names."""
+    name = entry.name.decode("ascii", "backslashreplace")
     known = name in (MANIFEST, SIGNATURE) or (
         name.startswith(_BLOBS) and is_digest(name[len(_BLOBS) :])
     )
     if not known:
         raise _malformed(path, "unexpected entry {!r}".format(name[:80]))
-    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+    if entry.method or entry.flags & 1:
         raise _malformed(path, "{} is compressed or encrypted".format(name))
-    if info.compress_size != info.file_size:
+    if entry.packed != entry.size:
         raise _malformed(path, "{} has two different sizes".format(name))
     limit = {MANIFEST: MAX_MANIFEST, SIGNATURE: MAX_SIGNATURE}.get(name)
-    if limit is not None and info.file_size > limit:
+    if limit is not None and entry.size > limit:
         raise _malformed(path, "{} is too large".format(name))
-    start = info.header_offset
+    start = entry.offset
     header = data[start : start + _LOCAL_HEADER]
     if len(header) < _LOCAL_HEADER or header[:4] != _LOCAL_SIGNATURE:
         raise _malformed(path, "{} has no header".format(name))
     name_size, extra_size = struct.unpack_from("<HH", header, 26)
     offset = start + _LOCAL_HEADER + name_size
-    if data[start + _LOCAL_HEADER : offset] != name.encode("ascii"):
+    if data[start + _LOCAL_HEADER : offset] != entry.name:
         raise _malformed(path, "{} has two different names".format(name))
     offset += extra_size
-    if offset + info.file_size > len(data):
+    if offset + entry.size > len(data):
         raise _malformed(path, "{} is cut off".format(name))
-    return data[offset : offset + info.file_size]
+    return name, offset
 
 
 def _malformed(path: Path, message: str) -> DeviceError:
@@ -266,17 +311,22 @@ def need_app(checked: Checked, app: str) -> None:
         )
 
 
-def read_checked(checked: Checked, digest: str) -> bytes:
-    """Reads a blob of the manifest into memory and hashes what was read.
+def read_checked(checked: Checked, digest: str, size: Optional[int] = None) -> Buffer:
+    """Reads a blob of the manifest into memory, hashed as it is read.
+
+    Args:
+        checked: The bundle.
+        digest: The blob.
+        size: Its bytes where the caller knows them; by default what the manifest says.
 
     Raises:
-        DeviceError: "blob.missing" or "blob.digest-mismatch".
+        DeviceError: "blob.missing", "blob.digest-mismatch", "root.*" or "board.io".
     """
-    size = checked.manifest.sizes()[digest]
-    view = checked.files.blob(digest)
-    # the size is compared before anything is copied
-    data = view.tobytes() if len(view) == size else b""
-    if len(view) != size or sha256(data) != digest:
+    if size is None:
+        size = checked.manifest.sizes()[digest]
+    with map_os_errors(checked.files.where):
+        data, found = checked.files.blobs.extent(digest).read(size)
+    if found != digest:
         raise _mismatch(checked, digest)
     return data
 
@@ -289,7 +339,7 @@ def check_blobs(checked: Checked, digests: Iterable[str]) -> int:
     """
     sizes, total = checked.manifest.sizes(), 0
     for name in dict.fromkeys(digests):
-        view = checked.files.blob(name)
+        view = checked.files.blobs.read(name)
         if len(view) != sizes[name] or sha256(view) != name:
             raise _mismatch(checked, name)
         total += len(view)
@@ -306,34 +356,22 @@ def _mismatch(checked: Checked, digest: str) -> DeviceError:
 
 
 def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
-    """A weight's values; bfloat16 as uint16 bit patterns.
-
-    Raises:
-        DeviceError: "blob.missing", or "blob.digest-mismatch" for a blob of another size.
-    """
+    """A weight's values, as ``read_checked`` reads them; bfloat16 as uint16 bit patterns."""
     import numpy as np
 
-    view = checked.files.blob(weight.digest)
-    if len(view) != weight.bytes:
-        raise DeviceError(
-            "the blob has {} bytes instead of {}".format(len(view), weight.bytes),
-            code="blob.digest-mismatch",
-            where=weight.digest,
-            hint="the file was changed or the storage is failing; deploy the bundle again",
-        )
+    data = read_checked(checked, weight.digest, weight.bytes)
     dtype = BITS.get(weight.dtype, weight.dtype)
     if not weight.bytes:
         return np.empty(weight.shape, dtype=dtype)
-    array = np.frombuffer(view, dtype=dtype).reshape(weight.shape)
-    # a bundle file of another maker may not align its entries
-    return array if array.flags.aligned else array.copy()
+    return np.frombuffer(data, dtype=dtype).reshape(weight.shape)
 
 
 @dataclass(frozen=True)
 class ReleaseRecord:
     """release.json: what was made of which bundle, when, and who signed it.
 
-    ``trusted`` says that it was taken without a signature.
+    ``trusted`` tells people that it was taken without a signature; what is accepted is known from
+    ``trust.accepted`` alone.
     """
 
     app: str = member(app_name)
@@ -354,7 +392,7 @@ def read_record(folder: Path) -> ReleaseRecord:
     """
     where, damaged = str(folder / RECORD), "release.damaged"
     with map_os_errors(str(folder)):
-        data = (folder / RECORD).read_bytes()
+        data = read_kept(folder / RECORD)
     try:
         document = parse_json(data, where, damaged)
         refuse_version(document, (_RECORD_SCHEMA,), folder / RECORD, MEND)
@@ -371,11 +409,10 @@ def check_signer(root: Root, folder: Path) -> Optional[str]:
         DeviceError: As ``check_signature``: the key may have been revoked or removed meanwhile.
     """
     files = open_release(root, folder)
-    trusted = read_record(folder).trusted
     return check_signature(
         files.manifest,
         files.signature,
         root.allowed_signers,
-        trust_unsigned=trusted,
+        trust_unsigned=is_accepted(root, sha256(files.manifest)),
         where=files.where,
     )

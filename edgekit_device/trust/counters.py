@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Mapping, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import locked, write_durably
+from edgekit_device.files import locked, read_kept, write_durably
 from edgekit_device.protocol.codec import (
     app_name,
     choice,
@@ -177,8 +177,7 @@ def count(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None
 def _read(root: Root) -> Counters:
     path = root.folder / FILE
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES)
+        data = read_kept(path, _MAX_BYTES)
     except FileNotFoundError:
         return Counters()
     except OSError as error:

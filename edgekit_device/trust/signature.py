@@ -15,11 +15,12 @@ import re
 import shutil
 import struct
 import subprocess
-import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import List, NoReturn, Optional
+from typing import Iterator, List, NoReturn, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import memory_file
 
 _BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----", b"-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
@@ -156,17 +157,14 @@ def check_signature(
         )
     if len(signature) > MAX_SIGNATURE:
         _bad(where, "the signature is too long")
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "sig")
-        with map_os_errors(folder):
-            Path(file).write_bytes(signature)
+    with _memory_file(signature) as file:
         sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
         key = None if sound.returncode else key_of_signature(signature)
         if key is None:
             _bad(where, "the signature does not match the manifest")
         revoked = revoked_file(allowed_signers)
         # os.path.lexists: a link that leads nowhere, or a file that cannot be read, revokes all
-        if os.path.lexists(str(revoked)) and _refuses(folder, file, manifest, key, revoked):
+        if os.path.lexists(str(revoked)) and _refuses(file, manifest, key, revoked):
             raise DeviceError(
                 "{} revokes the signing key {}".format(revoked, key.fingerprint),
                 code="bundle.revoked-signer",
@@ -186,16 +184,27 @@ def check_signature(
     return signer
 
 
-def _refuses(folder: str, file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
+@contextmanager
+def _memory_file(data: bytes) -> Iterator[str]:
+    """A path where programs find ``data``, whatever is full or read-only."""
+    with map_os_errors("memory"):
+        handle = memory_file()
+    try:
+        with map_os_errors("memory"):
+            os.write(handle, data)
+        yield "/proc/{}/fd/{}".format(os.getpid(), handle)
+    finally:
+        os.close(handle)
+
+
+def _refuses(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
     """Whether a signature that is sound stops being so with the revocations.
 
     The key is let in by a list of its own, so that the answer depends on nothing else.
     """
-    allowed = os.path.join(folder, "allowed")
-    with map_os_errors(folder):
-        Path(allowed).write_text("signer {}\n".format(key.line), encoding="ascii")
-    arguments = ["-Y", "verify", "-n", NAMESPACE, "-f", allowed, "-I", "signer", "-s", file]
-    return keygen([*arguments, "-r", str(revoked)], manifest).returncode != 0
+    with _memory_file("signer {}\n".format(key.line).encode("ascii")) as allowed:
+        arguments = ["-Y", "verify", "-n", NAMESPACE, "-f", allowed, "-I", "signer", "-s", file]
+        return keygen([*arguments, "-r", str(revoked)], manifest).returncode != 0
 
 
 def _signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:

@@ -141,6 +141,30 @@ def full_version(version: str) -> str:
     return ".".join(map(str, double.module(version)._double.build))
 
 
+class _Blob:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int) -> tuple[bytes, str]:
+        return self._data, hashlib.sha256(self._data).hexdigest()
+
+
+class _Blobs:
+    """Blobs in memory."""
+
+    def __init__(self, blobs: Mapping[str, bytes]) -> None:
+        self._blobs = blobs
+
+    def has(self, digest: str) -> bool:
+        return digest in self._blobs
+
+    def read(self, digest: str) -> memoryview:
+        return memoryview(self._blobs[digest])
+
+    def extent(self, digest: str) -> Any:
+        return _Blob(self._blobs[digest])
+
+
 def checked(
     data: bytes,
     about: EngineEntry,
@@ -175,7 +199,7 @@ def checked(
         engines={engine: about},
     )
     files = BundleFiles(
-        "the toy", b"", None, lambda digest: memoryview(blobs[digest]), blobs.__contains__,
+        "the toy", b"", None, _Blobs(blobs),
         root, release,
     )  # fmt: skip
     return Checked(files, manifest, signer)

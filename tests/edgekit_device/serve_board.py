@@ -21,6 +21,7 @@ from edgekit_device.protocol.server import MessageReader, connect_to, exchange, 
 from edgekit_device.protocol.serving import RunAnswer
 from edgekit_device.serve.memory import SharedMemory
 from edgekit_device.store.root import App, Root
+from edgekit_device.trust.accepted import accept
 from edgekit_device.trust.bundle import ReleaseRecord
 from tests.bundles.bundle_toys import toy_bundle
 
@@ -49,6 +50,8 @@ try:
     while True:
         message = reader.wait(peer)
         if len(message) == 8:
+            with open(os.path.join(root, "left"), "a") as left:
+                left.write("x")
             continue
         os.close(reader.claim())
         what = json.loads(message[8:])["inputs"][0]["name"]
@@ -107,6 +110,7 @@ class ServedBoard:
         (folder / "manifest.json").write_bytes(toy_bundle().manifest_bytes)
         record = ReleaseRecord("toy", name, "0" * 64, "reference", None, True, "")
         (folder / "release.json").write_bytes(dump(record))
+        accept(self.root, toy_bundle().digest)
         return name
 
     def switch(self, name: str) -> None:

@@ -754,3 +754,21 @@ def _limited(
         [sys.executable, "-c", program, *board.argv(command, *options)],
         input=stdin, capture_output=True, check=False,
     )  # fmt: skip
+
+
+def test_an_answer_that_its_file_has_no_space_for_is_an_error(board: BoardFolder) -> None:
+    for command in (["hello"], ["releases", "--app", "none"], ["sample", "--count", "1"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                board.argv(*command), stdout=full, stderr=subprocess.PIPE, check=False
+            )
+        assert done.returncode == 4
+        error = json.loads(done.stderr)["error"]
+        assert (error["code"], error["where"]) == ("board.disk-full", "standard output")
+
+
+def test_signatures_need_no_space_on_a_disk(
+    board: BoardFolder, toy: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/dev/full")
+    assert board.command("verify", stdin=envelope(toy))["signer"] == "tests"

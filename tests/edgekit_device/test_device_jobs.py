@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -362,3 +364,37 @@ def test_fetch_gives_blobs_or_nothing(lab: BoardFolder) -> None:
     requested = json.dumps([made[0], "0" * 64]).encode()
     assert refused(lab, "fetch", stdin=requested).code == "blob.missing"
     assert refused(lab, "fetch", stdin=b'["../x"]').code == "protocol.invalid"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_disk_that_is_full_at_any_level_is_called_full(lab: BoardFolder) -> None:
+    lab.root.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(lab.root)]
+    if subprocess.run(argv, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    filling = lab.root / "filling"
+    try:
+        # hosts put the loader there; jobs link it
+        (lab.root / "bin").mkdir()
+        here = shutil.copy(lab.loader, lab.root / "bin" / "edgekit_device.pyz")
+        board = BoardFolder(lab.root, Path(here))
+        assert ended(board, start(board, ["log", "first"])["job"]) == "done"
+        codes = []
+        for free in range(0, 112, 8):  # KiB
+            with contextlib.suppress(OSError), filling.open("ab", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            os.truncate(filling, filling.stat().st_size - (free << 10))
+            try:
+                job = start(board, ["fill"], name=f"n{free}")["job"]
+                assert ended(board, job) == "failed"
+                board.command("job-result", "--job", job)
+            except Refused as error:
+                codes.append(error.code)
+            filling.unlink()
+            for path in (lab.root / "jobs").glob("*/work*"):
+                path.unlink()
+        assert codes == ["board.disk-full"] * 14
+    finally:
+        until(lambda: not any(row["state"] in LIVE for row in jobs(lab)))
+        subprocess.run(["umount", "-l", str(lab.root)], check=True)

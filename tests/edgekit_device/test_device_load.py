@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -13,14 +14,16 @@ import edgekit_device
 from edgekit.bundles.files import write
 from edgekit.bundles.manifest import Bundle, golden_inputs
 from edgekit.bundles.sign import sign
+from edgekit_device.arrays.npz import write_npz
 from edgekit_device.benchmark.measure import bench, summary
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import Extent
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.runtime.model import Model
 from tests.bundles import bundle_toys as toys
 from tests.bundles.bundle_toys import document_of
-from tests.edgekit_device.device_board import BoardFolder
+from tests.edgekit_device.device_board import BoardFolder, Refused
 
 
 @pytest.fixture(scope="session")
@@ -117,29 +120,61 @@ def test_one_flipped_bit_of_a_bundle_folder_is_refused(
     file.write_bytes(data)
     code = "bundle.bad-signature" if digest is None else "blob.digest-mismatch"
     for verify in (True, "full", False):
-        if kind == "weight" and verify is False:
-            continue
         with pytest.raises(DeviceError) as caught:
             edgekit_device.load(folder, allowed_signers=signers, verify=verify)
         assert caught.value.code == code
 
 
-def test_weights_that_rot_in_a_release_are_found_by_a_full_check(
-    board: BoardFolder, installed: str, toy: Bundle
+@pytest.mark.parametrize("kind", ["engine", "weight"])
+def test_an_overwritten_blob_of_a_release_is_refused_on_every_path(
+    board: BoardFolder, installed: str, toy: Bundle, kind: str
 ) -> None:
-    file = board.blob(document_of(toy)["weights"]["g"]["digest"])
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
+    document = document_of(toy)
+    engine, weight = document["lanes"][0]["segments"][1]["engine"], document["weights"]["g"]
+    file = board.blob({"engine": engine, "weight": weight["digest"]}[kind])
+    good = file.read_bytes()
+    inputs = write_npz({"x": image()})
+    for data in (b"", good[:-4], good + b"\0", good[:-1] + bytes([good[-1] ^ 1])):
+        file.write_bytes(data)
+        for verify in (True, "full", False):
+            with pytest.raises(DeviceError) as caught:
+                edgekit_device.load(board.root / "apps/toy", verify=verify)
+            assert caught.value.code == "blob.digest-mismatch"
+            assert "changed" in caught.value.hint
+    for command in ("infer", "selftest", "bench", "refit"):
+        with pytest.raises(Refused) as refused:
+            board.command(command, "--app", "toy", stdin=inputs)
+        assert refused.value.code == "blob.digest-mismatch", command
+    answer = board.command("serve", "--app", "toy", "--background")
+    try:
+        assert answer["serving"]["last_error"]["code"] == "blob.digest-mismatch"
+    finally:
+        board.command("serve-stop", "--app", "toy")
+    file.write_bytes(good)
     edgekit_device.load(board.root / "apps/toy")
-    with pytest.raises(DeviceError) as caught:
-        edgekit_device.load(board.root / "apps/toy", verify="full")
-    assert caught.value.code == "blob.digest-mismatch"
-    # a weight of another size is noticed in any case
-    file.write_bytes(data[:-4])
-    with pytest.raises(DeviceError) as caught:
-        edgekit_device.load(board.root / "apps/toy", verify=False)
-    assert caught.value.code == "blob.digest-mismatch"
+
+
+def test_what_was_hashed_is_what_runs(board: BoardFolder, installed: str, toy: Bundle) -> None:
+    found = edgekit_device.load(board.root / "apps/toy")
+    x = image()
+    wanted = toys.expected(0, {"x": x})["y"]
+    for digest in (*toy.blobs, *toy.weights):
+        file = board.blob(digest)
+        with file.open("r+b") as opened:  # the same file, as a mapping would see it
+            opened.write(bytes(len(file.read_bytes())))
+    np.testing.assert_array_equal(found({"x": x})["y"], wanted)
+
+
+def test_a_large_blob_is_hashed_as_it_is_read(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).bytes((5 << 20) + 7)
+    file = tmp_path / "blob"
+    file.write_bytes(b"before" + data + b"after")
+    part = Extent(file, 6, len(data))
+    copy, digest = part.read(len(data))
+    assert (bytes(copy), digest) == (data, hashlib.sha256(data).hexdigest())
+    file.write_bytes(b"other")
+    assert bytes(copy) == data  # a copy, not the file
+    assert part.read(len(data)) == (b"", "")  # of another size: nothing is read
 
 
 def test_a_release_that_was_never_refitted_is_hashed_whole(board: BoardFolder, toy: Bundle) -> None:

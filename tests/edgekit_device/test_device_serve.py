@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -174,3 +175,29 @@ def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: st
     assert after["pid"] != before.pid
     assert np.allclose(client(_inputs(0))["y"], first)
     client.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_it_serves_from_a_read_only_disk(board: BoardFolder, installed: str) -> None:
+    root = str(board.root)
+    if subprocess.run(["mount", "--bind", root, root], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", root], check=True)
+        assert board.command("selftest", "--app", "toy")["ok"]
+        app = Root(board.root).app("toy")
+        answer = board.command("serve", "--app", "toy", "--background", "--threads", "1")
+        try:
+            assert answer["serving"]["release"] == installed
+            with connect(app.folder) as client:
+                found = client(_inputs(1))["y"]
+            assert found.tobytes() == load(app.folder, threads=1)(_inputs(1))["y"].tobytes()
+            with pytest.raises(Refused) as refused:
+                board.command("serve", "--app", "toy")
+            assert refused.value.code == "serve.running"
+            assert board.command("serve-status", "--app", "toy")["serving"]["clients"] == 1
+        finally:
+            assert board.command("serve-stop", "--app", "toy")["stopped"]
+        assert board.command("serve-status", "--app", "toy")["serving"] is None
+    finally:
+        subprocess.run(["umount", "-l", root], check=True)

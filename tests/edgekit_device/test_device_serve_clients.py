@@ -9,22 +9,28 @@ import re
 import signal
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import edgekit_device
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
     MessageReader,
+    connect_to,
     pack,
     parse_head,
     send_with,
     serving,
 )
+from edgekit_device.protocol.serving import MemoryRegion, RunRequest
 from edgekit_device.serve.memory import SharedMemory, map_sealed
+from edgekit_device.serve.worker import _Answers, frame
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
 
@@ -143,6 +149,130 @@ def test_clients_that_misbehave_cost_nobody_else(served: ServedBoard) -> None:
     stalled.close()
     good.close()
     memory.close()
+
+
+def test_three_hundred_clients_at_once_are_answered_or_told_busy(served: ServedBoard) -> None:
+    served.start("--queue", "100")
+    wait_for(lambda: served.status()["release"])
+    go = served.app.folder / "go"
+    with served.later(f"until {go}"):
+        wait_for(lambda: served.status()["running"])
+        with served.later(*["ok"] * 300) as answers:
+            # a hundred wait; the connections of those that were refused make room for others
+            wait_for(lambda: answers.count(None) == 100)
+            go.touch()
+    refused = [one for one in answers if isinstance(one, Exception)]
+    assert {getattr(one, "code", repr(one)) for one in refused} == {"serve.busy"}
+    assert len(refused) == 200
+    assert all(one["release"] for one in answers if one not in refused)
+    assert served.status()["clients"] == 1  # who asks
+
+
+def test_idle_connections_make_room_for_those_that_wait(served: ServedBoard) -> None:
+    served.start()
+    wait_for(lambda: served.status()["release"])
+    path = served.app.folder / "serve.sock"
+    name = {"ok": np.float32(1)}
+    with contextlib.ExitStack() as idle, edgekit_device.connect(path) as before:
+        assert before(name) == {}
+        crowd = []
+        for _ in range(400):
+            peer = connect_to(path, 60.0)
+            assert peer is not None
+            crowd.append(idle.enter_context(peer))
+        with edgekit_device.connect(path) as newcomer:
+            assert newcomer(name) == {}
+        assert served.status()["clients"] <= 256
+        assert before(name) == {}  # it was idle for longest: its next call connects again
+        crowd[0].settimeout(60)
+        assert crowd[0].recv(1) == b""
+
+
+def test_a_connection_waits_while_the_queue_of_connections_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "full.sock"
+    with socket.socket(socket.AF_UNIX) as door, contextlib.ExitStack() as opened:
+        door.bind(str(path))
+        door.listen(0)
+        first = connect_to(path, 60.0)
+        assert first is not None
+        opened.enter_context(first)
+        with pytest.raises(DeviceError) as caught:
+            connect_to(path, 0.1)
+        assert caught.value.code == "serve.silent"
+        taken: list[socket.socket] = []
+        later = threading.Timer(0.2, lambda: taken.append(door.accept()[0]))
+        later.start()
+        second = connect_to(path, 60.0)
+        assert second is not None
+        opened.enter_context(second)
+        later.join()
+        opened.enter_context(taken[0])
+
+
+def test_a_busy_worker_hears_of_the_clients_that_left_and_of_no_others(
+    served: ServedBoard,
+) -> None:
+    served.start()
+    wait_for(lambda: served.status()["release"])
+    go = served.app.folder / "go"
+    leaver = served.client()
+    leaver.run()
+    with served.later(f"until {go}"):
+        wait_for(lambda: served.status()["running"])
+        leaver.close()
+        for _ in range(400):  # more than its socket takes
+            peer = connect_to(served.app.folder / "serve.sock", 60.0)
+            assert peer is not None
+            peer.close()
+        wait_for(lambda: served.status()["clients"] <= 2)
+        go.touch()
+    heard = served.root.folder / "left"
+    wait_for(lambda: heard.exists() and heard.read_text() == "xx")  # the leaver, and who waited
+    assert served.status()["restarts"] == 0
+
+
+def test_a_client_that_left_frees_its_memory_while_the_engine_runs() -> None:
+    runs, ends = threading.Event(), threading.Event()
+
+    class Slow:
+        inputs = outputs = ()
+
+        def __call__(self, inputs: object) -> dict[str, np.ndarray]:
+            runs.set()
+            assert ends.wait(60)
+            return {}
+
+    ours, theirs = socket.socketpair()
+    request = pack(RunRequest((), MemoryRegion(0, 0)))[4:]
+    memories = [SharedMemory(1 << 20) for _ in range(3)]
+
+    def mapped(memory: SharedMemory) -> int:
+        inode = str(os.fstat(memory.descriptor).st_ino)
+        return sum(
+            line.split()[4] == inode for line in Path("/proc/self/maps").read_text().splitlines()
+        )
+
+    with ours, theirs:
+        answers = threading.Thread(target=_Answers(Slow(), "r").serve, args=(theirs,))  # type: ignore[arg-type]
+        answers.start()
+        reader = MessageReader()
+        ends.set()
+        send_with(ours, frame(1, request), [memories[0].descriptor])
+        reader.wait(ours)
+        assert mapped(memories[0]) == 2  # ours and the worker's
+        runs.clear()
+        ends.clear()
+        send_with(ours, frame(2, request), [memories[1].descriptor])
+        assert runs.wait(60)
+        send_with(ours, frame(1, b"") + frame(2, b""))
+        wait_for(lambda: mapped(memories[0]) == 1)
+        ends.set()
+        reader.wait(ours)
+        wait_for(lambda: mapped(memories[1]) == 1)  # its own run needed it until now
+        ours.close()
+        answers.join()
+    for memory in memories:
+        memory.close()
 
 
 def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(

@@ -106,8 +106,8 @@ def test_bundle_files(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> 
         files = open_bundle(path)
         manifest = parse(files.manifest)
         for digest in [*manifest.sizes(), "../../etc/passwd", "a" * 64]:
-            if files.has(digest):
-                assert len(files.blob(digest)) <= len(data)
+            if files.blobs.has(digest):
+                assert len(files.blobs.read(digest)) <= len(data)
 
     survive(read)
 

@@ -1,0 +1,55 @@
+"""Which unsigned bundles the operator accepted: ROOT/accepted.json, by digests of manifests.
+
+What lies in a release says nothing about that: it comes from the bundle's maker, or from whoever
+could write there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Container, Tuple
+
+from edgekit_device.errors import map_os_errors
+from edgekit_device.files import locked, write_durably
+from edgekit_device.protocol.codec import array, choice, digest, dump, load, member
+from edgekit_device.store.root import ACCEPTED, Root
+
+_SCHEMA = "edgekit.accepted/1"
+
+
+@dataclass(frozen=True)
+class AcceptedBundles:
+    """ROOT/accepted.json: SHA-256 of manifests that were taken without a trusted signature."""
+
+    digests: Tuple[str, ...] = member(array(digest), default=())
+    schema: str = member(choice(_SCHEMA), default=_SCHEMA)
+
+
+def is_accepted(root: Root, manifest: str) -> bool:
+    """Whether the manifest of this digest was accepted; raises DeviceError "root.*"."""
+    return manifest in _read(root).digests
+
+
+def accept(root: Root, manifest: str) -> None:
+    """Records, durably, that the operator accepted the manifest of this digest."""
+    with locked(root.folder / "accepted.lock"), map_os_errors(str(root.folder / ACCEPTED)):
+        known = _read(root).digests
+        if manifest not in known:
+            _write(root, (*known, manifest))
+
+
+def forget_others(root: Root, there: Container[str]) -> None:
+    """Keeps only the digests of releases that are there; the caller holds ROOT's lock alone."""
+    known = _read(root).digests
+    kept = tuple(one for one in known if one in there)
+    if kept != known:
+        _write(root, kept)
+
+
+def _read(root: Root) -> AcceptedBundles:
+    # a damaged file is as good as none: bundles are refused until they are deployed again
+    return load(AcceptedBundles, root.folder / ACCEPTED) or AcceptedBundles()
+
+
+def _write(root: Root, digests: Tuple[str, ...]) -> None:
+    write_durably(root.folder / ACCEPTED, dump(AcceptedBundles(digests)))

@@ -1,0 +1,103 @@
+"""The directory of a zip archive, read within bounds: ``zipfile`` makes an object of every entry
+before anyone can count them.
+
+The layout is that of APPNOTE.TXT 6.3.10: 4.3.12 (central directory), 4.3.14 and 4.3.15 (its end in
+ZIP64), 4.3.16 (its end), 4.5.3 (sizes in ZIP64).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Iterator, List, NamedTuple, Tuple
+
+from edgekit_device.files import Buffer
+
+_END, _END_64, _LOCATOR, _HEADER = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x01\x02"
+_END_BYTES, _END_64_BYTES, _LOCATOR_BYTES, _HEADER_BYTES = 22, 56, 20, 46
+_MOST_COMMENT = (1 << 16) - 1
+_MOST_NAME = 1 << 10
+_LARGE, _ZIP64 = 0xFFFFFFFF, 1
+
+
+class ZipEntry(NamedTuple):
+    """An entry of the directory.
+
+    Attributes:
+        name: As it stands there.
+        flags: General purpose bits; bit 0 says that it is encrypted.
+        method: 0 is stored, 8 deflated.
+        packed: Bytes in the file.
+        size: Bytes unpacked.
+        offset: Where its local header begins.
+    """
+
+    name: bytes
+    flags: int
+    method: int
+    packed: int
+    size: int
+    offset: int
+
+
+def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
+    """Reads the directory of a zip archive.
+
+    Args:
+        data: The whole archive.
+        most: Entries that it may have; no more are looked at.
+
+    Raises:
+        ValueError: It is no zip archive, or a damaged one; it has more entries, or a name of more
+            than 1,024 bytes.
+    """
+    at, end = _directory(memoryview(data))
+    count = 0
+    while at < end:
+        count += 1
+        if count > most:
+            raise ValueError("it has more than {} entries".format(most))
+        if end - at < _HEADER_BYTES or data[at : at + 4] != _HEADER:
+            raise ValueError("its directory is damaged")
+        flags, method = struct.unpack_from("<HH", data, at + 8)
+        packed, size, name, extra, comment = struct.unpack_from("<IIHHH", data, at + 20)
+        (offset,) = struct.unpack_from("<I", data, at + 42)
+        if name > _MOST_NAME:
+            raise ValueError("a name has {} bytes, more than {}".format(name, _MOST_NAME))
+        start = at + _HEADER_BYTES
+        at = start + name + extra + comment
+        if at > end:
+            raise ValueError("its directory is cut off")
+        more = bytes(data[start + name : start + name + extra])
+        size, packed, offset = _large([size, packed, offset], more)
+        yield ZipEntry(bytes(data[start : start + name]), flags, method, packed, size, offset)
+
+
+def _directory(data: memoryview) -> Tuple[int, int]:
+    """Where the directory begins and ends."""
+    at = len(data) - _END_BYTES
+    if at < 0 or data[at : at + 4] != _END:
+        first = max(0, at - _MOST_COMMENT)
+        at = bytes(data[first:]).rfind(_END) + first
+        if at < first or len(data) - at < _END_BYTES:
+            raise ValueError("it is no zip archive")
+    (size,) = struct.unpack_from("<I", data, at + 12)
+    locator = at - _LOCATOR_BYTES
+    if locator >= 0 and data[locator : locator + 4] == _LOCATOR:
+        at = locator - _END_64_BYTES
+        if at < 0 or data[at : at + 4] != _END_64:
+            raise ValueError("its directory's end is damaged")
+        (size,) = struct.unpack_from("<Q", data, at + 40)
+    if size > at:
+        raise ValueError("its directory is cut off")
+    return at - size, at
+
+
+def _large(values: List[int], extra: bytes) -> List[int]:
+    """The values with those that take 64 bits from the extra field, where they stand in order."""
+    while _LARGE in values and len(extra) >= 4:
+        kind, size = struct.unpack_from("<HH", extra)
+        if kind == _ZIP64:
+            wide = iter(struct.unpack_from("<{}Q".format(min(size, len(extra) - 4) // 8), extra, 4))
+            return [next(wide, one) if one == _LARGE else one for one in values]
+        extra = extra[4 + size :]
+    return values
