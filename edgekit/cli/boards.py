@@ -302,11 +302,25 @@ def _show_checks(document: dict[str, Any]) -> None:
 
 
 def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:
+    from edgekit.pipeline.boards.doctor import NOTHING_RUNS
+
     names = ", ".join(one["board"]["name"] for one in documents)
     lacks = [c["what"] for one in documents for c in one.get("checks", ()) if
              c["status"] == "missing"]  # fmt: skip
     error: EdgekitError
-    if lacks:
+    dead = [
+        one["board"]["name"]
+        for one in documents
+        if any(check["id"] == NOTHING_RUNS.id for check in one.get("checks", ()))
+    ]
+    if dead:
+        error = EnvironmentLack(
+            NOTHING_RUNS.found,
+            code="board.nothing-runs",
+            where=", ".join(dead),
+            hint=NOTHING_RUNS.fix,
+        )
+    elif lacks:
         error = GateError(
             f"missing: {', '.join(lacks)}",
             code="doctor.missing",

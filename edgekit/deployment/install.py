@@ -162,7 +162,7 @@ def send(
         try:
             offer = board.offer(bundle.manifest_bytes, signature)
             if offer.get("taken_back") and not put_back:
-                raise _taken_back(offer["taken_back"], board.name)
+                raise taken_back_error(offer["taken_back"], board.name)
             partial = _retained(offer["missing"], sizes, board.name)
             blobs = {} if fetches else _payload(bundle, partial, board.name)
             if partial and check is not None:
@@ -187,7 +187,13 @@ def send(
     )
 
 
-def _taken_back(found: Mapping[str, str], where: str) -> BoardError:
+def taken_back_error(found: Mapping[str, str], where: str) -> BoardError:
+    """Returns the error of a bundle that a board has rolled back.
+
+    Args:
+        found: "release", "at" and "reason".
+        where: The board's name.
+    """
     error = BoardError(
         f"{found['release']} was current there and was rolled back at {found['at']}: "
         f"{found['reason']}",

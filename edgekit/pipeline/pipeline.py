@@ -14,7 +14,6 @@ from typing_extensions import Self
 
 from edgekit.config.loader import Config, rebased
 from edgekit.errors import BoardError, EdgekitError, UsageError
-from edgekit.network.files import read as read_model
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline import questions
@@ -33,6 +32,7 @@ from edgekit.pipeline.run import (
     infer_on,
     names_of,
     needed,
+    remember,
     run_step,
 )
 from edgekit.pipeline.steps.accuracy import (
@@ -41,6 +41,7 @@ from edgekit.pipeline.steps.accuracy import (
     check_accuracy,
     measured_accuracy,
 )
+from edgekit.pipeline.steps.beforehand import OtherWeights, read_weights
 from edgekit.pipeline.steps.build import build_for, check_bundle, every_build
 from edgekit.pipeline.steps.bundle import (
     bundle_of,
@@ -69,6 +70,7 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
+    from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
@@ -170,7 +172,13 @@ class Pipeline:
             set_position(error, self.config)
         self.boards.close()
 
-    def _run(self, *steps: Step, anew: bool = False) -> Run:
+    def _run(
+        self,
+        *steps: Step,
+        anew: bool = False,
+        or_serving: bool = False,
+        weights: OtherWeights | None = None,
+    ) -> Run:
         """Runs steps and returns what they found; the context is then what they made of it."""
         self._look_for_parser()
         self.log.names = names_of(steps)
@@ -181,8 +189,9 @@ class Pipeline:
             self.out,
             self.log,
             again=self._again,
-            or_serving=self._or_serving,
+            or_serving=or_serving or self._or_serving,
             anew=anew,
+            weights=weights,
         )
         for step in steps:
             run = run_step(run, step)
@@ -487,7 +496,7 @@ class Pipeline:
 
     def refit(self, weights: Path) -> dict[str, Any]:
         """Deploys the same engines with the weights of another file."""
-        read_model(weights)  # what is wrong with the file is said before anything is built
+        given = read_weights(weights)
 
         def change(run: Run, record: StepRecord) -> Run:
             context, other = run.context, other_weights(run.context, weights)
@@ -513,27 +522,31 @@ class Pipeline:
 
         def install(run: Run, record: StepRecord) -> Run:
             bundles = run.found["weights"][0]
+
+            def bundle_for(client: BoardClient) -> Bundle:
+                key = build_for(run.context, run.boards, client, deploys=True).key
+                bundle: Bundle = bundles[key]
+                return bundle
+
+            remember(run, bundle_for)
             try:
                 releases = run.boards.install(
-                    lambda client: bundles[
-                        build_for(run.context, run.boards, client, deploys=True).key
-                    ],
-                    run.log,
-                    always=run.context.force,
-                    put_back=run.again,
+                    bundle_for, run.log, always=run.context.force, put_back=run.again
                 )
             except BoardError as failed:
-                if failed.code == "install.taken-back":
-                    words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
-                    failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     failed.hint = _hint_for_other_weights(run.context, weights)
                 raise
             return run.having("deploy", releases)
 
-        steps = needed("bundle")
-        step = Step("weights", change, before=(_refuse_opaque,), reuses=False)
-        run = self._run(*steps, step, *_deploying(install))
+        step = Step("weights", change, reuses=False)
+        try:
+            run = self._run(*needed("bundle"), step, *_deploying(install), weights=given)
+        except BoardError as failed:
+            if failed.code == "install.taken-back":
+                words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
+                failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
+            raise
         bundles, tensors, changed, error = run.found["weights"]
         for built in run.builds:
             old, bundle = bundle_of(run.context, built, self.signing), bundles[built.key]
@@ -565,13 +578,13 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        document: dict[str, Any] = self._run(*steps).found["infer"]
+        document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
         return document
 
     def bench(self) -> dict[str, Any]:
         """Measures on the first board and returns an ``edgekit.bench/1``."""
         steps = needed("bench", deploy=bring_first_board)
-        document: dict[str, Any] = self._run(*steps, anew=True).found["bench"]
+        document: dict[str, Any] = self._run(*steps, anew=True, or_serving=True).found["bench"]
         return document
 
     def run(self) -> RunResult:
@@ -592,17 +605,6 @@ class Pipeline:
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns the step deploy alone, with another installation."""
     return [step for step in needed("deploy", deploy=install) if step.name == "deploy"]
-
-
-def _refuse_opaque(run: Run) -> None:
-    opaque = network(run.context).opaque
-    if opaque:
-        raise UsageError(
-            "the reference outputs for other weights are computed on this machine, which "
-            f"cannot run {opaque[0]!r}",
-            code="refit.opaque",
-            hint="build engines from the other file with: edgekit deploy",
-        )
 
 
 def _in_vain(context: Context) -> list[str]:

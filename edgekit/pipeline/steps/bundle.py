@@ -70,15 +70,8 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
             "labels work only for classification networks; leave them out",
         )
     rows, classes = found
-    try:
-        with regular(path).open(encoding="utf-8") as file:
-            lines = file.read(_MOST_BYTES).splitlines()
-    except (OSError, ValueError) as error:
-        raise _bad_labels(
-            path, f"it cannot be read: {error}", "write one class number per line"
-        ) from error
     labels: list[int] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
@@ -98,6 +91,26 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
     return [labels[n * rows : (n + 1) * rows] for n in range(cases)]
 
 
+def check_labels(context: Context) -> None:
+    """Refuses a file of labels that cannot be read; the network is not needed for it.
+
+    Raises:
+        DataError: "data.labels".
+    """
+    if context.file.deploy.health.labels is not None:
+        _lines(context.config.resolve(context.file.deploy.health.labels))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with regular(path).open(encoding="utf-8") as file:
+            return file.read(_MOST_BYTES).splitlines()
+    except (OSError, ValueError) as error:
+        raise _bad_labels(
+            path, f"it cannot be read: {error}", "write one class number per line"
+        ) from error
+
+
 def _bad_labels(path: Path, message: str, hint: str) -> DataError:
     return DataError(message, code="data.labels", where=str(path), hint=hint)
 
@@ -109,7 +122,8 @@ def health_key(context: Context) -> list[Any]:
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
-            key.append(hashlib.sha256(regular(Path(health.labels)).read_bytes()).hexdigest())
+            path = regular(context.config.resolve(health.labels))
+            key.append(hashlib.sha256(path.read_bytes()).hexdigest())
     return key
 
 
@@ -141,7 +155,8 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
         )
     labels = None
     if health.labels is not None:
-        labels = read_labels(Path(health.labels), len(cases), tensors[names[0]].shape)
+        path = context.config.resolve(health.labels)
+        labels = read_labels(path, len(cases), tensors[names[0]].shape)
     return BundleSamples(
         metric=context.file.accuracy.metric if labels is None else LABELLED,
         source=f"the first {len(cases)} of {inputs_text(context)}",

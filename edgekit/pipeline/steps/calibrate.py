@@ -23,6 +23,7 @@ from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
 
 if TYPE_CHECKING:
+    from edgekit.network.model import Model
     from edgekit.quantize.data.rows import CalibrationSamples
 
 
@@ -45,16 +46,47 @@ def first_input(context: Context) -> dict[str, np.ndarray]:
     return dict(next(iter(calibration_inputs(context))))
 
 
-def _own(context: Context, count: int, skip: int = 0) -> CalibrationSamples:
+def _own(
+    context: Context, count: int, skip: int = 0, of: Model | None = None
+) -> CalibrationSamples:
     from edgekit.quantize.data.load import load_data
 
     section = context.file.calibration
     data = section.data if _called(context) else context.config.resolve(section.data)
     options = section.model_dump(exclude={*_OTHERS, "seed"})
     return load_data(
-        {**options, "data": data, "count": count}, model(context), folders=_modules(context),
+        {**options, "data": data, "count": count}, of or model(context), folders=_modules(context),
         skip=skip,
     )  # fmt: skip
+
+
+def check_data(context: Context) -> None:
+    """Refuses calibration data that are not there; the model is not needed for it.
+
+    Raises:
+        DataError: As ``load_data``.
+    """
+    section = context.file.calibration
+    if section.data is None:
+        return
+    if _called(context):
+        from edgekit.quantize.data.functions import module_file
+
+        module_file(section.data, _modules(context))
+    else:
+        from edgekit.quantize.data.load import check_path
+
+        check_path(context.config.resolve(section.data))
+
+
+def check_data_fits(context: Context) -> None:
+    """Refuses calibration data that do not fit the model; the rewrites keep its inputs.
+
+    Raises:
+        DataError: As ``load_data``.
+    """
+    if context.file.calibration.data is not None:
+        _own(context, context.file.calibration.count, of=source(context))
 
 
 def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarray]]:

@@ -263,11 +263,10 @@ class ConnectedBoards:
         """Begins to connect to the configuration's boards, beside what the host does meanwhile.
 
         What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
-        host knows that the configuration holds: with ``trust_key`` connecting does.
+        host knows that the configuration holds.
         """
         if (
-            self._trust_key
-            or self._begun
+            self._begun
             or self._clients is not None
             or not self._config.file.deploy.boards
         ):
@@ -324,7 +323,6 @@ class ConnectedBoards:
                 board,
                 state_folder=self.cache.folder,
                 signer_public_key=key,
-                trust_key=self._trust_key,
                 accept_host_key=self._accept_host_key,
                 on_command=times.command,
                 loader=loader,
@@ -337,7 +335,8 @@ class ConnectedBoards:
     def look(self) -> None:
         """Connects to the configuration's boards and checks whether they trust the signing key.
 
-        It is checked before long work, whose result a board would refuse.
+        It is checked before long work, whose result a board would refuse. A key that it is to
+        trust from now on is only held against those that it has revoked.
 
         Raises:
             EdgekitError: As ``open_board``.
@@ -363,6 +362,8 @@ class ConnectedBoards:
                     where=client.name,
                     hint="sign with another key (deploy.sign_with)",
                 )
+            if self._trust_key:
+                continue  # ``trust_signer`` adds it
             if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
                 where = shlex.quote(self._config.path)
                 raise BundleError(
@@ -371,6 +372,16 @@ class ConnectedBoards:
                     where=client.name,
                     hint=f"trust it with --trust-key, or with: edgekit trust {where} --add {path}",
                 )
+
+    def trust_signer(self) -> None:
+        """Lets the boards trust the signing key, where the user has said so."""
+        from edgekit.bundles.sign import allowed_signers_line
+
+        if self._trust_key:
+            line = allowed_signers_line(self.signing.public_key)
+            for client in self.clients():
+                client.trust(new=[line])
+            self._trust_key = False
 
     def describe(self, client: BoardClient) -> dict[str, str]:
         """Returns the contract's ``board`` object."""
@@ -415,6 +426,7 @@ class ConnectedBoards:
         Raises:
             BoardError: Among others "install.taken-back".
         """
+        self.trust_signer()
         return [
             self._install(client, bundle_for(client), steps, always, put_back, or_serving)
             for client in self.clients()
