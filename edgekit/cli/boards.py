@@ -574,12 +574,14 @@ def _release_mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
 @app_option
 @click.option("--reason", help="Reason, kept in the board's history.")
+@o.dry_run
 @host_options
 @o.talk
 def rollback_command(
     where: str,
     app: str | None,
     reason: str | None,
+    dry_run: bool,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -587,28 +589,38 @@ def rollback_command(
 ) -> None:
     from edgekit.pipeline.boards.status import app_of, rollback_document
 
-    document, answered = rollback_document([where], app_of(where, app), reason, **reached)
-    print_each_board(document, answered, json, _rollback_words)
+    document, answered = rollback_document(
+        [where], app_of(where, app), reason, dry_run=dry_run, **reached
+    )
 
+    def text(board: dict[str, Any]) -> str:
+        change = f"{board['from']} -> {board['to'] or 'nothing'}"
+        return f"would roll back: {change}" if dry_run else change
 
-def _rollback_words(board: dict[str, Any]) -> str:
-    return f"{board['from']} -> {board['to'] or 'nothing'}"
+    print_each_board(document, answered, json, text)
 
 
 @commands.command(
     "remove",
     "edgekit remove nvidia@10.0.0.7 --app resnet50 --release 000003-1f2e3d4c5b6a\n"
-    "edgekit remove nvidia@10.0.0.7 --app resnet50",
+    "edgekit remove nvidia@10.0.0.7 --app resnet50 --dry-run\n"
+    "edgekit remove nvidia@10.0.0.7 --app resnet50 --yes",
 )
 @boards_argument
 @app_option
 @click.option("--release", help="Remove only this release; it must not be the current one.")
+@o.dry_run
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation when all releases would be removed."
+)
 @host_options
 @o.talk
 def remove_command(
     wheres: tuple[str, ...],
     app: str | None,
     release: str | None,
+    dry_run: bool,
+    yes: bool,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -616,14 +628,39 @@ def remove_command(
 ) -> None:
     from edgekit.pipeline.boards.status import remove_document
 
-    document, answered = remove_document(wheres, app, release, **reached)
+    if release is None and not (dry_run or yes):
+        planned, _ = remove_document(wheres, app, dry_run=True, **reached)
+        _agree_to_remove(planned, json)
+    document, answered = remove_document(wheres, app, release, dry_run=dry_run, **reached)
     whole = f"application {document['app']} and all its releases: "
 
     def text(board: dict[str, Any]) -> str:
         gone = ", ".join(board["removed"])
-        return f"removed {gone if release is not None else whole + (gone or 'it had no releases')}"
+        words = gone if release is not None else whole + (gone or "it had no releases")
+        return f"{'would remove' if dry_run else 'removed'} {words}"
 
     print_each_board(document, answered, json, text)
+
+
+def _agree_to_remove(planned: dict[str, Any], json: bool) -> None:
+    """Asks for confirmation that an application goes with all its releases.
+
+    Raises:
+        UsageError: "remove.all": there is no terminal to ask on, or the answer is no.
+    """
+    counts = [(board["board"], len(board["removed"])) for board in planned["boards"]]
+    where = ", ".join(f"{counted(n, 'release')} on {name}" for name, n in counts if n)
+    if not where:
+        return  # nothing goes, and why says the board
+    text = f"application {planned['app']} would be removed with {where}"
+    if json or not sys.stdin.isatty():
+        raise UsageError(
+            f"{text}; nothing was removed",
+            code="remove.all",
+            hint="--yes removes them, --dry-run only lists them, --release ID removes one",
+        )
+    if not click.confirm(f"{text}. Remove it?", default=False, err=True):
+        raise UsageError("nothing was removed", code="remove.all")
 
 
 @commands.command(

@@ -41,8 +41,8 @@ from edgekit.pipeline.steps.accuracy import (
     check_accuracy,
     measured_accuracy,
 )
-from edgekit.pipeline.steps.beforehand import OtherWeights, read_weights
-from edgekit.pipeline.steps.build import build_for, check_bundle, every_build
+from edgekit.pipeline.steps.beforehand import OtherWeights, known_bundle, read_weights
+from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
 from edgekit.pipeline.steps.bundle import (
     bundle_of,
     bundle_with_weights,
@@ -453,23 +453,35 @@ class Pipeline:
         return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
                 "full": str(full) if full else None}  # fmt: skip
 
-    def deploy(self, file: Path | None = None) -> dict[str, Any]:
+    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> dict[str, Any]:
         """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
 
         Args:
             file: A bundle to install instead of building one; weights that a stripped bundle
                 lacks come from the cache or are on the board already.
+            dry_run: Change nothing on a board, and return what would be done there. Boards build
+                nothing: a release is then known only where they built it before.
 
         Raises:
             BoardError: Among others "install.taken-back", without ``again``.
         """
         if file is None:
-            releases = self._run(*needed("deploy")).found["deploy"]
+            steps = self._rehearsed() if dry_run else needed("deploy")
+            releases = self._run(*steps).found["deploy"]
         else:
             self.boards.begin()
             bundle = read_bundle(self.context, file)
             for client in self.boards.clients():
                 check_bundle(self.boards, client, bundle.manifest)
+
+            def rehearse(run: Run, record: StepRecord) -> Run:
+                rows = [
+                    run.boards.would_install(
+                        client, bundle.digest, bundle, always=True, put_back=run.again
+                    )
+                    for client in run.boards.clients()
+                ]
+                return run.having("deploy", rows)
 
             def install(run: Run, record: StepRecord) -> Run:
                 # its signature is the board's to judge, also when it serves that bundle already
@@ -478,9 +490,34 @@ class Pipeline:
                 )
                 return run.having("deploy", found)
 
-            releases = self._run(*_deploying(install)).found["deploy"]
-        return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
+            steps = [Step("deploy", rehearse)] if dry_run else _deploying(install)
+            releases = self._run(*steps).found["deploy"]
+        return {"schema": "edgekit.deploy/1", "dry_run": dry_run, "steps": self._step_list(),
                 "releases": [_release_row(r) for r in releases]}  # fmt: skip
+
+    def _rehearsed(self) -> list[Step]:
+        """Returns the steps of a deployment that changes nothing on a board."""
+        boards, context = self.boards, self.context
+        boards.begin()
+        own = backend_for(context, boards) == "reference"
+
+        def rehearse(run: Run, record: StepRecord) -> Run:
+            rows = []
+            for client in boards.clients():
+                bundle = run.bundle_for(client) if own else None
+                digest = (
+                    known_bundle(run.context, boards, client, run.signing.public_key)
+                    if bundle is None
+                    else bundle.digest
+                )
+                rows.append(
+                    boards.would_install(
+                        client, digest, bundle, always=context.force, put_back=run.again
+                    )
+                )
+            return run.having("deploy", rows)
+
+        return [*needed("bundle" if own else "plan"), Step("deploy", rehearse)]
 
     def rollback(self, reason: str | None = None) -> dict[str, Any]:
         """Takes every board back to its previous release; ``reason`` is for their histories."""

@@ -110,7 +110,7 @@ class Step:
         name: Its name, for people and documents.
         run: Returns the run with what it found; says it in the record's detail.
         needs: Steps that come before it.
-        before: Called before the step begins, in a run that builds: they raise what it must not
+        before: Called before the step begins, in a run that builds or deploys: they raise what it must not
             begin with, and begin what takes long.
         others: Further steps that it runs; it then begins its records itself.
         reuses: Whether it is "reused" when nothing was computed in it.
@@ -130,7 +130,7 @@ _JUDGES = frozenset({"check", "rewrite"})
 
 def run_step(run: Run, step: Step) -> Run:
     """Runs one step and returns what is known after it."""
-    if "build" in run.log.names:
+    if "build" in run.log.names or run.deploys:
         for call in step.before:
             call(run)
     if step.others:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.install import taken_back_error
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.network.files import external_values
 from edgekit.network.files import read as read_model
@@ -196,15 +195,27 @@ def check_not_taken_back(
     Raises:
         BoardError: "install.taken-back".
     """
-    app, cache = context.file.name, context.cache
     for client in boards.clients():
-        digest = cache.get("asked", _asked(context, boards, client, public_key, weights))
-        if digest is None:
-            continue
-        for release in client.releases(app)["apps"].get(app, {}).get("releases", ()):
-            if release["digest"] == digest and release.get("taken_back"):
-                with boards.hinting(client):
-                    raise taken_back_error(release["taken_back"], client.name)
+        digest = known_bundle(context, boards, client, public_key, weights)
+        if digest is not None:
+            boards.refuse_taken_back(client, context.file.name, digest)
+
+
+def known_bundle(
+    context: Context,
+    boards: ConnectedBoards,
+    client: BoardClient,
+    public_key: Path,
+    weights: str = "",
+) -> str | None:
+    """Returns the digest of a board's bundle where an earlier run made it, else None.
+
+    Arguments as of ``check_not_taken_back``.
+    """
+    digest: str | None = context.cache.get(
+        "asked", _asked(context, boards, client, public_key, weights)
+    )
+    return digest
 
 
 def remember_bundles(

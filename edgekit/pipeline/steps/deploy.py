@@ -265,11 +265,7 @@ class ConnectedBoards:
         What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
         host knows that the configuration holds.
         """
-        if (
-            self._begun
-            or self._clients is not None
-            or not self._config.file.deploy.boards
-        ):
+        if self._begun or self._clients is not None or not self._config.file.deploy.boards:
             return
         try:
             key = self.signing.public_key
@@ -399,6 +395,75 @@ class ConnectedBoards:
         """Returns id and bundle digest of the release that serves, or None."""
         found = serving_of(client.releases(app)["apps"].get(app, {}))
         return None if found is None else (found["id"], found["digest"])
+
+    def refuse_taken_back(self, client: BoardClient, app: str, digest: str) -> dict[str, Any]:
+        """Refuses a bundle that a board has rolled back; returns what the board has of the app.
+
+        Raises:
+            BoardError: "install.taken-back".
+        """
+        from edgekit.deployment.install import taken_back_error
+
+        state: dict[str, Any] = client.releases(app)["apps"].get(app, {})
+        for release in state.get("releases", ()):
+            if release["digest"] == digest and release.get("taken_back"):
+                with self.hinting(client):
+                    raise taken_back_error(release["taken_back"], client.name)
+        return state
+
+    def would_install(
+        self,
+        client: BoardClient,
+        digest: str | None,
+        bundle: Bundle | None,
+        *,
+        always: bool = False,
+        put_back: bool = False,
+    ) -> dict[str, Any]:
+        """Returns what ``install`` would do on a board, and changes nothing there.
+
+        Args:
+            client: The board.
+            digest: The bundle's; None where the board has to build its engines first.
+            bundle: The bundle, where it is packed.
+            always: Install also where the bundle serves already.
+            put_back: Install also where the bundle was taken back.
+
+        Returns:
+            As a release of ``install``: "release" is what serves the bundle already, None where it
+            would be installed; "bytes_sent" None where that is not known.
+
+        Raises:
+            BundleError: The board cannot run the bundle.
+            BoardError: "install.taken-back" or "board.disk-full".
+        """
+        from edgekit.deployment.install import check_fits, check_space
+
+        app = self._config.file.name
+        state = (
+            client.releases(app)["apps"].get(app, {})
+            if put_back or digest is None
+            else self.refuse_taken_back(client, app, digest)
+        )
+        serving = serving_of(state)
+        reused = serving is not None and serving["digest"] == digest and not always
+        lacking: int | None = 0 if reused else None
+        if bundle is not None and not reused:
+            sizes = bundle.manifest.sizes()
+            lacking = sum(sizes[missing] for missing in client.missing(sizes))
+            hello = client.hello()
+            check_fits(bundle.manifest, hello, client.name)
+            check_space(lacking, hello, client.name)
+        notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
+        return self._noted({
+            "board": self.describe(client),
+            "release": serving["id"] if serving is not None and reused else None,
+            "digest": digest,
+            "bytes_sent": lacking,
+            "previous": serving and serving["id"],
+            "reused": reused,
+            "notes": notes,
+        })  # fmt: skip
 
     def install(
         self,
