@@ -110,8 +110,8 @@ class Step:
         name: Its name, for people and documents.
         run: Returns the run with what it found; says it in the record's detail.
         needs: Steps that come before it.
-        before: Called before the step begins, in a run that builds or deploys: they raise what it must not
-            begin with, and begin what takes long.
+        before: Called before the step begins, in a run that builds or deploys: they raise what it
+            must not begin with, and begin what takes long.
         others: Further steps that it runs; it then begins its records itself.
         reuses: Whether it is "reused" when nothing was computed in it.
     """
