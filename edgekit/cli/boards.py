@@ -147,11 +147,15 @@ def plain(value: object) -> Text:
 
 @commands.command(
     "doctor",
-    "edgekit doctor nvidia@10.0.0.7\nedgekit doctor lab configs/resnet50-orin.yaml\n"
+    "edgekit doctor\nedgekit doctor nvidia@10.0.0.7\n"
+    "edgekit doctor lab configs/resnet50-orin.yaml\n"
     "edgekit doctor nvidia@10.0.0.7 --setup",
 )
 @argument(
-    "host", "USER@HOST:PORT, an alias of ~/.ssh/config, a board of CONFIG, or a configuration."
+    "host",
+    "USER@HOST:PORT, an alias of ~/.ssh/config, a board of CONFIG, or a configuration; "
+    "this machine without one.",
+    required=False,
 )
 @argument("config", "YAML configuration to check the board against.", required=False)
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
@@ -173,7 +177,7 @@ def plain(value: object) -> Text:
 @o.accept_host_key
 @o.talk
 def doctor_command(
-    host: str,
+    host: str | None,
     config: str | None,
     root: str,
     python: str,
@@ -183,6 +187,9 @@ def doctor_command(
     verbose: bool,
     **options: Any,
 ) -> None:
+    if host is None:
+        _examine_workstation(options, json)
+        return
     from edgekit.config.loader import open_config
     from edgekit.pipeline.boards.addresses import boards_of, is_config, open_client
 
@@ -216,6 +223,22 @@ def doctor_command(
     bad = [one for one in documents if not one["ok"]]
     if bad:
         raise _unfit(bad, json)
+
+
+def _examine_workstation(options: dict[str, Any], json: bool) -> None:
+    from edgekit.pipeline.boards.workstation import examine_workstation
+
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(
+            f"--{given[0]} needs a board", hint="edgekit doctor USER@HOST, or a configuration"
+        )
+    document = examine_workstation()
+    if json:
+        print_json(document)
+    else:
+        _show_checks(document)
+    if not document["ok"]:
+        raise _unfit([document], json)
 
 
 def _check_doctor_options(options: dict[str, Any]) -> None:
@@ -288,7 +311,9 @@ def _show_checks(document: dict[str, Any]) -> None:
         table.add_row(Text(mark, style), check["what"], text)
     screen.print(f"{document['board']['name']}: {document['board']['note']}", markup=False)
     screen.print(table)
-    can = document["can"]
+    can = document.get("can")
+    if can is None:
+        return
     words = [f"backends {', '.join(can['backends']) or 'none'}"]
     if can["loads"]:
         words.append(f"loads plans with {', '.join(can['loads'])}")

@@ -496,10 +496,8 @@ def _show_rehearsal(document: Mapping[str, Any], json: bool) -> None:
     if json:
         print_json(document)
         return
-    rows = document["boards"]
-    what = (
-        "get a release of" if document["action"] == "deploy" else "go back to what they served of"
-    )
+    rows, app = document["boards"], document["app"]
+    what = f"get {app}" if document["action"] == "deploy" else f"roll {app} back"
     output.say(f"{counted(len(rows), 'board')} would {what}; nothing was changed")
 
     def short(digest: str | None) -> str:
