@@ -313,6 +313,7 @@ def install(
     put_back: bool = False,
     source: str | None = None,
     on_start: Callable[[str], None] | None = None,
+    passed: Mapping[str, Any] | None = None,
 ) -> Release:
     """Installs ``bundle`` and makes it the release that serves.
 
@@ -335,6 +336,8 @@ def install(
         put_back: Also deploy a bundle that was taken back on the board.
         source: Where the board gets the blobs itself; None to send them.
         on_start: Called with the job's id when the board works alone.
+        passed: An ``edgekit.deployment/1`` of this bundle from this board: a board that has gone
+            back to it since has another one on record.
 
     Raises:
         BundleError: The board refuses the bundle.
@@ -353,7 +356,7 @@ def install(
     fetches = source is not None
     sent = send(board, bundle, signature, progress, check=check, fetches=fetches, put_back=put_back)
     policy = {"keep": keep, **(policy or {})}
-    deployed: Mapping[str, Any] | None = None if again else _serving(sent, policy)
+    deployed: Mapping[str, Any] | None = None if again else _serving(board, sent, policy, passed)
     reused = deployed is not None
     if deployed is None:
         check(0, sent.hello)
@@ -402,21 +405,39 @@ def _release(
                   "notes": list(health.get("notes") or ())},
         health=dict(health),
         reused=reused,
+        deployment=dict(deployed),
         steps=tuple(step for step in deployed.get("steps") or () if isinstance(step, Mapping)),
     )  # fmt: skip
 
 
-def _serving(sent: SentBundle, policy: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _serving(
+    board: BoardClient,
+    sent: SentBundle,
+    policy: Mapping[str, Any],
+    passed: Mapping[str, Any] | None,
+) -> Mapping[str, Any] | None:
     """How the bundle came to serve that does; None unless it passed the same gates."""
-    deployment = sent.deployment or {}
-    if deployment.get("state") != "committed" or deployment.get("digest") != sent.digest:
+    if sent.serving is None:
         return None
-    if deployment.get("release") != sent.serving or not deployment.get("health"):
+    if _came_to_serve(sent, policy, sent.deployment or {}):
+        return sent.deployment
+    if passed is None or not _came_to_serve(sent, policy, passed):
         return None
-    passed = deployment.get("policy") or {}
-    if any(passed.get(gate) != policy.get(gate) for gate in _GATES):
-        return None
-    return deployment
+    app = str(passed["app"])
+    return {**passed, "previous": board.releases(app)["apps"][app]["previous"]}
+
+
+def _came_to_serve(
+    sent: SentBundle, policy: Mapping[str, Any], deployment: Mapping[str, Any]
+) -> bool:
+    gates = deployment.get("policy") or {}
+    return (
+        deployment.get("state") == "committed"
+        and deployment.get("digest") == sent.digest
+        and deployment.get("release") == sent.serving
+        and bool(deployment.get("health"))
+        and all(gates.get(gate) == policy.get(gate) for gate in _GATES)
+    )
 
 
 class _Steps:

@@ -78,6 +78,14 @@ def parse_builtin(source: str) -> tuple[str, int] | None:
     return name, int(seed or 0)
 
 
+def source_name(source: str) -> str:
+    """Returns what a signed document calls a model: its file without folders, or its built-in name.
+
+    Folders differ between machines, and are nobody else's business.
+    """
+    return source if source.startswith(_BUILTIN) else Path(source).name
+
+
 # Files of other formats that are given for an ONNX model: what they are, and what to do.
 #
 # They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of

@@ -39,7 +39,7 @@ from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
     check_accuracy,
-    measured_accuracy,
+    refit_accuracy,
 )
 from edgekit.pipeline.steps.beforehand import OtherWeights, known_bundle, read_weights
 from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
@@ -477,16 +477,19 @@ class Pipeline:
             def rehearse(run: Run, record: StepRecord) -> Run:
                 rows = [
                     run.boards.would_install(
-                        client, bundle.digest, bundle, always=True, put_back=run.again
+                        client,
+                        bundle.digest,
+                        bundle,
+                        always=run.context.force,
+                        put_back=run.again,
                     )
                     for client in run.boards.clients()
                 ]
                 return run.having("deploy", rows)
 
             def install(run: Run, record: StepRecord) -> Run:
-                # its signature is the board's to judge, also when it serves that bundle already
                 found = run.boards.install(
-                    lambda client: bundle, run.log, always=True, put_back=run.again
+                    lambda client: bundle, run.log, always=run.context.force, put_back=run.again
                 )
                 return run.having("deploy", found)
 
@@ -549,7 +552,7 @@ class Pipeline:
                 changed, tensors = max(changed, differ), max(tensors, len(after))
                 # nothing to ship where nothing changed
                 bundles[built.key] = bundle if before != after else old
-            error = measured_accuracy(context, other, made)
+            error = refit_accuracy(context, other, made)
             record.detail = (
                 f"{changed} of {counted(tensors, 'tensor')} changed, "
                 f"cosine {error['cosine']:.5f} against FP32"
@@ -576,7 +579,7 @@ class Pipeline:
                 raise
             return run.having("deploy", releases)
 
-        step = Step("weights", change, reuses=False)
+        step = Step("weights", change)
         try:
             run = self._run(*needed("bundle"), step, *_deploying(install), weights=given)
         except BoardError as failed:

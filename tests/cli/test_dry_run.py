@@ -127,7 +127,7 @@ def test_a_fleet_is_rehearsed_without_its_boards(
     config = small_config(tmp_path / "config")
     inventory, state = tmp_path / "fleet.yaml", tmp_path / "state"
     names = ("a", "b", "c")
-    rows = "".join(f"  - {{name: {name}, host: 192.0.2.7}}\n" for name in names)
+    rows = "".join(f"  - {{name: {name}, host: {name}.example.org}}\n" for name in names)
     inventory.write_text(f"version: 1\nboards:\n{rows}")
     words = ["-i", str(inventory), "--canary", "1", "--state", str(state), "--dry-run"]
     assert app(["fleet", "deploy", str(config), *words, "--json"]) == 0

@@ -18,6 +18,7 @@ from edgekit.errors import BundleError, DataError
 from edgekit.files import regular
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.network.source import source_name
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
@@ -26,6 +27,7 @@ from edgekit.pipeline.steps.build import BuiltPlan, reweighed
 from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
+    data_name,
     first_input,
     inputs_identity,
     inputs_text,
@@ -159,7 +161,7 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
         labels = read_labels(path, len(cases), tensors[names[0]].shape)
     return BundleSamples(
         metric=context.file.accuracy.metric if labels is None else LABELLED,
-        source=f"the first {len(cases)} of {inputs_text(context)}",
+        source=f"the first {len(cases)} of {inputs_text(context, name=data_name(context))}",
         synthetic=context.file.calibration.data is None,
         least=health.accuracy_min,
         cases=cases,
@@ -178,8 +180,9 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     # everything that the manifest says, other than what the engines themselves depend on
     key = cache.key(
         "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
-        source(context).source, inputs_identity(context), _digest(signing.public_key),
-        used_rewrites(context).record, health_key(context), _issued(context),
+        source_name(source(context).source), data_name(context), inputs_identity(context),
+        _digest(signing.public_key), used_rewrites(context).record, health_key(context),
+        _issued(context),
     )  # fmt: skip
     record = None if context.force else cache.get("bundle", key)
     bundle = load_bundle(cache, record) if record else None
@@ -264,6 +267,26 @@ def bundle_with_weights(
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
         UsageError: Code ``refit.identical``: the engines take no other weights.
     """
+    old, cache = bundle_of(context, built, signing), context.cache
+    key = cache.key(
+        "refit bundle", old.digest, _digest(signing.public_key), other.digest,
+        source_name(other.source),
+    )  # fmt: skip
+    record = None if context.force else cache.get("bundle", key)
+    bundle = load_bundle(cache, record) if record else None
+    if bundle is None:
+        context.session.fresh.add("bundle")
+        bundle = _with_weights(context, built, signing, other, made)
+        for digest, value in bundle.weights.items():
+            cache.put_blob(digest, value)
+        cache.put("bundle", key, store_bundle(cache, bundle))
+    _remember_plan(cache, bundle, plan(context))
+    return bundle
+
+
+def _with_weights(
+    context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
+) -> Bundle:
     from edgekit.bundles.pack import with_weights
     from edgekit.bundles.sign import sign
 
@@ -276,9 +299,7 @@ def bundle_with_weights(
         bundle_of(context, built, signing), weights, values, golden, other,
         samples=samples_of(context, other), **_issued(context),
     )  # fmt: skip
-    signed = bundle.signed(sign(bundle.manifest_bytes, signing.key))
-    _remember_plan(context.cache, signed, plan(context))
-    return signed
+    return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
 def _loosened(context: Context, built: BuiltPlan, golden: list[Golden]) -> list[Golden]:

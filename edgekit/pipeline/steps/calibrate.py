@@ -105,13 +105,24 @@ def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarr
     return _own(context, section.count + most * rows, skip=section.count)
 
 
-def inputs_text(context: Context) -> str:
-    """Says for people what the calibration inputs are."""
+def inputs_text(context: Context, *, name: str | None = None) -> str:
+    """Says for people what the calibration inputs are.
+
+    Args:
+        context: The configuration.
+        name: What to call the user's data; None for what the user calls them.
+    """
     section, read = context.file.calibration, context.session.read
     if section.data is None:
         return synthetic_description(section.count, section.seed)
     number = f"at most {section.count}" if read is None else f"{read}"
-    return f"{number} input{'' if read == 1 else 's'} of {section.data}"
+    return f"{number} input{'' if read == 1 else 's'} of {name or section.data}"
+
+
+def data_name(context: Context) -> str | None:
+    """Returns the name of the user's calibration data, without folders; None without data."""
+    data: str | None = context.file.calibration.data
+    return data if data is None or _called(context) else Path(data).name
 
 
 @computed("calibration")

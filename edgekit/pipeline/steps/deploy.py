@@ -526,6 +526,7 @@ class ConnectedBoards:
                         put_back=put_back,
                         source="\n".join(self._config.file.deploy.mirror) or None,
                         on_start=job.begins,
+                        passed=cache.get("deployed", key),
                     )
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
@@ -550,6 +551,7 @@ class ConnectedBoards:
         if id(client) in self._times:
             self._times[id(client)].ended(() if release.reused else release.steps)
         cache.put("release", key, result)
+        cache.put("deployed", key, dict(release.deployment))
         return self._noted(result)
 
     def _what_serves(
