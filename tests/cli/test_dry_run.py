@@ -30,12 +30,12 @@ def bench(boards: StartBoard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @contextmanager
 def unchanged(bench: Bench) -> Iterator[None]:
-    def state() -> list[tuple[str, Any]]:
-        return [
-            (str(path), path.lstat().st_mtime_ns)
-            for name in ("apps", "blobs", "trust")
-            for path in sorted((bench.root / name).rglob("*"))
-        ]
+    def state() -> list[tuple[str, str]]:
+        # the loader is put on a board by each command, and blobs that are asked for are renewed
+        names = ("apps", "blobs", "incoming", "jobs", "trust")
+        paths = [path for name in names for path in sorted((bench.root / name).rglob("*"))]
+        links = [str(path.readlink()) if path.is_symlink() else "" for path in paths]
+        return list(zip(map(str, paths), links, strict=True))
 
     before = state()
     yield
