@@ -520,7 +520,7 @@ def connect(
 
     Raises:
         ConfigError: The board's fields or ``~/.ssh/config`` are wrong.
-        EnvironmentLack: "board.unreachable".
+        EnvironmentLack: "board.unreachable" or "board.silent".
         BoardError: "board.unknown-host-key", "board.host-key-mismatch" or "board.auth".
     """
     if problems := board.problems():
