@@ -257,7 +257,7 @@ def _would_deploy(release: Mapping[str, Any]) -> str:
 def refit_command(
     config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
+    with o.open_pipeline(config, {"model": part}, connects=True, **settings) as pipeline:
         document = pipeline.refit(weights)
     if json:
         print_json(document)
@@ -665,7 +665,7 @@ def run_command(
         "build": {"strict": strict},
         "parser": parser,
     }
-    with o.open_pipeline(config, options, **settings) as pipeline:
+    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
         result = pipeline.run()
         if annotate is not None:
             from edgekit.pipeline.exports import write_annotated

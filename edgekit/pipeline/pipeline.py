@@ -17,6 +17,7 @@ from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline import questions
+from edgekit.pipeline.boards.status import would_roll_back
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
 from edgekit.pipeline.outputs import may_write_for
@@ -41,7 +42,12 @@ from edgekit.pipeline.steps.accuracy import (
     check_accuracy,
     refit_accuracy,
 )
-from edgekit.pipeline.steps.beforehand import OtherWeights, known_bundle, read_weights
+from edgekit.pipeline.steps.beforehand import (
+    OtherWeights,
+    check_configuration,
+    known_bundle,
+    read_weights,
+)
 from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
 from edgekit.pipeline.steps.bundle import (
     bundle_of,
@@ -182,6 +188,8 @@ class Pipeline:
         """Runs steps and returns what they found; the context is then what they made of it."""
         self._look_for_parser()
         self.log.names = names_of(steps)
+        if "calibrate" in self.log.names:
+            check_configuration(self.context)
         run = Run(
             self.context,
             self.boards,
@@ -522,17 +530,20 @@ class Pipeline:
 
         return [*needed("bundle" if own else "plan"), Step("deploy", rehearse)]
 
-    def rollback(self, reason: str | None = None) -> dict[str, Any]:
-        """Takes every board back to its previous release; ``reason`` is for their histories."""
+    def rollback(self, reason: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
+        """Takes every board back to its previous release; ``reason`` is for their histories.
+
+        With ``dry_run`` nothing changes, and the answer is what would.
+        """
         app = self.file.name
         boards = []
         for client in self.boards.clients():
             before = self.boards.serves(client, app)
             with self.boards.hinting(client):
-                answer = client.rollback(app, reason)
+                answer = would_roll_back(client, app) if dry_run else client.rollback(app, reason)
             boards.append({**self.boards.describe(client), "from": before and before[0],
                            "to": answer["current"]})  # fmt: skip
-        return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}
+        return {"schema": "edgekit.rollback/1", "app": app, "dry_run": dry_run, "boards": boards}
 
     def refit(self, weights: Path) -> dict[str, Any]:
         """Deploys the same engines with the weights of another file."""

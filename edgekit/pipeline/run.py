@@ -19,7 +19,6 @@ from edgekit.pipeline.steps.accuracy import accuracy, accuracy_text, gated
 from edgekit.pipeline.steps.beforehand import (
     OtherWeights,
     check_boards,
-    check_configuration,
     check_layers,
     check_model,
     check_not_taken_back,
@@ -158,7 +157,6 @@ def _wrong_request(run: Run) -> None:
         run.signing.check()
     may_fill(run.context.cache.folder)
     check_build_options(run.context)
-    check_configuration(run.context)
 
 
 def _unfit_boards(run: Run) -> None:

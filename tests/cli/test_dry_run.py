@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import edgekit
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
 from tests.boards.fixtures import StartBoard, boards, home
@@ -72,6 +73,7 @@ def test_what_would_change_is_said_and_nothing_changes(bench: Bench) -> None:
         document = bench.ask("rollback", "--dry-run")
         assert document["dry_run"]
         assert [(one["from"], one["to"]) for one in document["boards"]] == [(new, old)]
+        assert edgekit.rollback(bench.config, dry_run=True)["boards"][0]["to"] == old
         removal = bench.ask("remove", "--dry-run")
         assert [one["removed"] for one in removal["boards"]] == [[old, new]]
         assert bench.ask("remove", "--dry-run", "--release", old)["boards"][0]["removed"] == [old]

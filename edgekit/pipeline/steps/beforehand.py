@@ -158,13 +158,14 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
         if backend != "reference":
             check_software(context, client, boards.probe(client), deploys=deploys)
         elif deploys:
-            _check_reference(client, boards)
+            _check_reference(client, boards, probed=requested != backend)
 
 
-def _check_reference(client: BoardClient, boards: ConnectedBoards) -> None:
-    probe = boards.probe(client)
-    if probe["onnxruntime"]:
+def _check_reference(client: BoardClient, boards: ConnectedBoards, *, probed: bool) -> None:
+    facts = boards.probe(client) if probed else client.hello()  # which takes a part of the time
+    if facts["onnxruntime"]:
         return
+    probe = boards.probe(client)
     if not has_runtime(probe):
         raise EnvironmentLack(
             f"{NOTHING_RUNS.found}: {NOTHING_RUNS.fix}",
