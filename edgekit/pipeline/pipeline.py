@@ -188,6 +188,8 @@ class Pipeline:
         """Runs steps and returns what they found; the context is then what they made of it."""
         self._look_for_parser()
         self.log.names = names_of(steps)
+        if "deploy" in self.log.names:
+            self.boards.begin()  # what is wrong with one is raised when it is looked at
         if "calibrate" in self.log.names:
             check_configuration(self.context)
         run = Run(

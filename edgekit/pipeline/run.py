@@ -150,8 +150,6 @@ def run_step(run: Run, step: Step) -> Run:
 
 
 def _wrong_request(run: Run) -> None:
-    if run.deploys:
-        run.boards.begin()  # what is wrong with one is raised by ``check_boards``
     if "bundle" in run.log.names:
         may_fill(run.out)
         run.signing.check()
@@ -160,7 +158,8 @@ def _wrong_request(run: Run) -> None:
 
 
 def _unfit_boards(run: Run) -> None:
-    check_boards(run.context, run.boards, deploys=run.deploys)
+    if run.deploys:
+        check_boards(run.context, run.boards, deploys=True)
 
 
 def _unfit_model(run: Run) -> None:
@@ -181,6 +180,8 @@ def _unfit_network(run: Run) -> None:
     check_layers(run.context)
     if run.weights is not None:
         other_weights(run.context, run.weights.path)
+    if not run.deploys:
+        check_boards(run.context, run.boards, deploys=False)
     if "bench" in run.log.names:
         from edgekit.pipeline.steps.bench import check_bench_frames
 

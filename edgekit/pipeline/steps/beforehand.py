@@ -6,7 +6,7 @@ bundle that a board has rolled back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,8 @@ from edgekit.pipeline.steps.calibrate import check_data, check_data_fits, inputs
 from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.placement import options_of
-from edgekit.pipeline.steps.rewrite import network
+from edgekit.pipeline.steps.rewrite import model_digest, network
 from edgekit.quantize.caches import load_cache
-from edgekit.rewriting.provenance.other_weights import check_file
-from edgekit.rewriting.provenance.record import KEY
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -56,6 +54,8 @@ def read_weights(path: Path) -> OtherWeights:
     Raises:
         ModelError: It is no ONNX file, or its external data are not there.
     """
+    from edgekit.rewriting.provenance.record import KEY
+
     proto, _ = read_model(path)
     outside = {
         tensor.name: (tensor, place.value)
@@ -77,6 +77,8 @@ def check_weights(context: Context, weights: OtherWeights) -> None:
         DataError: "refit.mismatch".
         UsageError: "refit.opaque".
     """
+    from edgekit.rewriting.provenance.other_weights import check_file
+
     came = source(context)
     if came.graph.opaque:
         raise UsageError(
@@ -97,8 +99,6 @@ def check_configuration(context: Context) -> None:
     Raises:
         EdgekitError: As the readers of the files, and as the placement.
     """
-    from edgekit.placement.inputs import check_options
-
     file, resolve = context.file, context.config.resolve
     if file.model.onnx is not None and not (path := resolve(file.model.onnx)).is_file():
         read_model(path)  # which says what is there instead
@@ -106,7 +106,29 @@ def check_configuration(context: Context) -> None:
         load_cache(resolve(file.calibration.cache))
     check_data(context)
     check_labels(context)
+    section = file.placement
+    _once(
+        context, "options", _check_placement, file.target, file.build.mode, section.model_dump(),
+        *_identities(context, section.profile, section.layer_info),
+    )  # fmt: skip
+
+
+def _check_placement(context: Context) -> None:
+    from edgekit.placement.inputs import check_options
+
     check_options(options_of(context), context.target)
+
+
+def _once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
+    """Checks what depends on ``parts`` alone, unless it was found to be right before."""
+    key = context.cache.key(name, *parts)
+    if context.force or context.cache.get(name, key) is None:
+        check(context)
+        context.cache.put(name, key, "right")
+
+
+def _identities(context: Context, *paths: str | None) -> list[str | None]:
+    return [path and identity_of_path(context.config.resolve(path)) for path in paths]
 
 
 def check_model(context: Context, boards: ConnectedBoards) -> None:
@@ -128,10 +150,14 @@ def check_layers(context: Context) -> None:
     Raises:
         UsageError: "plan.pin" or "calibration.fp16".
     """
+    _once(context, "pins", _check_pins, model_digest(context), context.file.placement.model_dump())
+    fp16_layers(context, network(context), strict=True)
+
+
+def _check_pins(context: Context) -> None:
     from edgekit.placement.inputs import resolve_pins
 
     resolve_pins(network(context), options_of(context))
-    fp16_layers(context, network(context), strict=True)
 
 
 def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) -> None:
@@ -248,7 +274,7 @@ def _asked(
     weights: str,
 ) -> str:
     """Returns a key of all that a board's bundle depends on."""
-    file, resolve = context.file, context.config.resolve
+    file = context.file
     backend = backend_for(context, boards)
     builder: Mapping[str, Any] = (
         {} if backend == "reference" else boards.probe(client)["fingerprint"]
@@ -256,7 +282,7 @@ def _asked(
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(
         "asked", named(context).digest, file.model_dump(exclude={"deploy", "bench"}),
-        inputs_identity(context), [path and identity_of_path(resolve(path)) for path in files],
+        inputs_identity(context), _identities(context, *files),
         health_key(context), file.deploy.release.model_dump(),
         hashlib.sha256(public_key.read_bytes()).hexdigest(), backend, builder, weights,
     )  # fmt: skip
