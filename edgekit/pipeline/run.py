@@ -20,8 +20,8 @@ from edgekit.pipeline.steps.beforehand import (
     OtherWeights,
     check_boards,
     check_layers,
-    check_model,
     check_not_taken_back,
+    check_parse,
     check_weights,
     remember_bundles,
 )
@@ -33,7 +33,7 @@ from edgekit.pipeline.steps.build_request import (
     check_opaque,
 )
 from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
-from edgekit.pipeline.steps.calibrate import calibrated, ranges, scales_by
+from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
 from edgekit.pipeline.steps.deploy import ConnectedBoards, InstallSteps, SigningKey
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.load import lowers
@@ -164,7 +164,9 @@ def _unfit_boards(run: Run) -> None:
 
 def _unfit_model(run: Run) -> None:
     check_opaque(run.context)
-    check_model(run.context, run.boards)
+    check_data_fits(run.context)
+    if run.deploys:
+        check_parse(run.context, run.boards)
     if run.weights is not None:
         check_weights(run.context, run.weights)
 
@@ -182,6 +184,7 @@ def _unfit_network(run: Run) -> None:
         other_weights(run.context, run.weights.path)
     if not run.deploys:
         check_boards(run.context, run.boards, deploys=False)
+        check_parse(run.context, run.boards)
     if "bench" in run.log.names:
         from edgekit.pipeline.steps.bench import check_bench_frames
 

@@ -21,7 +21,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.build import backend_for
 from edgekit.pipeline.steps.build_request import check_software, release_of
 from edgekit.pipeline.steps.bundle import check_labels, health_key
-from edgekit.pipeline.steps.calibrate import check_data, check_data_fits, inputs_identity
+from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
 from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.placement import options_of
@@ -131,14 +131,12 @@ def _identities(context: Context, *paths: str | None) -> list[str | None]:
     return [path and identity_of_path(context.config.resolve(path)) for path in paths]
 
 
-def check_model(context: Context, boards: ConnectedBoards) -> None:
-    """Refuses calibration data that do not fit the model, and boards that cannot parse it.
+def check_parse(context: Context, boards: ConnectedBoards) -> None:
+    """Refuses boards whose own TensorRT cannot parse the model.
 
     Raises:
-        DataError: As ``load_data``.
         GateError: "model.parse".
     """
-    check_data_fits(context)
     if context.file.deploy.boards and backend_for(context, boards) != "reference":
         for client in boards.clients():
             require_parse(context, release_of(boards.probe(client)))
