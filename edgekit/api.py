@@ -124,6 +124,7 @@ def deploy(
     config: str | Path | Config,
     *,
     file: str | Path | None = None,
+    dry_run: bool = False,
     out: str | Path | None = None,
     force: bool = False,
     again: bool = False,
@@ -134,23 +135,28 @@ def deploy(
     """Installs on every board and returns an ``edgekit.deploy/1``.
 
     What was taken back on a board is put back with ``again`` alone ("install.taken-back").
+    With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
     settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
                 "trust_key": trust_key, "again": again}  # fmt: skip
     with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.deploy(path_of(file))
+        return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
 def rollback(
     config: str | Path | Config,
     *,
     reason: str | None = None,
+    dry_run: bool = False,
     accept_host_key: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Takes every board back to its previous release; returns an ``edgekit.rollback/1``."""
+    """Takes every board back to its previous release; returns an ``edgekit.rollback/1``.
+
+    With ``dry_run`` nothing changes, and the answer is what would.
+    """
     with open_pipeline(config, options, accept_host_key=accept_host_key) as pipeline:
-        return pipeline.rollback(reason)
+        return pipeline.rollback(reason, dry_run=dry_run)
 
 
 def refit(

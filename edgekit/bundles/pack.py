@@ -20,6 +20,7 @@ from edgekit.bundles.manifest import (
     weight_fields,
 )
 from edgekit.errors import BundleError, DataError
+from edgekit.network.source import source_name
 from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
@@ -112,7 +113,7 @@ def pack(
         golden=cases,
         without_golden=not cases,
         created_by={"edgekit": __version__},
-        model=ModelSource(model.digest, model.source),
+        model=ModelSource(model.digest, source_name(model.source)),
         target=plan.target,
         power_mode=plan.power_mode,
         precision=plan.precision,
@@ -196,7 +197,9 @@ def with_weights(
     measured_on = None if samples is None else samples_entry(samples, blobs)
     manifest = replace(
         before,
-        model=before.model if model is None else ModelSource(model.digest, model.source),
+        model=before.model
+        if model is None
+        else ModelSource(model.digest, source_name(model.source)),
         weights=weight_fields(weights),
         golden=cases,
         without_golden=not cases,

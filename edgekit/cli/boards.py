@@ -147,11 +147,15 @@ def plain(value: object) -> Text:
 
 @commands.command(
     "doctor",
-    "edgekit doctor nvidia@10.0.0.7\nedgekit doctor lab configs/resnet50-orin.yaml\n"
+    "edgekit doctor\nedgekit doctor nvidia@10.0.0.7\n"
+    "edgekit doctor lab configs/resnet50-orin.yaml\n"
     "edgekit doctor nvidia@10.0.0.7 --setup",
 )
 @argument(
-    "host", "USER@HOST:PORT, an alias of ~/.ssh/config, a board of CONFIG, or a configuration."
+    "host",
+    "USER@HOST:PORT, an alias of ~/.ssh/config, a board of CONFIG, or a configuration; "
+    "this machine without one.",
+    required=False,
 )
 @argument("config", "YAML configuration to check the board against.", required=False)
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
@@ -173,7 +177,7 @@ def plain(value: object) -> Text:
 @o.accept_host_key
 @o.talk
 def doctor_command(
-    host: str,
+    host: str | None,
     config: str | None,
     root: str,
     python: str,
@@ -183,6 +187,9 @@ def doctor_command(
     verbose: bool,
     **options: Any,
 ) -> None:
+    if host is None:
+        _examine_workstation(options, json)
+        return
     from edgekit.config.loader import open_config
     from edgekit.pipeline.boards.addresses import boards_of, is_config, open_client
 
@@ -216,6 +223,22 @@ def doctor_command(
     bad = [one for one in documents if not one["ok"]]
     if bad:
         raise _unfit(bad, json)
+
+
+def _examine_workstation(options: dict[str, Any], json: bool) -> None:
+    from edgekit.pipeline.boards.workstation import examine_workstation
+
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(
+            f"--{given[0]} needs a board", hint="edgekit doctor USER@HOST, or a configuration"
+        )
+    document = examine_workstation()
+    if json:
+        print_json(document)
+    else:
+        _show_checks(document)
+    if not document["ok"]:
+        raise _unfit([document], json)
 
 
 def _check_doctor_options(options: dict[str, Any]) -> None:
@@ -288,7 +311,9 @@ def _show_checks(document: dict[str, Any]) -> None:
         table.add_row(Text(mark, style), check["what"], text)
     screen.print(f"{document['board']['name']}: {document['board']['note']}", markup=False)
     screen.print(table)
-    can = document["can"]
+    can = document.get("can")
+    if can is None:
+        return
     words = [f"backends {', '.join(can['backends']) or 'none'}"]
     if can["loads"]:
         words.append(f"loads plans with {', '.join(can['loads'])}")
@@ -302,11 +327,25 @@ def _show_checks(document: dict[str, Any]) -> None:
 
 
 def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:
+    from edgekit.pipeline.boards.doctor import NOTHING_RUNS
+
     names = ", ".join(one["board"]["name"] for one in documents)
     lacks = [c["what"] for one in documents for c in one.get("checks", ()) if
              c["status"] == "missing"]  # fmt: skip
     error: EdgekitError
-    if lacks:
+    dead = [
+        one["board"]["name"]
+        for one in documents
+        if any(check["id"] == NOTHING_RUNS.id for check in one.get("checks", ()))
+    ]
+    if dead:
+        error = EnvironmentLack(
+            NOTHING_RUNS.found,
+            code="board.nothing-runs",
+            where=", ".join(dead),
+            hint=NOTHING_RUNS.fix,
+        )
+    elif lacks:
         error = GateError(
             f"missing: {', '.join(lacks)}",
             code="doctor.missing",
@@ -560,12 +599,14 @@ def _release_mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
 @app_option
 @click.option("--reason", help="Reason, kept in the board's history.")
+@o.dry_run
 @host_options
 @o.talk
 def rollback_command(
     where: str,
     app: str | None,
     reason: str | None,
+    dry_run: bool,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -573,28 +614,38 @@ def rollback_command(
 ) -> None:
     from edgekit.pipeline.boards.status import app_of, rollback_document
 
-    document, answered = rollback_document([where], app_of(where, app), reason, **reached)
-    print_each_board(document, answered, json, _rollback_words)
+    document, answered = rollback_document(
+        [where], app_of(where, app), reason, dry_run=dry_run, **reached
+    )
 
+    def text(board: dict[str, Any]) -> str:
+        change = f"{board['from']} -> {board['to'] or 'nothing'}"
+        return f"would roll back: {change}" if dry_run else change
 
-def _rollback_words(board: dict[str, Any]) -> str:
-    return f"{board['from']} -> {board['to'] or 'nothing'}"
+    print_each_board(document, answered, json, text)
 
 
 @commands.command(
     "remove",
     "edgekit remove nvidia@10.0.0.7 --app resnet50 --release 000003-1f2e3d4c5b6a\n"
-    "edgekit remove nvidia@10.0.0.7 --app resnet50",
+    "edgekit remove nvidia@10.0.0.7 --app resnet50 --dry-run\n"
+    "edgekit remove nvidia@10.0.0.7 --app resnet50 --yes",
 )
 @boards_argument
 @app_option
 @click.option("--release", help="Remove only this release; it must not be the current one.")
+@o.dry_run
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation when all releases would be removed."
+)
 @host_options
 @o.talk
 def remove_command(
     wheres: tuple[str, ...],
     app: str | None,
     release: str | None,
+    dry_run: bool,
+    yes: bool,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -602,14 +653,39 @@ def remove_command(
 ) -> None:
     from edgekit.pipeline.boards.status import remove_document
 
-    document, answered = remove_document(wheres, app, release, **reached)
+    if release is None and not (dry_run or yes):
+        planned, _ = remove_document(wheres, app, dry_run=True, **reached)
+        _agree_to_remove(planned, json)
+    document, answered = remove_document(wheres, app, release, dry_run=dry_run, **reached)
     whole = f"application {document['app']} and all its releases: "
 
     def text(board: dict[str, Any]) -> str:
         gone = ", ".join(board["removed"])
-        return f"removed {gone if release is not None else whole + (gone or 'it had no releases')}"
+        words = gone if release is not None else whole + (gone or "it had no releases")
+        return f"{'would remove' if dry_run else 'removed'} {words}"
 
     print_each_board(document, answered, json, text)
+
+
+def _agree_to_remove(planned: dict[str, Any], json: bool) -> None:
+    """Asks for confirmation that an application goes with all its releases.
+
+    Raises:
+        UsageError: "remove.all": there is no terminal to ask on, or the answer is no.
+    """
+    counts = [(board["board"], len(board["removed"])) for board in planned["boards"]]
+    where = ", ".join(f"{counted(n, 'release')} on {name}" for name, n in counts if n)
+    if not where:
+        return  # nothing goes, and why says the board
+    text = f"application {planned['app']} would be removed with {where}"
+    if json or not sys.stdin.isatty():
+        raise UsageError(
+            f"{text}; nothing was removed",
+            code="remove.all",
+            hint="--yes removes them, --dry-run only lists them, --release ID removes one",
+        )
+    if not click.confirm(f"{text}. Remove it?", default=False, err=True):
+        raise UsageError("nothing was removed", code="remove.all")
 
 
 @commands.command(

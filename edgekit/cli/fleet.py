@@ -36,6 +36,9 @@ select_option = click.option(
 state_option = click.option(
     "--state", type=o.FILE, help="Folder for rollout state (fleet/ in edgekit's cache)."
 )
+_dry_run = click.option(
+    "--dry-run", is_flag=True, help="Only show which boards would be changed; connect to none."
+)
 rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status lists them.")
 optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
 _ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
@@ -410,6 +413,7 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 @_rollout_options
 @click.option("--name", help="Name of the rollout (default: application and time).")
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@_dry_run
 @o.again
 @state_option
 @o.boards
@@ -422,6 +426,7 @@ def fleet_deploy_command(
     waves: str,
     name: str | None,
     bundle: Path | None,
+    dry_run: bool,
     again: bool,
     state: Path | None,
     accept_host_key: bool,
@@ -436,6 +441,14 @@ def fleet_deploy_command(
     offline: Literal["skip", "fail"],
     driver: Literal["ssh", "ansible"],
 ) -> None:
+    if dry_run:
+        with open_fleet(state) as fleet:
+            rehearsed = fleet.rehearse_deploy(
+                config, inventory, selector=selector, canary=canary, waves=waves, budget=budget,
+                name=name,
+            )  # fmt: skip
+        _show_rehearsal(rehearsed, json)
+        return
     talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
     which: dict[str, Any] = {
         "selector": selector,
@@ -477,6 +490,25 @@ def fleet_deploy_command(
         with stops(lambda text: click.echo(text, err=True)) as stopped:
             document = fleet.drive(made, stopped=stopped)
     finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+
+
+def _show_rehearsal(document: Mapping[str, Any], json: bool) -> None:
+    if json:
+        print_json(document)
+        return
+    rows, app = document["boards"], document["app"]
+    what = f"get {app}" if document["action"] == "deploy" else f"roll {app} back"
+    output.say(f"{counted(len(rows), 'board')} would {what}; nothing was changed")
+
+    def short(digest: str | None) -> str:
+        return "-" if digest is None else digest[:_DIGITS] or "nothing"
+
+    cells = [
+        (row["board"], str(row["wave"]), row["host"], short(row["from"]), short(row["to"]))
+        for row in rows
+    ]
+    for line in _columns(("board", "wave", "host", "serves", "would serve"), cells) if rows else ():
+        output.say(f"  {line}")
 
 
 def _refuse_ssh_alone(context: click.Context) -> None:
@@ -590,12 +622,14 @@ def fleet_abort_command(rollout: str, state: Path | None, json: bool) -> None:
 )
 @rollout_argument
 @click.option("--wave", type=click.IntRange(min=1), help="Only this wave.")
+@_dry_run
 @state_option
 @o.accept_host_key
 @o.talk
 def fleet_rollback_command(
     rollout: str,
     wave: int | None,
+    dry_run: bool,
     state: Path | None,
     accept_host_key: bool,
     json: bool,
@@ -603,6 +637,11 @@ def fleet_rollback_command(
     verbose: bool,
 ) -> None:
     only = None if wave is None else wave - 1
+    if dry_run:
+        with open_fleet(state) as fleet:
+            rehearsed = fleet.rehearse_rollback(rollout, wave=only)
+        _show_rehearsal(rehearsed, json)
+        return
     with (
         open_fleet(
             state, quiet=quiet or json, verbose=verbose, accept_host_key=accept_host_key

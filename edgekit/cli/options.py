@@ -71,6 +71,7 @@ strict = click.option(
 again = click.option(
     "--again", is_flag=True, help="Install again a release that a board rolled back."
 )
+dry_run = click.option("--dry-run", is_flag=True, help="Only show what would change on the boards.")
 force = click.option("--force", is_flag=True, help="Run every step again and reuse no results.")
 accept_host_key = click.option(
     "--accept-host-key", is_flag=True, help="Accept the board's unknown host key, this time only."

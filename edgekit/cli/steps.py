@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _SERVER_ACTIONS = ("start", "status", "reload", "stop")
 _SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
 _FIRST_RUN = "report.first-run"
-_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost")
+_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent")
 
 
 @commands.command(
@@ -200,6 +200,7 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
 )
 @o.config
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@o.dry_run
 @o.out
 @o.cut
 @o.strict
@@ -210,6 +211,7 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
 def deploy_command(
     config: str,
     bundle: Path | None,
+    dry_run: bool,
     part: dict[str, Any],
     strict: bool | None,
     json: bool,
@@ -219,14 +221,29 @@ def deploy_command(
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
     options = {"model": part, "build": {"strict": strict}}
     with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        document = pipeline.deploy(bundle)
+        document = pipeline.deploy(bundle, dry_run=dry_run)
     if json:
         print_json(document)
         return
     for release in document["releases"]:
-        print(f"{release['board']['name']}: {release['release']} "
-              f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+        text = (
+            _would_deploy(release)
+            if dry_run
+            else f"{release['release']} ({release['bytes_sent']:,} bytes sent)"
+        )
+        print(f"{release['board']['name']}: {text}")
         say_notes(release)
+
+
+def _would_deploy(release: Mapping[str, Any]) -> str:
+    if release["reused"]:
+        return f"nothing to do: {release['release']} serves this bundle"
+    now = f"{release['previous'] or 'nothing'} serves now"
+    if release["digest"] is None:
+        return f"would build engines and install them; {now}"
+    sent = release["bytes_sent"]
+    size = "" if sent is None else f" ({sent:,} bytes to send)"
+    return f"would install bundle {release['digest'][:12]}{size}; {now}"
 
 
 @commands.command("refit", "edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
@@ -245,7 +262,7 @@ def deploy_command(
 def refit_command(
     config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
+    with o.open_pipeline(config, {"model": part}, connects=True, **settings) as pipeline:
         document = pipeline.refit(weights)
     if json:
         print_json(document)
@@ -653,7 +670,7 @@ def run_command(
         "build": {"strict": strict},
         "parser": parser,
     }
-    with o.open_pipeline(config, options, **settings) as pipeline:
+    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
         result = pipeline.run()
         if annotate is not None:
             from edgekit.pipeline.exports import write_annotated

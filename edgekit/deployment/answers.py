@@ -60,7 +60,7 @@ ANSWERS: dict[str, str] = {
     "probe": "edgekit_device.board.probe.Probe",
 }
 
-_CUT_OFF = ("board.killed", "board.connection-lost", "board.timeout")
+_CUT_OFF = ("board.killed", "board.connection-lost", "board.silent", "board.timeout")
 _FAILED = 4
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128

@@ -110,6 +110,7 @@ class Release:
         selftest: The board's report on the golden vectors.
         health: What the board measured of it, ``edgekit.health/1``.
         reused: Whether it served already and nothing was done.
+        deployment: How it came to serve, ``edgekit.deployment/1``.
         steps: The states of the deployment with their seconds, as the board's journal has them.
     """
 
@@ -128,4 +129,5 @@ class Release:
     selftest: Mapping[str, Any] = field(default_factory=dict)
     health: Mapping[str, Any] = field(default_factory=dict)
     reused: bool = False
+    deployment: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Mapping[str, Any], ...] = ()

@@ -40,8 +40,10 @@ from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.protocol.codec import write
 
-# seconds until a board counts as stuck: small questions, and work on whole networks
+# seconds of silence until a command counts as stuck: small questions, work on whole networks that
+# says nothing until it is done, and work whose output tells how far it is
 SHORT_S = 120.0
+WORK_S = 600.0
 LONG_S = 1800.0
 
 _WAIT_S = 20.0
@@ -50,15 +52,29 @@ _MOST_TEXT = 2000
 # how long the board gathers news for one answer: often at first, for a short job is most jobs
 _GATHER_S = (0.5, 0.5, 1.0, 2.0)
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-_CUT = ("board.connection-lost", "board.timeout", "board.unreachable")
-
-_PROBE_S = 600.0
+_CUT = ("board.connection-lost", "board.silent", "board.timeout", "board.unreachable")
+_SILENT = "board.silent"
 
 # engines and outputs
 _MOST_BYTES = 4 << 30
 
 # of these a container sees less than the board itself
 _OUTSIDE = ("module", "board_id", "l4t", "power", "docker", "groups", "user", "memory")
+
+# where a silent link was met, in words
+_DOING = {
+    "hello": "looking at the board",
+    "probe": "looking at the board",
+    "trust": "reading the trusted keys",
+    "releases": "reading the releases",
+    "offer": "announcing the bundle",
+    "receive": "sending the bundle",
+    "fetch": "reading from the board's store",
+    "job-start": "starting a job; edgekit jobs list shows whether it runs",
+    "job-watch": "following a job, which goes on by itself; edgekit jobs list shows it",
+    "infer": "an inference",
+    "bench": "a measurement",
+}
 
 _SERVE = {
     "start": ("serve", "--background"),
@@ -168,7 +184,7 @@ class BoardClient:
         """
         from edgekit.targets.jetpack import jetpack_of_l4t
 
-        found = self._request("probe", timeout=_PROBE_S)
+        found = self._request("probe", timeout=WORK_S)
         if self.board.container:
             outside = self._request_outside("probe", "--remember")
             found.update({name: outside[name] for name in _OUTSIDE})
@@ -233,7 +249,7 @@ class BoardClient:
     def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
         """Returns which blobs the board lacks; ``verify`` reads those that it has again."""
         options = ["--verify"] if verify else []
-        timeout = LONG_S if verify else SHORT_S
+        timeout = WORK_S if verify else SHORT_S
         answer = self._request(
             "missing", *options, stdin=[json_line(list(digests))], timeout=timeout
         )
@@ -296,7 +312,7 @@ class BoardClient:
     ) -> bytes:
         """Runs the release on an ``.npz`` of inputs and returns one of outputs."""
         options = [*_which(app, release), *(["--frames"] if frames else [])]
-        done = self._watched("infer", *options, data=npz, timeout=LONG_S, most_out=_MOST_BYTES)
+        done = self._watched("infer", *options, data=npz, timeout=WORK_S, most_out=_MOST_BYTES)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         start = done.out.find(b"PK")  # after whatever the board's shell may print
@@ -360,7 +376,7 @@ class BoardClient:
     def status(self, app: str | None = None) -> dict[str, Any]:
         """Returns ``edgekit.board-status/1``: releases, deployments, servers, store and space."""
         return self._request(
-            "status", *([f"--app={app}"] if app is not None else []), timeout=LONG_S
+            "status", *([f"--app={app}"] if app is not None else []), timeout=WORK_S
         )
 
     def resume(self, app: str | None = None) -> list[dict[str, Any]]:
@@ -372,7 +388,7 @@ class BoardClient:
         options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
             options.append("--no-run")
-        found = list(self._request("resume", *options, timeout=LONG_S)["resumed"])
+        found = list(self._request("resume", *options, timeout=WORK_S)["resumed"])
         if self.board.container is not None:
             for one in found:
                 self._run_contained(one["job"])
@@ -394,7 +410,7 @@ class BoardClient:
         """
         options = [f"--reason={reason}"] if reason is not None else []
         options += [f"--release={release}"] if release is not None else []
-        return self._request("rollback", f"--app={app}", *options, timeout=LONG_S)
+        return self._request("rollback", f"--app={app}", *options, timeout=WORK_S)
 
     def serve(self, app: str, action: str, options: Sequence[str] = ()) -> dict[str, Any]:
         """Starts, queries or ends the board's own server of an application (docs/serving.md).
@@ -410,7 +426,7 @@ class BoardClient:
         command, *own = _SERVE[action]
         if action == "start":
             own += options
-        return self._request(command, f"--app={app}", *own, timeout=LONG_S)
+        return self._request(command, f"--app={app}", *own, timeout=WORK_S)
 
     def start_job(self, kind: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Starts work that outlives this connection, or joins or reuses the very same.
@@ -426,9 +442,9 @@ class BoardClient:
         """
         stdin = [json_line({"kind": kind, "request": request})]
         if self.board.container is None:
-            answer = self._request("job-start", stdin=stdin, timeout=LONG_S)
+            answer = self._request("job-start", stdin=stdin, timeout=WORK_S)
         else:
-            answer = self._request("job-start", "--no-run", stdin=stdin, timeout=LONG_S)
+            answer = self._request("job-start", "--no-run", stdin=stdin, timeout=WORK_S)
             if not answer["reused"] and not answer["joined"]:
                 self._run_contained(answer["job"])
         return answer
@@ -443,7 +459,8 @@ class BoardClient:
         """Yields a job's news as they come, until it has ended.
 
         A connection that is cut is made again for up to ``patience_s`` seconds; no event is lost
-        or reported twice. The job does not notice.
+        or reported twice. The job does not notice. A link that is silent, and silent again when it
+        is made anew, is given up at once: waiting does not mend it.
 
         Args:
             id: The job.
@@ -456,6 +473,7 @@ class BoardClient:
             known), "text" and "state".
         """
         since: float | None = None
+        mute = False
         attempt = polls = 0
         while True:
             try:
@@ -465,15 +483,17 @@ class BoardClient:
             except (BoardError, EnvironmentLack) as error:
                 now = time.monotonic()
                 since = since or now
-                if error.code not in _CUT or self._reconnect is None or now - since > patience_s:
+                over = now - since > patience_s or (mute and error.code == _SILENT)
+                if error.code not in _CUT or self._reconnect is None or over:
                     raise
+                mute = error.code == _SILENT
                 text = f"{error.message}; the job continues, connecting again"
                 yield {"n": 0, "time": time.time(), "phase": "connection", "done": 0, "total": 0,
                        "text": text, "state": "running"}  # fmt: skip
                 time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
                 attempt += 1
                 continue
-            since, attempt, polls = None, 0, polls + 1
+            since, mute, attempt, polls = None, False, 0, polls + 1
             for event in news["events"]:
                 words = {name: plain(event[name], _MOST_TEXT) for name in ("phase", "text")}
                 yield {**event, **words, "state": news["state"]}
@@ -559,6 +579,10 @@ class BoardClient:
         began = time.monotonic()
         try:
             return agent.run(argv, program=contained, **more)
+        except BoardError as error:
+            if error.code == _SILENT:
+                error.message += f" ({_DOING.get(command, f'command {command}')})"
+            raise
         finally:
             self.on_command(command, time.monotonic() - began)
 
@@ -598,7 +622,7 @@ class BoardClient:
     def _run_contained(self, id: str) -> None:
         """Starts the container of a prepared job; one of its name runs that job already."""
         done = self._run(
-            "job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}", timeout=LONG_S
+            "job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}", timeout=WORK_S
         )
         if done.status != 0 and b"already in use" not in done.err:
             raise BoardError(

@@ -50,7 +50,7 @@ def open_board(
         loader: The boards' loader, if it is built already (``build_board_loader``).
 
     Raises:
-        EnvironmentLack: "board.unreachable".
+        EnvironmentLack: "board.unreachable" or "board.silent".
         BoardError: The board cannot be trusted, does not trust the user, or failed.
         UsageError: There is no such public key.
     """

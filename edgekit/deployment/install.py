@@ -162,7 +162,7 @@ def send(
         try:
             offer = board.offer(bundle.manifest_bytes, signature)
             if offer.get("taken_back") and not put_back:
-                raise _taken_back(offer["taken_back"], board.name)
+                raise taken_back_error(offer["taken_back"], board.name)
             partial = _retained(offer["missing"], sizes, board.name)
             blobs = {} if fetches else _payload(bundle, partial, board.name)
             if partial and check is not None:
@@ -187,7 +187,13 @@ def send(
     )
 
 
-def _taken_back(found: Mapping[str, str], where: str) -> BoardError:
+def taken_back_error(found: Mapping[str, str], where: str) -> BoardError:
+    """Returns the error of a bundle that a board has rolled back.
+
+    Args:
+        found: "release", "at" and "reason".
+        where: The board's name.
+    """
     error = BoardError(
         f"{found['release']} was current there and was rolled back at {found['at']}: "
         f"{found['reason']}",
@@ -307,6 +313,7 @@ def install(
     put_back: bool = False,
     source: str | None = None,
     on_start: Callable[[str], None] | None = None,
+    passed: Mapping[str, Any] | None = None,
 ) -> Release:
     """Installs ``bundle`` and makes it the release that serves.
 
@@ -329,6 +336,8 @@ def install(
         put_back: Also deploy a bundle that was taken back on the board.
         source: Where the board gets the blobs itself; None to send them.
         on_start: Called with the job's id when the board works alone.
+        passed: An ``edgekit.deployment/1`` of this bundle from this board: a board that has gone
+            back to it since has another one on record.
 
     Raises:
         BundleError: The board refuses the bundle.
@@ -347,7 +356,7 @@ def install(
     fetches = source is not None
     sent = send(board, bundle, signature, progress, check=check, fetches=fetches, put_back=put_back)
     policy = {"keep": keep, **(policy or {})}
-    deployed: Mapping[str, Any] | None = None if again else _serving(sent, policy)
+    deployed: Mapping[str, Any] | None = None if again else _serving(board, sent, policy, passed)
     reused = deployed is not None
     if deployed is None:
         check(0, sent.hello)
@@ -396,21 +405,39 @@ def _release(
                   "notes": list(health.get("notes") or ())},
         health=dict(health),
         reused=reused,
+        deployment=dict(deployed),
         steps=tuple(step for step in deployed.get("steps") or () if isinstance(step, Mapping)),
     )  # fmt: skip
 
 
-def _serving(sent: SentBundle, policy: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _serving(
+    board: BoardClient,
+    sent: SentBundle,
+    policy: Mapping[str, Any],
+    passed: Mapping[str, Any] | None,
+) -> Mapping[str, Any] | None:
     """How the bundle came to serve that does; None unless it passed the same gates."""
-    deployment = sent.deployment or {}
-    if deployment.get("state") != "committed" or deployment.get("digest") != sent.digest:
+    if sent.serving is None:
         return None
-    if deployment.get("release") != sent.serving or not deployment.get("health"):
+    if _came_to_serve(sent, policy, sent.deployment or {}):
+        return sent.deployment
+    if passed is None or not _came_to_serve(sent, policy, passed):
         return None
-    passed = deployment.get("policy") or {}
-    if any(passed.get(gate) != policy.get(gate) for gate in _GATES):
-        return None
-    return deployment
+    app = str(passed["app"])
+    return {**passed, "previous": board.releases(app)["apps"][app]["previous"]}
+
+
+def _came_to_serve(
+    sent: SentBundle, policy: Mapping[str, Any], deployment: Mapping[str, Any]
+) -> bool:
+    gates = deployment.get("policy") or {}
+    return (
+        deployment.get("state") == "committed"
+        and deployment.get("digest") == sent.digest
+        and deployment.get("release") == sent.serving
+        and bool(deployment.get("health"))
+        and all(gates.get(gate) == policy.get(gate) for gate in _GATES)
+    )
 
 
 class _Steps:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,15 @@ from typing import TYPE_CHECKING, Any
 from edgekit.deployment.board import Board
 from edgekit.deployment.host_keys import STANDARD, Trust, fingerprint, remember
 from edgekit.deployment.ssh_config import Endpoint, resolve
-from edgekit.deployment.transport import MOST_OUT, STALL_S, Buffer, Completed, converse, stalled
+from edgekit.deployment.transport import (
+    MOST_OUT,
+    STALL_S,
+    Buffer,
+    Completed,
+    converse,
+    silent,
+    stalled,
+)
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 
 if TYPE_CHECKING:
@@ -72,6 +81,7 @@ class SshTransport:
         connection: An open paramiko transport whose host key was checked.
         where: The board's name for errors.
         upstream: Connections to jump hosts, closed after this one.
+        pulse: Ends the connection when the board falls silent.
     """
 
     def __init__(
@@ -79,10 +89,14 @@ class SshTransport:
         connection: paramiko.Transport,
         where: str,
         upstream: Sequence[paramiko.Transport] = (),
+        pulse: _Pulse | None = None,
     ) -> None:
         self._connection = connection
         self._where = where
         self._upstream = tuple(upstream)
+        self._pulse = pulse
+        if pulse is not None:
+            pulse.start()
 
     @property
     def host_key(self) -> str:
@@ -147,6 +161,8 @@ class SshTransport:
 
     def close(self) -> None:
         """Closes the connection and those to the jump hosts."""
+        if self._pulse is not None:
+            self._pulse.stop()
         for connection in (self._connection, *reversed(self._upstream)):
             connection.close()
 
@@ -159,6 +175,8 @@ class SshTransport:
         return self._connection.is_active()
 
     def _lost(self) -> BoardError:
+        if self._pulse is not None and self._pulse.silent:
+            return silent(self._where, self._pulse.silence_s)
         return BoardError(
             "the connection was cut",
             code="board.connection-lost",
@@ -166,6 +184,70 @@ class SshTransport:
             hint="received data is kept and the current release is unchanged; run the same "
             "command again",
         )
+
+
+class _Ear:
+    """A socket, for paramiko, that knows when it has last brought something."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self.heard = time.monotonic()
+
+    def recv(self, size: int) -> bytes:
+        data: bytes = self._sock.recv(size)
+        if data:
+            self.heard = time.monotonic()
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class _Pulse(threading.Thread):
+    """Asks a board that is quiet for an answer, and ends the connection when none comes.
+
+    A connection may live for TCP while nobody is behind it: a jump host or a NAT keeps it.
+    Whatever arrives counts, for what is asked waits behind the data of a slow upload.
+
+    Args:
+        connection: Authenticated.
+        ear: Its socket.
+        limits: How long it may be quiet, and silent.
+
+    Attributes:
+        silent: Whether the connection was ended.
+        silence_s: After how many seconds it is.
+    """
+
+    def __init__(self, connection: paramiko.Transport, ear: _Ear, limits: ConnectionLimits) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self._connection = connection
+        self._ear = ear
+        self._quiet_s = limits.keepalive_s
+        self._stopped = threading.Event()
+        self.silence_s = limits.silence_s
+        self.silent = False
+
+    def run(self) -> None:
+        asked: threading.Thread | None = None
+        while not self._stopped.wait(self._quiet_s / 4) and self._connection.is_active():
+            quiet = time.monotonic() - self._ear.heard
+            if quiet >= self.silence_s:
+                self.silent = True
+                self._connection.close()
+                return
+            if quiet >= self._quiet_s and (asked is None or not asked.is_alive()):
+                asked = threading.Thread(target=self._ask, daemon=True)
+                asked.start()
+
+    def stop(self) -> None:
+        """Asks no more."""
+        self._stopped.set()
+
+    def _ask(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            # which every server answers, if only with a no; the question may itself get stuck
+            self._connection.global_request("keepalive@openssh.com", wait=True)
 
 
 class _Remote:
@@ -324,11 +406,14 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
 
     tried: list[str] = []
     for label, key in _candidates(hop, tried):
+        began = time.monotonic()
         try:
             still_needed = connection.auth_publickey(hop.user, key)
         except paramiko.BadAuthenticationType as error:
             raise _refused(hop, where, tried, f"it only allows {error.allowed_types}") from error
         except paramiko.AuthenticationException as error:
+            if time.monotonic() - began >= connection.auth_timeout:
+                raise _mute(hop, connection.auth_timeout, where) from error
             if not connection.is_active():
                 raise _refused(hop, where, [*tried, label], "it closed the connection") from error
             tried.append(label)
@@ -407,14 +492,15 @@ def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardE
 class ConnectionLimits:
     """How long each part of connecting may take, in seconds.
 
-    ``silence_s`` is how long sent data may stay unacknowledged before the link counts as cut;
-    ``keepalive_s`` is how often something is sent while nothing else is.
+    ``silence_s`` is how long sent data may stay unacknowledged before the link counts as cut, and
+    how long a board may say nothing; ``keepalive_s`` is after how long it is asked to say
+    something.
     """
 
     connect_s: float = 10.0
     banner_s: float = 15.0
     auth_s: float = 20.0
-    keepalive_s: int = 15
+    keepalive_s: float = 10.0
     silence_s: float = 30.0
 
 
@@ -438,7 +524,7 @@ def connect(
 
     Raises:
         ConfigError: The board's fields or ``~/.ssh/config`` are wrong.
-        EnvironmentLack: "board.unreachable".
+        EnvironmentLack: "board.unreachable" or "board.silent".
         BoardError: "board.unknown-host-key", "board.host-key-mismatch" or "board.auth".
     """
     if problems := board.problems():
@@ -458,8 +544,10 @@ def connect(
             # consent and pin are for the board: a jump host is known by known_hosts or not at all
             believed = _of(hop, Trust(files=known_hosts) if jump else trust)
             store = None if jump else remember_in
-            upstream.append(_known(hop, upstream, believed, store, board.name, limits))
-        return SshTransport(upstream[-1], board.name, upstream[:-1])
+            connection, ear = _known(hop, upstream, believed, store, board.name, limits)
+            upstream.append(connection)
+        pulse = _Pulse(upstream[-1], ear, limits)
+        return SshTransport(upstream[-1], board.name, upstream[:-1], pulse)
     except BaseException:
         for connection in reversed(upstream):
             connection.close()
@@ -473,14 +561,14 @@ def _known(
     store: Path | None,
     where: str,
     limits: ConnectionLimits,
-) -> paramiko.Transport:
+) -> tuple[paramiko.Transport, _Ear]:
     """Opens one hop; of a board with several host keys each is tried before a pin is wrong."""
     skip: set[str] = set()
     first: BoardError | None = None
     while True:
-        sock = _link(hop, upstream, where, limits)
+        sock = _Ear(_link(hop, upstream, where, limits))
         try:
-            return _open(hop, sock, trust, store, where, limits, skip)
+            return _open(hop, sock, trust, store, where, limits, skip), sock
         except _WrongPin as error:
             first = first or error.reason
         except EnvironmentLack:
@@ -553,7 +641,7 @@ def _open(
 ) -> paramiko.Transport:
     import paramiko
 
-    connection = None
+    connection, began = None, time.monotonic()
     try:
         connection = paramiko.Transport(sock)
         connection.banner_timeout = limits.banner_s
@@ -569,12 +657,14 @@ def _open(
             skip.add(key.get_name())
             raise _WrongPin(error) from error
         authenticate(connection, hop, where)
-        connection.set_keepalive(limits.keepalive_s)
         if new and store is not None:
             remember(store, hop.name, key)
         return connection
     except (OSError, EOFError, paramiko.SSHException) as error:
+        now = time.monotonic()
         _shut(connection, sock)
+        if now - began >= limits.banner_s and now - sock.heard >= limits.banner_s / 2:
+            raise _mute(hop, limits.banner_s, where) from error
         reason = _banner(error) or str(error) or "it closed the connection"
         raise _unreachable(hop, reason, where) from error
     except BaseException:
@@ -611,6 +701,16 @@ def _family(kind: str) -> str:
 def _shut(connection: paramiko.Transport | None, sock: Any) -> None:
     with contextlib.suppress(OSError):
         (connection or sock).close()
+
+
+def _mute(hop: Endpoint, seconds: float, where: str) -> EnvironmentLack:
+    return EnvironmentLack(
+        f"{hop.host}:{hop.port} accepts a connection and then says nothing for {seconds:g} s",
+        code="board.silent",
+        where=where,
+        hint="check the jump host, VPN or NAT on the way, and whether the board still runs: "
+        f"`ssh -p {hop.port} {hop.user}@{hop.host}`",
+    )
 
 
 def _unreachable(hop: Endpoint, reason: str, where: str) -> EnvironmentLack:

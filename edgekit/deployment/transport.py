@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol, cast
@@ -48,9 +49,10 @@ class Transport(Protocol):
     """Carries commands to one board.
 
     ``run`` gives the command ``stdin`` chunk by chunk, while its output is read at the same time,
-    and returns when it has ended. It raises BoardError "board.connection-lost" or "board.timeout";
-    a command that fails is no error here. ``timeout`` is in seconds, counted from the last byte
-    of ``stdin``; None waits for ever. ``argv`` reaches the command word for word.
+    and returns when it has ended. It raises BoardError "board.connection-lost", "board.silent" or
+    "board.timeout"; a command that fails is no error here. ``timeout`` is in seconds, counted from
+    the last byte of ``stdin`` or of the command's output; None waits for ever. ``argv`` reaches
+    the command word for word.
 
     With ``hold_input`` the command's input does not end after ``stdin`` but with the call, however
     that ends: a command that watches it learns that the caller is gone.
@@ -119,6 +121,7 @@ class _Drain(threading.Thread):
         self._flood = stop
         self._data = bytearray()
         self.flooded = False
+        self.heard = time.monotonic()
         self.start()
 
     def run(self) -> None:
@@ -137,6 +140,7 @@ class _Drain(threading.Thread):
                 return
             if not chunk:
                 return
+            self.heard = time.monotonic()
             if self._on_output:
                 self._on_output(chunk)
                 continue
@@ -183,7 +187,7 @@ def converse(
         except BrokenPipeError:
             pass  # it ended before its input did: its answer says why
         try:
-            status = process.wait(timeout)
+            status = _ended(process, timeout, (out, err))
         except BoardError:
             if not out.flooded:
                 raise
@@ -207,6 +211,30 @@ def converse(
         return Completed(status, said, complaint)
     finally:
         process.kill()
+
+
+def _ended(process: Process, timeout: float | None, outputs: Sequence[_Drain]) -> int | None:
+    """Returns a command's status; None where it has said nothing for ``timeout`` seconds."""
+    if timeout is None:
+        return process.wait(None)
+    since = time.monotonic()
+    while True:
+        since = max(since, *(output.heard for output in outputs))
+        left = since + timeout - time.monotonic()
+        status = process.wait(max(left, 0.0))
+        if status is not None or all(output.heard <= since for output in outputs):
+            return status
+
+
+def silent(where: str, seconds: float) -> BoardError:
+    """Returns the error of a connection that is there, and on which the board says nothing."""
+    return BoardError(
+        f"the board has said nothing for {seconds:g} s, though the connection is there",
+        code="board.silent",
+        where=where,
+        hint="check the jump host, VPN or NAT on the way, and whether the board still runs; "
+        "received data is kept and the current release is unchanged; run the same command again",
+    )
 
 
 def stalled(where: str) -> BoardError:

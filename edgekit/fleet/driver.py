@@ -24,8 +24,8 @@ from edgekit.errors import BoardError, EdgekitError
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 
 #: Errors after which a board is tried again later; every other one is its answer.
-UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.timeout", "deploy.busy",
-        "deploy.unfinished")  # fmt: skip
+UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent", "board.timeout",
+        "deploy.busy", "deploy.unfinished")  # fmt: skip
 
 Found = Callable[[str, str], None]
 """Called as ``found(before, digest)`` before a board is changed: what serves ('' for nothing) and

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -316,15 +316,7 @@ class Drive:
     def _go_back(self) -> str:
         """Takes back what switched, of the rollout's ``scope``; boards that never did stay."""
         rollout, scope = self._rollout, self._rollout.facts["scope"]
-        rows = [
-            row
-            for row in rollout.boards.values()
-            # "before" was written down before the board was changed
-            if (scope is None or row["wave"] == scope)
-            and row["before"] is not None
-            and row["before"] != row["digest"]
-            and row["state"] in ("done", "failed", "running", "offline")
-        ]
+        rows = _switched(rollout, scope)
         which = "" if scope is None else f" wave {scope + 1}/{rollout.waves}"
         self._reporter.begin(f"rolling back{which}", "rolled-back", rows)
         if rows:
@@ -437,14 +429,9 @@ class Fleet:
         """
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
-        opened = open_config(config)
-        members = select(load_inventory(inventory), selector)
-        split = make_waves(members, canary, waves)
-        app = str(opened.file.name)
-        configs = {str(Path(config)): opened}
-        for member in members:
-            if member.config is not None and str(member.config) not in configs:
-                configs[str(member.config)] = _of_app(open_config(member.config), app, member)
+        configs = _configs_of(config, members := select(load_inventory(inventory), selector))
+        opened = configs[str(Path(config))]
+        split, app = make_waves(members, canary, waves), str(opened.file.name)
         name = self._new_name(name, app)
         facts: dict[str, Any] = {
             "name": name,
@@ -470,6 +457,58 @@ class Fleet:
         self.store.create(facts, boards)
         return name
 
+    def rehearse_deploy(
+        self,
+        config: str | Path,
+        inventory: str | Path,
+        *,
+        selector: str | None = None,
+        canary: int = 0,
+        waves: str = DEFAULT_WAVES,
+        budget: str = "0",
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Returns which boards a rollout would reach, as an ``edgekit.fleet.rehearsal/1``.
+
+        Nothing is built, written down or connected to. Arguments and errors as of ``begin``;
+        ``budget`` is of its settings.
+        """
+        check_budget(budget)
+        members = select(load_inventory(inventory), selector)
+        app = str(_configs_of(config, members)[str(Path(config))].file.name)
+        split = make_waves(members, canary, waves)
+        rows = [
+            {
+                "board": member.name,
+                "host": member.board.host,
+                "wave": number,
+                "from": None,
+                "to": None,
+            }
+            for number, wave in enumerate(split, 1)
+            for member in wave
+        ]
+        return _rehearsal("deploy", self._new_name(name, app), app, rows)
+
+    def rehearse_rollback(self, name: str, *, wave: int | None = None) -> dict[str, Any]:
+        """Returns which boards would be taken back, as an ``edgekit.fleet.rehearsal/1``.
+
+        No board is connected to. Arguments and errors as of ``roll_back``.
+        """
+        rollout = self.rollout(name)
+        _check_wave(rollout, wave)
+        rows = [
+            {
+                "board": row["name"],
+                "host": FleetBoard.of_entry(row["member"]).board.host,
+                "wave": row["wave"] + 1,
+                "from": row["digest"],
+                "to": row["before"],
+            }
+            for row in _switched(rollout, wave)
+        ]
+        return _rehearsal("rollback", name, str(rollout.facts["app"]), rows)
+
     def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Goes on with a rollout to its end, or until a pause; returns its document.
 
@@ -487,8 +526,7 @@ class Fleet:
         """Takes every board of a rollout, or of one wave, back to what served before it."""
         rollout = self.rollout(name)
         with rollout.driven():
-            if wave is not None and wave >= rollout.waves:
-                raise UsageError(f"{name} has waves 1 to {rollout.waves}", where=name)
+            _check_wave(rollout, wave)
             rollout.request("")
             rollout.set(state="rolling-back", scope=wave, error=None)
             return self._driven(rollout, stopped)
@@ -599,6 +637,45 @@ def _ended(rollout: Rollout) -> UsageError:
         where=name,
         hint="start another with edgekit fleet deploy" + ("" if state == "rolled-back" else back),
     )
+
+
+def _check_wave(rollout: Rollout, wave: int | None) -> None:
+    if wave is not None and wave >= rollout.waves:
+        raise UsageError(f"{rollout.name} has waves 1 to {rollout.waves}", where=rollout.name)
+
+
+def _switched(rollout: Rollout, scope: int | None) -> list[Row]:
+    """Returns the boards of a wave, or of all, that a rollout may have changed."""
+    return [
+        row
+        for row in rollout.boards.values()
+        # "before" was written down before the board was changed
+        if (scope is None or row["wave"] == scope)
+        and row["before"] is not None
+        and row["before"] != row["digest"]
+        and row["state"] in ("done", "failed", "running", "offline")
+    ]
+
+
+def _rehearsal(action: str, name: str, app: str, boards: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "schema": "edgekit.fleet.rehearsal/1",
+        "action": action,
+        "rollout": name,
+        "app": app,
+        "boards": boards,
+    }
+
+
+def _configs_of(config: str | Path, members: Sequence[FleetBoard]) -> dict[str, Config]:
+    """Returns the configurations of a rollout by path: the one that is named, and boards' own."""
+    opened = open_config(config)
+    configs = {str(Path(config)): opened}
+    for member in members:
+        if member.config is not None and str(member.config) not in configs:
+            own = open_config(member.config)
+            configs[str(member.config)] = _of_app(own, str(opened.file.name), member)
+    return configs
 
 
 def _terms_of(config: Config) -> dict[str, Any]:

@@ -99,6 +99,14 @@ def missing_model(path: str | Path) -> ModelError:
     return ModelError("the file does not exist", code="model.missing", where=str(path), hint=hint)
 
 
+def source_name(source: str) -> str:
+    """Returns what a signed document calls a model: its file without folders, or its built-in name.
+
+    Folders differ between machines, and are nobody else's business.
+    """
+    return source if source.startswith(_BUILTIN) else Path(source).name
+
+
 # Files of other formats that are given for an ONNX model: what they are, and what to do.
 #
 # They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of

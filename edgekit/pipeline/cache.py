@@ -54,7 +54,8 @@ def _code_files() -> Iterator[tuple[str, str]]:
     for folder in folders:
         # not with pathlib, which takes twice as long: each command pays it
         for parent, inner, names in os.walk(folder):
-            inner.sort()
+            # a wheel has the data in the package as well
+            inner[:] = sorted(name for name in inner if name != "_data")
             for file in sorted(os.path.join(parent, n) for n in names if n.endswith(_KINDS)):
                 yield file, os.path.relpath(file, folder)
 

@@ -14,10 +14,10 @@ from typing_extensions import Self
 
 from edgekit.config.loader import Config, rebased
 from edgekit.errors import BoardError, EdgekitError, UsageError
-from edgekit.network.files import read as read_model
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline import questions
+from edgekit.pipeline.boards.status import would_roll_back
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
 from edgekit.pipeline.outputs import may_write_for
@@ -33,15 +33,22 @@ from edgekit.pipeline.run import (
     infer_on,
     names_of,
     needed,
+    remember,
     run_step,
 )
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
     check_accuracy,
-    measured_accuracy,
+    refit_accuracy,
 )
-from edgekit.pipeline.steps.build import build_for, check_bundle, every_build
+from edgekit.pipeline.steps.beforehand import (
+    OtherWeights,
+    check_configuration,
+    known_bundle,
+    read_weights,
+)
+from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
 from edgekit.pipeline.steps.bundle import (
     bundle_of,
     bundle_with_weights,
@@ -69,6 +76,7 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
+    from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
@@ -170,10 +178,20 @@ class Pipeline:
             set_position(error, self.config)
         self.boards.close()
 
-    def _run(self, *steps: Step, anew: bool = False) -> Run:
+    def _run(
+        self,
+        *steps: Step,
+        anew: bool = False,
+        or_serving: bool = False,
+        weights: OtherWeights | None = None,
+    ) -> Run:
         """Runs steps and returns what they found; the context is then what they made of it."""
         self._look_for_parser()
         self.log.names = names_of(steps)
+        if "deploy" in self.log.names:
+            self.boards.begin()  # what is wrong with one is raised when it is looked at
+        if "calibrate" in self.log.names:
+            check_configuration(self.context)
         run = Run(
             self.context,
             self.boards,
@@ -181,8 +199,9 @@ class Pipeline:
             self.out,
             self.log,
             again=self._again,
-            or_serving=self._or_serving,
+            or_serving=or_serving or self._or_serving,
             anew=anew,
+            weights=weights,
         )
         for step in steps:
             run = run_step(run, step)
@@ -445,50 +464,93 @@ class Pipeline:
         return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
                 "full": str(full) if full else None}  # fmt: skip
 
-    def deploy(self, file: Path | None = None) -> dict[str, Any]:
+    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> dict[str, Any]:
         """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
 
         Args:
             file: A bundle to install instead of building one; weights that a stripped bundle
                 lacks come from the cache or are on the board already.
+            dry_run: Change nothing on a board, and return what would be done there. Boards build
+                nothing: a release is then known only where they built it before.
 
         Raises:
             BoardError: Among others "install.taken-back", without ``again``.
         """
         if file is None:
-            releases = self._run(*needed("deploy")).found["deploy"]
+            steps = self._rehearsed() if dry_run else needed("deploy")
+            releases = self._run(*steps).found["deploy"]
         else:
             self.boards.begin()
             bundle = read_bundle(self.context, file)
             for client in self.boards.clients():
                 check_bundle(self.boards, client, bundle.manifest)
 
+            def rehearse(run: Run, record: StepRecord) -> Run:
+                rows = [
+                    run.boards.would_install(
+                        client,
+                        bundle.digest,
+                        bundle,
+                        always=run.context.force,
+                        put_back=run.again,
+                    )
+                    for client in run.boards.clients()
+                ]
+                return run.having("deploy", rows)
+
             def install(run: Run, record: StepRecord) -> Run:
-                # its signature is the board's to judge, also when it serves that bundle already
                 found = run.boards.install(
-                    lambda client: bundle, run.log, always=True, put_back=run.again
+                    lambda client: bundle, run.log, always=run.context.force, put_back=run.again
                 )
                 return run.having("deploy", found)
 
-            releases = self._run(*_deploying(install)).found["deploy"]
-        return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
+            steps = [Step("deploy", rehearse)] if dry_run else _deploying(install)
+            releases = self._run(*steps).found["deploy"]
+        return {"schema": "edgekit.deploy/1", "dry_run": dry_run, "steps": self._step_list(),
                 "releases": [_release_row(r) for r in releases]}  # fmt: skip
 
-    def rollback(self, reason: str | None = None) -> dict[str, Any]:
-        """Takes every board back to its previous release; ``reason`` is for their histories."""
+    def _rehearsed(self) -> list[Step]:
+        """Returns the steps of a deployment that changes nothing on a board."""
+        boards, context = self.boards, self.context
+        boards.begin()
+        own = backend_for(context, boards) == "reference"
+
+        def rehearse(run: Run, record: StepRecord) -> Run:
+            rows = []
+            for client in boards.clients():
+                bundle = run.bundle_for(client) if own else None
+                digest = (
+                    known_bundle(run.context, boards, client, run.signing.public_key)
+                    if bundle is None
+                    else bundle.digest
+                )
+                rows.append(
+                    boards.would_install(
+                        client, digest, bundle, always=context.force, put_back=run.again
+                    )
+                )
+            return run.having("deploy", rows)
+
+        return [*needed("bundle" if own else "plan"), Step("deploy", rehearse)]
+
+    def rollback(self, reason: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
+        """Takes every board back to its previous release; ``reason`` is for their histories.
+
+        With ``dry_run`` nothing changes, and the answer is what would.
+        """
         app = self.file.name
         boards = []
         for client in self.boards.clients():
             before = self.boards.serves(client, app)
             with self.boards.hinting(client):
-                answer = client.rollback(app, reason)
+                answer = would_roll_back(client, app) if dry_run else client.rollback(app, reason)
             boards.append({**self.boards.describe(client), "from": before and before[0],
                            "to": answer["current"]})  # fmt: skip
-        return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}
+        return {"schema": "edgekit.rollback/1", "app": app, "dry_run": dry_run, "boards": boards}
 
     def refit(self, weights: Path) -> dict[str, Any]:
         """Deploys the same engines with the weights of another file."""
-        read_model(weights)  # what is wrong with the file is said before anything is built
+        given = read_weights(weights)
 
         def change(run: Run, record: StepRecord) -> Run:
             context, other = run.context, other_weights(run.context, weights)
@@ -504,7 +566,7 @@ class Pipeline:
                 changed, tensors = max(changed, differ), max(tensors, len(after))
                 # nothing to ship where nothing changed
                 bundles[built.key] = bundle if before != after else old
-            error = measured_accuracy(context, other, made)
+            error = refit_accuracy(context, other, made)
             record.detail = (
                 f"{changed} of {counted(tensors, 'tensor')} changed, "
                 f"cosine {error['cosine']:.5f} against FP32"
@@ -514,27 +576,31 @@ class Pipeline:
 
         def install(run: Run, record: StepRecord) -> Run:
             bundles = run.found["weights"][0]
+
+            def bundle_for(client: BoardClient) -> Bundle:
+                key = build_for(run.context, run.boards, client, deploys=True).key
+                bundle: Bundle = bundles[key]
+                return bundle
+
+            remember(run, bundle_for)
             try:
                 releases = run.boards.install(
-                    lambda client: bundles[
-                        build_for(run.context, run.boards, client, deploys=True).key
-                    ],
-                    run.log,
-                    always=run.context.force,
-                    put_back=run.again,
+                    bundle_for, run.log, always=run.context.force, put_back=run.again
                 )
             except BoardError as failed:
-                if failed.code == "install.taken-back":
-                    words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
-                    failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     failed.hint = _hint_for_other_weights(run.context, weights)
                 raise
             return run.having("deploy", releases)
 
-        steps = needed("bundle")
-        step = Step("weights", change, before=(_refuse_opaque,), reuses=False)
-        run = self._run(*steps, step, *_deploying(install))
+        step = Step("weights", change)
+        try:
+            run = self._run(*needed("bundle"), step, *_deploying(install), weights=given)
+        except BoardError as failed:
+            if failed.code == "install.taken-back":
+                words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
+                failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
+            raise
         bundles, tensors, changed, error = run.found["weights"]
         for built in run.builds:
             old, bundle = bundle_of(run.context, built, self.signing), bundles[built.key]
@@ -566,13 +632,13 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        document: dict[str, Any] = self._run(*steps).found["infer"]
+        document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
         return document
 
     def bench(self) -> dict[str, Any]:
         """Measures on the first board and returns an ``edgekit.bench/1``."""
         steps = needed("bench", deploy=bring_first_board)
-        document: dict[str, Any] = self._run(*steps, anew=True).found["bench"]
+        document: dict[str, Any] = self._run(*steps, anew=True, or_serving=True).found["bench"]
         return document
 
     def run(self) -> RunResult:
@@ -593,17 +659,6 @@ class Pipeline:
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns the step deploy alone, with another installation."""
     return [step for step in needed("deploy", deploy=install) if step.name == "deploy"]
-
-
-def _refuse_opaque(run: Run) -> None:
-    opaque = network(run.context).opaque
-    if opaque:
-        raise UsageError(
-            "the reference outputs for other weights are computed on this machine, which "
-            f"cannot run {opaque[0]!r}",
-            code="refit.opaque",
-            hint="build engines from the other file with: edgekit deploy",
-        )
 
 
 def _in_vain(context: Context) -> list[str]:

@@ -16,6 +16,15 @@ from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import StepLog, StepRecord
 from edgekit.pipeline.report import report_facts, write_report
 from edgekit.pipeline.steps.accuracy import accuracy, accuracy_text, gated
+from edgekit.pipeline.steps.beforehand import (
+    OtherWeights,
+    check_boards,
+    check_layers,
+    check_not_taken_back,
+    check_parse,
+    check_weights,
+    remember_bundles,
+)
 from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
@@ -24,14 +33,14 @@ from edgekit.pipeline.steps.build_request import (
     check_opaque,
 )
 from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
-from edgekit.pipeline.steps.calibrate import calibrated, ranges, scales_by
+from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
 from edgekit.pipeline.steps.deploy import ConnectedBoards, InstallSteps, SigningKey
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.load import lowers
 from edgekit.pipeline.steps.method import choice, chooses, method, methods_are_equal, scales
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
-from edgekit.pipeline.steps.rewrite import found_rewrites, model, used_rewrites
+from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
 from edgekit.text import counted, listed, percent
 
@@ -51,6 +60,7 @@ class Run:
         signing: The key that signs bundles.
         out: Folder for bundle, report and trace.
         log: The steps' times and states.
+        weights: The weights of a refit.
         again: Whether what was taken back on a board is put back.
         or_serving: Whether the run goes on with what a board serves where the bundle was taken back
             there.
@@ -63,6 +73,7 @@ class Run:
     signing: SigningKey
     out: Path
     log: StepLog
+    weights: OtherWeights | None = None
     again: bool = False
     or_serving: bool = False
     anew: bool = False
@@ -98,8 +109,8 @@ class Step:
         name: Its name, for people and documents.
         run: Returns the run with what it found; says it in the record's detail.
         needs: Steps that come before it.
-        before: Called before the step begins, in a run that builds: they raise what it must not
-            begin with, and begin what takes long.
+        before: Called before the step begins, in a run that builds or deploys: they raise what it
+            must not begin with, and begin what takes long.
         others: Further steps that it runs; it then begins its records itself.
         reuses: Whether it is "reused" when nothing was computed in it.
     """
@@ -118,7 +129,7 @@ _JUDGES = frozenset({"check", "rewrite"})
 
 def run_step(run: Run, step: Step) -> Run:
     """Runs one step and returns what is known after it."""
-    if "build" in run.log.names:
+    if "build" in run.log.names or run.deploys:
         for call in step.before:
             call(run)
     if step.others:
@@ -138,7 +149,7 @@ def run_step(run: Run, step: Step) -> Run:
 # What is refused before it costs time.
 
 
-def _unwritable(run: Run) -> None:
+def _wrong_request(run: Run) -> None:
     if "bundle" in run.log.names:
         may_fill(run.out)
         run.signing.check()
@@ -146,26 +157,38 @@ def _unwritable(run: Run) -> None:
     check_build_options(run.context)
 
 
-def _connect_boards(run: Run) -> None:
+def _unfit_boards(run: Run) -> None:
     if run.deploys:
-        run.boards.begin()  # what is wrong with one is raised by ``look``
+        check_boards(run.context, run.boards, deploys=True)
 
 
-def _opaque(run: Run) -> None:
+def _unfit_model(run: Run) -> None:
     check_opaque(run.context)
+    check_data_fits(run.context)
+    if run.deploys:
+        check_parse(run.context, run.boards)
+    if run.weights is not None:
+        check_weights(run.context, run.weights)
 
 
-def _wrong_files(run: Run) -> None:
+def _taken_back(run: Run) -> None:
+    if run.deploys and not (run.again or run.or_serving or run.context.force):
+        key, weights = run.signing.public_key, run.weights.digest if run.weights else ""
+        check_not_taken_back(run.context, run.boards, key, weights)
+
+
+def _unfit_network(run: Run) -> None:
     check_names(run.context)
+    check_layers(run.context)
+    if run.weights is not None:
+        other_weights(run.context, run.weights.path)
+    if not run.deploys:
+        check_boards(run.context, run.boards, deploys=False)
+        check_parse(run.context, run.boards)
     if "bench" in run.log.names:
         from edgekit.pipeline.steps.bench import check_bench_frames
 
         check_bench_frames(run.context, may_reuse="report" in run.log.names)
-
-
-def _unwilling_boards(run: Run) -> None:
-    if run.deploys:
-        run.boards.look()
 
 
 def _cuda_graph(run: Run) -> None:
@@ -310,7 +333,15 @@ def _bundle(run: Run, record: StepRecord) -> Run:
     return run.having("bundle", document)
 
 
+def remember(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
+    """Keeps which bundle each board gets, so that the next run knows it in its first seconds."""
+    bundles = ((client, bundle_for(client).digest) for client in run.boards.clients())
+    weights = run.weights.digest if run.weights else ""
+    remember_bundles(run.context, run.boards, run.signing.public_key, bundles, weights)
+
+
 def _deploy(run: Run, record: StepRecord) -> Run:
+    remember(run, run.bundle_for)
     releases = run.boards.install(
         run.bundle_for,
         run.log,
@@ -327,12 +358,15 @@ def bring_first_board(run: Run, record: StepRecord) -> Run:
     Where the bundle was taken back it is what serves instead.
     """
     context, client = run.context, run.boards.clients()[0]
+    run.boards.trust_signer()
     bundle = run.bundle_for(client)
     key = context.cache.key("refitted", bundle.digest)
     state = client.releases(bundle.name)["apps"].get(bundle.name, {})
     serving = serving_of(state)
     if not serving or serving["digest"] not in (context.cache.get("refitted", key) or []):
-        releases = run.boards.install(run.bundle_for, run.log, put_back=run.again, or_serving=True)
+        releases = run.boards.install(
+            run.bundle_for, run.log, put_back=run.again, or_serving=run.or_serving
+        )
         return run.having("deploy", releases)
     release = {"board": run.boards.describe(client), "release": serving["id"],
                "digest": serving["digest"], "refitted": True}  # fmt: skip
@@ -397,9 +431,9 @@ def _report(run: Run, record: StepRecord) -> Run:
 
 
 STEPS: tuple[Step, ...] = (
-    Step("check", _check, before=(_unwritable, _connect_boards)),
-    Step("rewrite", _rewrite, before=(_opaque,)),
-    Step("calibrate", _calibrate, ("rewrite",), before=(_wrong_files, _unwilling_boards)),
+    Step("check", _check, before=(_wrong_request, _unfit_boards)),
+    Step("rewrite", _rewrite, before=(_unfit_model, _taken_back)),
+    Step("calibrate", _calibrate, ("rewrite",), before=(_unfit_network,)),
     Step("plan", _plan, ("rewrite",)),
     Step("build", _build, ("check", "calibrate", "plan"), before=(_cuda_graph,)),
     Step("bundle", _bundle, ("build",)),

@@ -91,3 +91,29 @@ def test_a_board_that_is_down_hides_no_other(
     left, right = json.loads(capsys.readouterr().out)["boards"]
     assert (left["ok"], left["error"]["code"]) == (False, "board.unreachable")
     assert right["can"]["dla_cores"] == 2
+
+
+def test_without_a_board_this_machine_is_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    assert app(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    checks = {check["id"]: check for check in document["checks"]}
+    for name in ("python", "python.onnxruntime", "ssh.keygen", "keys.ssh", "cache", "disk",
+                 "extra.parser", "gpu"):  # fmt: skip
+        assert name in checks
+    assert document["board"]["kind"] == "workstation"
+    assert app(["doctor"]) == 0
+    assert "onnxruntime" in capsys.readouterr().out
+    # what is missing fails, and says what to do
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(GateError) as caught:
+        app(["doctor"])
+    assert caught.value.code == "doctor.missing"
+    text = capsys.readouterr().out
+    assert "openssh-client" in text
+    assert "EDGEKIT_CACHE" in text
+    with pytest.raises(UsageError, match="--setup needs a board"):
+        app(["doctor", "--setup"])

@@ -179,7 +179,7 @@ def test_the_removal_of_a_whole_application_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lend(monkeypatch, Serving("lab"))
-    assert app(["remove", "lab", "--app", "net"]) == 0
+    assert app(["remove", "lab", "--app", "net", "--yes"]) == 0
     assert capsys.readouterr().out == f"lab: removed application net and all its releases: {OLD}\n"
 
 

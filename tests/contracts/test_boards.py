@@ -173,7 +173,7 @@ def test_a_release_comes_and_goes(life: Life, warm: Path) -> None:
     (app,) = first["boards"][0]["apps"].values()
     release = app["releases"][0]["id"]
     life.run("remove-release", "remove", config, "--release", release, board="lab")
-    life.run("remove", "remove", config, wire=True, board="lab")
+    life.run("remove", "remove", config, "--yes", wire=True, board="lab")
     life.run("status-nothing", "status", config)
 
 

@@ -18,6 +18,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
 from tests.pipeline.nets import small_net
+from tests.pipeline.test_doctor import probe
 
 
 class _Board:
@@ -32,6 +33,9 @@ class _Board:
 
     def trust(self) -> dict[str, Any]:
         return self.known
+
+    def probe(self) -> dict[str, Any]:
+        return probe(onnxruntime="1.20", trtexec=None, tensorrt={"python": {"full": None}})
 
 
 def _deploy(
@@ -70,7 +74,7 @@ def test_an_unknown_host_key_is_reported_first(
         raise BoardError("unknown host key", code="board.unknown-host-key", where=board.name)
 
     error, steps = _deploy(tmp_path, monkeypatch, unknown)
-    assert (error.code, steps) == ("board.unknown-host-key", ["check", "rewrite"])
+    assert (error.code, steps) == ("board.unknown-host-key", [])
 
 
 def test_a_key_that_is_not_trusted_is_reported_first(
@@ -84,7 +88,7 @@ def test_a_key_that_is_not_trusted_is_reported_first(
 
     error, steps = _deploy(tmp_path, monkeypatch, stranger)
     assert (error.code, error.where) == ("bundle.unknown-signer", "lab")
-    assert steps == ["check", "rewrite"]
+    assert steps == []
     assert public_key(signing[0]).fingerprint in error.message
     assert "--trust-key" in error.hint
     assert f"edgekit trust {tmp_path}/net.yaml --add {signing[0]}" in error.hint
@@ -97,7 +101,7 @@ def test_a_revoked_key_is_reported_first(tmp_path: Path, monkeypatch: pytest.Mon
                       revocations={"kind": "list", "fingerprints": [mark]})  # fmt: skip
 
     error, steps = _deploy(tmp_path, monkeypatch, revoking)
-    assert (error.code, steps) == ("bundle.revoked-signer", ["check", "rewrite"])
+    assert (error.code, steps) == ("bundle.revoked-signer", [])
 
 
 def test_boards_are_connected_at_the_same_time(
@@ -130,7 +134,7 @@ def test_what_is_wrong_here_does_not_wait_for_a_board(
         return late[0]
 
     error, steps = _deploy(tmp_path, monkeypatch, open_late, model="none.onnx")
-    assert (error.code, steps) == ("model.missing", ["check"])
+    assert (error.code, steps) == ("model.missing", [])
     failed.set()
     assert opened.wait(300)
     assert late[0].closed.wait(300)

@@ -274,6 +274,31 @@ def _docker(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         yield DoctorCheck("docker", "Docker", "ok", f"{docker['version']}, runtime nvidia")
 
 
+#: The line of a board that runs no bundle of any backend.
+NOTHING_RUNS = DoctorCheck(
+    "runtime",
+    "A runtime of bundles",
+    "missing",
+    "nothing can run here",
+    "install onnxruntime (this bundle) or JetPack's TensorRT",
+)
+
+
+def has_runtime(probe: Mapping[str, Any]) -> bool:
+    """Whether a board has a runtime of bundles: ONNX Runtime, a TensorRT for Python, or cuDLA."""
+    modules = probe["tensorrt"]["python"]
+    return bool(probe["onnxruntime"] or any(modules.values()) or _standalone(probe))
+
+
+def _standalone(probe: Mapping[str, Any]) -> bool:
+    return bool(probe["cudla"] and probe["dla"]["devices"])
+
+
+def _runtimes(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    if not has_runtime(probe):
+        yield NOTHING_RUNS
+
+
 CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[DoctorCheck]], ...] = (
     _board,
     _python,
@@ -283,6 +308,7 @@ CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[DoctorCheck]], ...] = (
     _power,
     _free_space,
     _docker,
+    _runtimes,
 )
 
 
@@ -319,7 +345,7 @@ def _can(probe: Mapping[str, Any]) -> dict[str, Any]:
         "backends": [name for name, there in backends.items() if there],
         "loads": [name for name in ("full", "lean", "dispatch") if trt["python"][name]],
         "dla_cores": probe["dla"]["cores"],
-        "standalone": bool(probe["cudla"] and probe["dla"]["devices"]),
+        "standalone": _standalone(probe),
         "power_modes": [mode["name"] for mode in modes],
     }
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "edgekit.top/1"
-_CUT = ("board.connection-lost", "board.timeout", "board.unreachable", "board.killed")
+_CUT = (
+    "board.connection-lost", "board.silent", "board.timeout", "board.unreachable", "board.killed"
+)  # fmt: skip
 _APPS_EVERY_S = 10.0
 _ONCE_MS = 500
 _SOON_MS = 2000

@@ -161,24 +161,112 @@ def releases_document(
 
 
 def rollback_document(
-    wheres: Sequence[str], app: str, reason: str | None = None, **settings: Any
+    wheres: Sequence[str],
+    app: str,
+    reason: str | None = None,
+    *,
+    dry_run: bool = False,
+    **settings: Any,
 ) -> DocumentAndAnswers:
-    """Takes every board back and returns an ``edgekit.rollback/1``."""
+    """Takes every board back and returns an ``edgekit.rollback/1``.
+
+    Args:
+        wheres: Configurations and hosts.
+        app: The application.
+        reason: For the boards' histories.
+        dry_run: Change nothing, and return what would change.
+        settings: See ``request_from_boards``.
+    """
 
     def request(client: BoardClient) -> dict[str, Any]:
-        answer = client.rollback(app, reason)
+        answer = would_roll_back(client, app) if dry_run else client.rollback(app, reason)
         return {"kind": client.kind, "note": client.note, "from": answer["from"],
                 "to": answer["current"], "taken_back": answer["taken_back"]}  # fmt: skip
 
     answered = request_from_boards(wheres, request, **settings)
     boards = [{"name": one.board, **document_of(one)} for one in answered]
-    return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}, answered
+    document = {"schema": "edgekit.rollback/1", "app": app, "dry_run": dry_run, "boards": boards}
+    return document, answered
+
+
+def would_roll_back(client: BoardClient, app: str) -> dict[str, Any]:
+    """Returns what ``BoardClient.rollback`` would answer, and changes nothing.
+
+    Raises:
+        BoardError: "app.unknown" or "release.no-previous", as the board would refuse it.
+    """
+    state = _state_of(client, app)
+    current = state["current"]
+    rows = [row for row in state["releases"] if row["ready"] and not row.get("taken_back")]
+    older = [row["id"] for row in rows if current and _number(row["id"]) < _number(current)]
+    previous = [row["id"] for row in rows if row["id"] == state["previous"] != current]
+    target = next(iter([*previous, *sorted(older, key=_number, reverse=True)]), None)
+    if target is None:
+        raise BoardError(
+            "there is no earlier release to go back to",
+            code="release.no-previous",
+            where=client.name,
+            hint="deploy an earlier bundle",
+        )
+    return {"from": current, "current": target, "taken_back": None}
+
+
+def _would_remove(client: BoardClient, app: str, release: str | None) -> list[str]:
+    state = _state_of(client, app)
+    names = [str(row["id"]) for row in state["releases"]]
+    if release is None:
+        return names
+    if release not in names:
+        raise BoardError(
+            "the release does not exist",
+            code="release.unknown",
+            where=client.name,
+            hint=f"available: {', '.join(names) or 'none'}",
+        )
+    if release == state["current"]:
+        raise BoardError(
+            "the release is in use",
+            code="release.in-use",
+            where=client.name,
+            hint="switch to another release first, or remove the whole app",
+        )
+    return [release]
+
+
+def _state_of(client: BoardClient, app: str) -> dict[str, Any]:
+    apps = client.releases()["apps"]
+    if app not in apps:
+        raise BoardError(
+            "the app does not exist",
+            code="app.unknown",
+            where=client.name,
+            hint=f"available: {', '.join(apps) or 'none'}",
+        )
+    found: dict[str, Any] = apps[app]
+    return found
+
+
+def _number(release: str) -> int:
+    """The running number that a release's name begins with."""
+    return int(release.partition("-")[0])
 
 
 def remove_document(
-    wheres: Sequence[str], app: str | None, release: str | None = None, **settings: Any
+    wheres: Sequence[str],
+    app: str | None,
+    release: str | None = None,
+    *,
+    dry_run: bool = False,
+    **settings: Any,
 ) -> DocumentAndAnswers:
     """Removes a release or an application everywhere and returns an ``edgekit.remove/1``.
+
+    Args:
+        wheres: Configurations and hosts.
+        app: The application; a configuration's own when None.
+        release: One release; None for the application and all its releases.
+        dry_run: Change nothing, and return what would be removed.
+        settings: See ``request_from_boards``.
 
     Raises:
         UsageError: ``app`` is None, and a host has no application of its own, or configurations
@@ -193,10 +281,12 @@ def remove_document(
     app = names[0]
 
     def request(client: BoardClient) -> dict[str, Any]:
+        if dry_run:
+            return {"removed": _would_remove(client, app, release)}
         return {"removed": list(client.remove(app, release)["removed"])}
 
     answered = request_from_boards(wheres, request, **settings)
-    document = {"schema": "edgekit.remove/1", "app": app, "release": release,
+    document = {"schema": "edgekit.remove/1", "app": app, "release": release, "dry_run": dry_run,
                 "boards": [document_of(one, removed=[]) for one in answered]}  # fmt: skip
     return document, answered
 

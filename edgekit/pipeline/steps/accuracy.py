@@ -103,6 +103,15 @@ def _compared(context: Context) -> tuple[Any, ...]:
     return build_key(context), inputs_identity(context), context.file.accuracy.scores
 
 
+def refit_accuracy(context: Context, other: Model, built: Artefacts) -> dict[str, Any]:
+    """Returns the error of a build with another model's weights against that model in FP32."""
+    result: dict[str, Any] = context.stored(
+        "refit accuracy", lambda: measured_accuracy(context, other, built), other.digest,
+        *_compared(context),
+    )  # fmt: skip
+    return result
+
+
 def measured_accuracy(
     context: Context,
     other: Model,

@@ -397,8 +397,7 @@ def check_board(
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
         GateError: "model.parse": the parser of the board's own TensorRT refuses the model.
     """
-    _numpy(client, probe)
-    _release(context, client, probe)
+    check_software(context, client, probe, deploys=deploys)
     require_parse(context, release_of(probe))
     dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
     if dla:
@@ -406,7 +405,18 @@ def check_board(
     build = context.file.build
     if dla and build.mode != "hybrid":
         _cudla(client, probe, f"build.mode: {build.mode} builds DLA loadables")
-    if deploys and build.mode != "standalone":
+
+
+def check_software(
+    context: Context, client: BoardClient, probe: Mapping[str, Any], *, deploys: bool
+) -> None:
+    """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
+    _numpy(client, probe)
+    _release(context, client, probe)
+    build = context.file.build
+    if build.mode == "standalone":
+        _cudla(client, probe, "build.mode: standalone builds DLA loadables")
+    elif deploys:
         _runtime(client, probe, compatible=build.version_compatible is not False)
 
 

@@ -18,6 +18,7 @@ from edgekit.errors import BundleError, DataError
 from edgekit.files import regular
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.network.source import source_name
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
@@ -26,6 +27,7 @@ from edgekit.pipeline.steps.build import BuiltPlan, reweighed
 from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
+    data_name,
     first_input,
     inputs_identity,
     inputs_text,
@@ -70,15 +72,8 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
             "labels work only for classification networks; leave them out",
         )
     rows, classes = found
-    try:
-        with regular(path).open(encoding="utf-8") as file:
-            lines = file.read(_MOST_BYTES).splitlines()
-    except (OSError, ValueError) as error:
-        raise _bad_labels(
-            path, f"it cannot be read: {error}", "write one class number per line"
-        ) from error
     labels: list[int] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
@@ -98,6 +93,26 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
     return [labels[n * rows : (n + 1) * rows] for n in range(cases)]
 
 
+def check_labels(context: Context) -> None:
+    """Refuses a file of labels that cannot be read; the network is not needed for it.
+
+    Raises:
+        DataError: "data.labels".
+    """
+    if context.file.deploy.health.labels is not None:
+        _lines(context.config.resolve(context.file.deploy.health.labels))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with regular(path).open(encoding="utf-8") as file:
+            return file.read(_MOST_BYTES).splitlines()
+    except (OSError, ValueError) as error:
+        raise _bad_labels(
+            path, f"it cannot be read: {error}", "write one class number per line"
+        ) from error
+
+
 def _bad_labels(path: Path, message: str, hint: str) -> DataError:
     return DataError(message, code="data.labels", where=str(path), hint=hint)
 
@@ -109,7 +124,8 @@ def health_key(context: Context) -> list[Any]:
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
-            key.append(hashlib.sha256(regular(Path(health.labels)).read_bytes()).hexdigest())
+            path = regular(context.config.resolve(health.labels))
+            key.append(hashlib.sha256(path.read_bytes()).hexdigest())
     return key
 
 
@@ -141,10 +157,11 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
         )
     labels = None
     if health.labels is not None:
-        labels = read_labels(Path(health.labels), len(cases), tensors[names[0]].shape)
+        path = context.config.resolve(health.labels)
+        labels = read_labels(path, len(cases), tensors[names[0]].shape)
     return BundleSamples(
         metric=context.file.accuracy.metric if labels is None else LABELLED,
-        source=f"the first {len(cases)} of {inputs_text(context)}",
+        source=f"the first {len(cases)} of {inputs_text(context, name=data_name(context))}",
         synthetic=context.file.calibration.data is None,
         least=health.accuracy_min,
         cases=cases,
@@ -163,8 +180,9 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     # everything that the manifest says, other than what the engines themselves depend on
     key = cache.key(
         "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
-        source(context).source, inputs_identity(context), _digest(signing.public_key),
-        used_rewrites(context).record, health_key(context), _issued(context),
+        source_name(source(context).source), data_name(context), inputs_identity(context),
+        _digest(signing.public_key), used_rewrites(context).record, health_key(context),
+        _issued(context),
     )  # fmt: skip
     record = None if context.force else cache.get("bundle", key)
     bundle = load_bundle(cache, record) if record else None
@@ -249,6 +267,26 @@ def bundle_with_weights(
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
         UsageError: Code ``refit.identical``: the engines take no other weights.
     """
+    old, cache = bundle_of(context, built, signing), context.cache
+    key = cache.key(
+        "refit bundle", old.digest, _digest(signing.public_key), other.digest,
+        source_name(other.source),
+    )  # fmt: skip
+    record = None if context.force else cache.get("bundle", key)
+    bundle = load_bundle(cache, record) if record else None
+    if bundle is None:
+        context.session.fresh.add("bundle")
+        bundle = _with_weights(context, built, signing, other, made)
+        for digest, value in bundle.weights.items():
+            cache.put_blob(digest, value)
+        cache.put("bundle", key, store_bundle(cache, bundle))
+    _remember_plan(cache, bundle, plan(context))
+    return bundle
+
+
+def _with_weights(
+    context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
+) -> Bundle:
     from edgekit.bundles.pack import with_weights
     from edgekit.bundles.sign import sign
 
@@ -261,9 +299,7 @@ def bundle_with_weights(
         bundle_of(context, built, signing), weights, values, golden, other,
         samples=samples_of(context, other), **_issued(context),
     )  # fmt: skip
-    signed = bundle.signed(sign(bundle.manifest_bytes, signing.key))
-    _remember_plan(context.cache, signed, plan(context))
-    return signed
+    return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
 def _loosened(context: Context, built: BuiltPlan, golden: list[Golden]) -> list[Golden]:

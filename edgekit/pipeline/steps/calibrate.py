@@ -23,6 +23,7 @@ from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
 
 if TYPE_CHECKING:
+    from edgekit.network.model import Model
     from edgekit.quantize.data.rows import CalibrationSamples
 
 
@@ -45,16 +46,47 @@ def first_input(context: Context) -> dict[str, np.ndarray]:
     return dict(next(iter(calibration_inputs(context))))
 
 
-def _own(context: Context, count: int, skip: int = 0) -> CalibrationSamples:
+def _own(
+    context: Context, count: int, skip: int = 0, of: Model | None = None
+) -> CalibrationSamples:
     from edgekit.quantize.data.load import load_data
 
     section = context.file.calibration
     data = section.data if _called(context) else context.config.resolve(section.data)
     options = section.model_dump(exclude={*_OTHERS, "seed"})
     return load_data(
-        {**options, "data": data, "count": count}, model(context), folders=_modules(context),
+        {**options, "data": data, "count": count}, of or model(context), folders=_modules(context),
         skip=skip,
     )  # fmt: skip
+
+
+def check_data(context: Context) -> None:
+    """Refuses calibration data that are not there; the model is not needed for it.
+
+    Raises:
+        DataError: As ``load_data``.
+    """
+    section = context.file.calibration
+    if section.data is None:
+        return
+    if _called(context):
+        from edgekit.quantize.data.functions import module_file
+
+        module_file(section.data, _modules(context))
+    else:
+        from edgekit.quantize.data.load import check_path
+
+        check_path(context.config.resolve(section.data))
+
+
+def check_data_fits(context: Context) -> None:
+    """Refuses calibration data that do not fit the model; the rewrites keep its inputs.
+
+    Raises:
+        DataError: As ``load_data``.
+    """
+    if context.file.calibration.data is not None:
+        _own(context, context.file.calibration.count, of=source(context))
 
 
 def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarray]]:
@@ -73,13 +105,24 @@ def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarr
     return _own(context, section.count + most * rows, skip=section.count)
 
 
-def inputs_text(context: Context) -> str:
-    """Says for people what the calibration inputs are."""
+def inputs_text(context: Context, *, name: str | None = None) -> str:
+    """Says for people what the calibration inputs are.
+
+    Args:
+        context: The configuration.
+        name: What to call the user's data; None for what the user calls them.
+    """
     section, read = context.file.calibration, context.session.read
     if section.data is None:
         return synthetic_description(section.count, section.seed)
     number = f"at most {section.count}" if read is None else f"{read}"
-    return f"{number} input{'' if read == 1 else 's'} of {section.data}"
+    return f"{number} input{'' if read == 1 else 's'} of {name or section.data}"
+
+
+def data_name(context: Context) -> str | None:
+    """Returns the name of the user's calibration data, without folders; None without data."""
+    data: str | None = context.file.calibration.data
+    return data if data is None or _called(context) else Path(data).name
 
 
 @computed("calibration")

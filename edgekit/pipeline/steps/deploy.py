@@ -263,14 +263,9 @@ class ConnectedBoards:
         """Begins to connect to the configuration's boards, beside what the host does meanwhile.
 
         What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
-        host knows that the configuration holds: with ``trust_key`` connecting does.
+        host knows that the configuration holds.
         """
-        if (
-            self._trust_key
-            or self._begun
-            or self._clients is not None
-            or not self._config.file.deploy.boards
-        ):
+        if self._begun or self._clients is not None or not self._config.file.deploy.boards:
             return
         try:
             key = self.signing.public_key
@@ -324,7 +319,6 @@ class ConnectedBoards:
                 board,
                 state_folder=self.cache.folder,
                 signer_public_key=key,
-                trust_key=self._trust_key,
                 accept_host_key=self._accept_host_key,
                 on_command=times.command,
                 loader=loader,
@@ -337,7 +331,8 @@ class ConnectedBoards:
     def look(self) -> None:
         """Connects to the configuration's boards and checks whether they trust the signing key.
 
-        It is checked before long work, whose result a board would refuse.
+        It is checked before long work, whose result a board would refuse. A key that it is to
+        trust from now on is only held against those that it has revoked.
 
         Raises:
             EdgekitError: As ``open_board``.
@@ -363,6 +358,8 @@ class ConnectedBoards:
                     where=client.name,
                     hint="sign with another key (deploy.sign_with)",
                 )
+            if self._trust_key:
+                continue  # ``trust_signer`` adds it
             if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
                 where = shlex.quote(self._config.path)
                 raise BundleError(
@@ -371,6 +368,16 @@ class ConnectedBoards:
                     where=client.name,
                     hint=f"trust it with --trust-key, or with: edgekit trust {where} --add {path}",
                 )
+
+    def trust_signer(self) -> None:
+        """Lets the boards trust the signing key, where the user has said so."""
+        from edgekit.bundles.sign import allowed_signers_line
+
+        if self._trust_key:
+            line = allowed_signers_line(self.signing.public_key)
+            for client in self.clients():
+                client.trust(new=[line])
+            self._trust_key = False
 
     def describe(self, client: BoardClient) -> dict[str, str]:
         """Returns the contract's ``board`` object."""
@@ -388,6 +395,75 @@ class ConnectedBoards:
         """Returns id and bundle digest of the release that serves, or None."""
         found = serving_of(client.releases(app)["apps"].get(app, {}))
         return None if found is None else (found["id"], found["digest"])
+
+    def refuse_taken_back(self, client: BoardClient, app: str, digest: str) -> dict[str, Any]:
+        """Refuses a bundle that a board has rolled back; returns what the board has of the app.
+
+        Raises:
+            BoardError: "install.taken-back".
+        """
+        from edgekit.deployment.install import taken_back_error
+
+        state: dict[str, Any] = client.releases(app)["apps"].get(app, {})
+        for release in state.get("releases", ()):
+            if release["digest"] == digest and release.get("taken_back"):
+                with self.hinting(client):
+                    raise taken_back_error(release["taken_back"], client.name)
+        return state
+
+    def would_install(
+        self,
+        client: BoardClient,
+        digest: str | None,
+        bundle: Bundle | None,
+        *,
+        always: bool = False,
+        put_back: bool = False,
+    ) -> dict[str, Any]:
+        """Returns what ``install`` would do on a board, and changes nothing there.
+
+        Args:
+            client: The board.
+            digest: The bundle's; None where the board has to build its engines first.
+            bundle: The bundle, where it is packed.
+            always: Install also where the bundle serves already.
+            put_back: Install also where the bundle was taken back.
+
+        Returns:
+            As a release of ``install``: "release" is what serves the bundle already, None where it
+            would be installed; "bytes_sent" None where that is not known.
+
+        Raises:
+            BundleError: The board cannot run the bundle.
+            BoardError: "install.taken-back" or "board.disk-full".
+        """
+        from edgekit.deployment.install import check_fits, check_space
+
+        app = self._config.file.name
+        state = (
+            client.releases(app)["apps"].get(app, {})
+            if put_back or digest is None
+            else self.refuse_taken_back(client, app, digest)
+        )
+        serving = serving_of(state)
+        reused = serving is not None and serving["digest"] == digest and not always
+        lacking: int | None = 0 if reused else None
+        if bundle is not None and not reused:
+            sizes = bundle.manifest.sizes()
+            lacking = sum(sizes[missing] for missing in client.missing(sizes))
+            hello = client.hello()
+            check_fits(bundle.manifest, hello, client.name)
+            check_space(lacking, hello, client.name)
+        notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
+        return self._noted({
+            "board": self.describe(client),
+            "release": serving["id"] if serving is not None and reused else None,
+            "digest": digest,
+            "bytes_sent": lacking,
+            "previous": serving and serving["id"],
+            "reused": reused,
+            "notes": notes,
+        })  # fmt: skip
 
     def install(
         self,
@@ -415,6 +491,7 @@ class ConnectedBoards:
         Raises:
             BoardError: Among others "install.taken-back".
         """
+        self.trust_signer()
         return [
             self._install(client, bundle_for(client), steps, always, put_back, or_serving)
             for client in self.clients()
@@ -449,6 +526,7 @@ class ConnectedBoards:
                         put_back=put_back,
                         source="\n".join(self._config.file.deploy.mirror) or None,
                         on_start=job.begins,
+                        passed=cache.get("deployed", key),
                     )
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
@@ -473,6 +551,7 @@ class ConnectedBoards:
         if id(client) in self._times:
             self._times[id(client)].ended(() if release.reused else release.steps)
         cache.put("release", key, result)
+        cache.put("deployed", key, dict(release.deployment))
         return self._noted(result)
 
     def _what_serves(

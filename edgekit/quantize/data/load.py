@@ -104,6 +104,16 @@ def load_data(
     )  # fmt: skip
 
 
+def check_path(path: Path) -> None:
+    """Refuses a path without calibration data, before there is a model for them.
+
+    Raises:
+        DataError: "data.path" or "data.empty".
+    """
+    if not (path.is_dir() and files_in(path, IMAGE_SUFFIXES)):
+        _array_files(path)
+
+
 def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:
     limit, pick = options.get("count"), options.get("pick", "first")
     if limit is not None and (not isinstance(limit, int) or limit < 1):

@@ -1,0 +1,286 @@
+"""What a run refuses in its first seconds, before it rewrites, calibrates or builds: files and
+options of the configuration, boards on which nothing can run, other weights that do not fit, and a
+bundle that a board has rolled back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.network.files import external_values
+from edgekit.network.files import read as read_model
+from edgekit.network.loading.load import STRIPPED
+from edgekit.pipeline.boards.doctor import NOTHING_RUNS, has_runtime
+from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.steps.build import backend_for
+from edgekit.pipeline.steps.build_request import check_software, release_of
+from edgekit.pipeline.steps.bundle import check_labels, health_key
+from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
+from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
+from edgekit.pipeline.steps.parse import require_parse
+from edgekit.pipeline.steps.placement import options_of
+from edgekit.pipeline.steps.rewrite import model_digest, network
+from edgekit.quantize.caches import load_cache
+
+if TYPE_CHECKING:
+    from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.steps.deploy import ConnectedBoards
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWeights:
+    """The file that a refit takes its weights from.
+
+    Attributes:
+        path: The file.
+        digest: Of its bytes, and of its external data.
+        rewritten: Whether ``edgekit rewrite`` has written it.
+    """
+
+    path: Path
+    digest: str
+    rewritten: bool
+
+
+def read_weights(path: Path) -> OtherWeights:
+    """Looks at the file of a refit's weights; no configuration is needed for it.
+
+    Raises:
+        ModelError: It is no ONNX file, or its external data are not there.
+    """
+    from edgekit.rewriting.provenance.record import KEY
+
+    proto, _ = read_model(path)
+    outside = {
+        tensor.name: (tensor, place.value)
+        for tensor in proto.graph.initializer
+        for place in tensor.external_data
+        if place.key == "location" and place.value != STRIPPED
+    }
+    external_values([tensor for tensor, _ in outside.values()], path.parent)
+    files = [path, *sorted({path.parent / place for _, place in outside.values()})]
+    found = hashlib.sha256("".join(map(identity_of_path, files)).encode())
+    rewritten = any(entry.key == KEY for entry in proto.metadata_props)
+    return OtherWeights(path, found.hexdigest(), rewritten)
+
+
+def check_weights(context: Context, weights: OtherWeights) -> None:
+    """Refuses weights of another network, as far as the network's own weights show it.
+
+    Raises:
+        DataError: "refit.mismatch".
+        UsageError: "refit.opaque".
+    """
+    from edgekit.rewriting.provenance.other_weights import check_file
+
+    came = source(context)
+    if came.graph.opaque:
+        raise UsageError(
+            "the reference outputs for other weights are computed on this machine, which "
+            f"cannot run {next(iter(came.graph.opaque))!r}",
+            code="refit.opaque",
+            hint="build engines from the other file with: edgekit deploy",
+        )
+    if translated(context) is None and not weights.rewritten:
+        check_file(weights.path, came)
+
+
+def check_configuration(context: Context) -> None:
+    """Refuses files that the configuration names and that are not there, and wrong options.
+
+    The model is not loaded for it.
+
+    Raises:
+        EdgekitError: As the readers of the files, and as the placement.
+    """
+    file, resolve = context.file, context.config.resolve
+    if file.model.onnx is not None and not (path := resolve(file.model.onnx)).is_file():
+        read_model(path)  # which says what is there instead
+    if file.precision == "int8" and file.calibration.cache is not None:
+        load_cache(resolve(file.calibration.cache))
+    check_data(context)
+    check_labels(context)
+    section = file.placement
+    _once(
+        context, "options", _check_placement, file.target, file.build.mode, section.model_dump(),
+        *_identities(context, section.profile, section.layer_info),
+    )  # fmt: skip
+
+
+def _check_placement(context: Context) -> None:
+    from edgekit.placement.inputs import check_options
+
+    check_options(options_of(context), context.target)
+
+
+def _once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
+    """Checks what depends on ``parts`` alone, unless it was found to be right before."""
+    key = context.cache.key(name, *parts)
+    if context.force or context.cache.get(name, key) is None:
+        check(context)
+        context.cache.put(name, key, "right")
+
+
+def _identities(context: Context, *paths: str | None) -> list[str | None]:
+    return [path and identity_of_path(context.config.resolve(path)) for path in paths]
+
+
+def check_parse(context: Context, boards: ConnectedBoards) -> None:
+    """Refuses boards whose own TensorRT cannot parse the model.
+
+    Raises:
+        GateError: "model.parse".
+    """
+    if context.file.deploy.boards and backend_for(context, boards) != "reference":
+        for client in boards.clients():
+            require_parse(context, release_of(boards.probe(client)))
+
+
+def check_layers(context: Context) -> None:
+    """Refuses pins and FP16 layers of the configuration that the rewritten network does not have.
+
+    Raises:
+        UsageError: "plan.pin" or "calibration.fp16".
+    """
+    _once(context, "pins", _check_pins, model_digest(context), context.file.placement.model_dump())
+    fp16_layers(context, network(context), strict=True)
+
+
+def _check_pins(context: Context) -> None:
+    from edgekit.placement.inputs import resolve_pins
+
+    resolve_pins(network(context), options_of(context))
+
+
+def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) -> None:
+    """Refuses boards that cannot build or run what the configuration asks for.
+
+    What depends on the plan is checked when that is known.
+
+    Args:
+        context: The configuration.
+        boards: Its boards.
+        deploys: Whether they are to run what is built.
+
+    Raises:
+        EdgekitError: As ``ConnectedBoards.look``, ``backend_for`` and ``check_software``.
+        EnvironmentLack: "board.nothing-runs".
+    """
+    if deploys:
+        boards.look()
+    requested = context.file.build.backend
+    if not context.file.deploy.boards or not (deploys or requested != "reference"):
+        return
+    backend = backend_for(context, boards)
+    for client in boards.clients():
+        if backend != "reference":
+            check_software(context, client, boards.probe(client), deploys=deploys)
+        elif deploys:
+            _check_reference(client, boards, probed=requested != backend)
+
+
+def _check_reference(client: BoardClient, boards: ConnectedBoards, *, probed: bool) -> None:
+    facts = boards.probe(client) if probed else client.hello()  # which takes a part of the time
+    if facts["onnxruntime"]:
+        return
+    probe = boards.probe(client)
+    if not has_runtime(probe):
+        raise EnvironmentLack(
+            f"{NOTHING_RUNS.found}: {NOTHING_RUNS.fix}",
+            code="board.nothing-runs",
+            where=client.name,
+            hint=f"the board's Python is {probe['python']}; `python:` of the board names another",
+        )
+    raise EnvironmentLack(
+        "the bundle needs onnxruntime, which is not on the board",
+        code="bundle.no-runtime",
+        where=client.name,
+        hint=f"install onnxruntime for Python {probe['python']} on the board, or let the board "
+        "build with TensorRT (build.backend: auto)",
+    )
+
+
+def check_not_taken_back(
+    context: Context, boards: ConnectedBoards, public_key: Path, weights: str = ""
+) -> None:
+    """Refuses a bundle that is known from an earlier run and that a board has rolled back.
+
+    Args:
+        context: The configuration.
+        boards: Its boards.
+        public_key: The key that the bundle is signed for.
+        weights: Digest of a refit's weights.
+
+    Raises:
+        BoardError: "install.taken-back".
+    """
+    for client in boards.clients():
+        digest = known_bundle(context, boards, client, public_key, weights)
+        if digest is not None:
+            boards.refuse_taken_back(client, context.file.name, digest)
+
+
+def known_bundle(
+    context: Context,
+    boards: ConnectedBoards,
+    client: BoardClient,
+    public_key: Path,
+    weights: str = "",
+) -> str | None:
+    """Returns the digest of a board's bundle where an earlier run made it, else None.
+
+    Arguments as of ``check_not_taken_back``.
+    """
+    digest: str | None = context.cache.get(
+        "asked", _asked(context, boards, client, public_key, weights)
+    )
+    return digest
+
+
+def remember_bundles(
+    context: Context,
+    boards: ConnectedBoards,
+    public_key: Path,
+    bundles: Iterable[tuple[BoardClient, str]],
+    weights: str = "",
+) -> None:
+    """Keeps which bundles came of a configuration, for ``check_not_taken_back``.
+
+    Args:
+        context: The configuration.
+        boards: Its boards.
+        public_key: The key that the bundles are signed for.
+        bundles: Each board with its bundle's digest.
+        weights: Digest of a refit's weights.
+    """
+    for client, digest in bundles:
+        key = _asked(context.undecided, boards, client, public_key, weights)
+        context.cache.put("asked", key, digest)
+
+
+def _asked(
+    context: Context,
+    boards: ConnectedBoards,
+    client: BoardClient,
+    public_key: Path,
+    weights: str,
+) -> str:
+    """Returns a key of all that a board's bundle depends on."""
+    file = context.file
+    backend = backend_for(context, boards)
+    builder: Mapping[str, Any] = (
+        {} if backend == "reference" else boards.probe(client)["fingerprint"]
+    )
+    files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
+    return context.cache.key(
+        "asked", named(context).digest, file.model_dump(exclude={"deploy", "bench"}),
+        inputs_identity(context), _identities(context, *files),
+        health_key(context), file.deploy.release.model_dump(),
+        hashlib.sha256(public_key.read_bytes()).hexdigest(), backend, builder, weights,
+    )  # fmt: skip
