@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.config.positions import parse_yaml
+from edgekit.errors import ConfigError
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import dump, load, parse_json, read_json
@@ -164,3 +166,13 @@ def test_kept_documents_that_are_too_large_count_as_damaged(tmp_path: Path) -> N
     assert load(ServingRecord, file) == ServingRecord(1, "/x")
     file.write_bytes(good + b" " * (1 << 20))
     assert load(ServingRecord, file) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [" + "1, " * 20_001 + "1]", "a: " + "[" * 41 + "]" * 41], ids=["values", "levels"]
+)
+def test_yaml_is_bounded(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, "edgekit.yaml")
+    assert "edgekit.yaml" in str(caught.value)
+    parse_yaml("a: [" + "1, " * 1000 + "1]", "edgekit.yaml")
