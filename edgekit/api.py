@@ -128,19 +128,22 @@ def deploy(
     out: str | Path | None = None,
     force: bool = False,
     again: bool = False,
+    allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Installs on every board and returns an ``edgekit.deploy/1``.
 
-    What was taken back on a board is put back with ``again`` alone ("install.taken-back").
+    What was taken back on a board is put back with ``again`` alone ("install.taken-back"), and what
+    the release counter or the times of bundles forbid is installed with a reason in ``allow_older``
+    alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
     settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
                 "trust_key": trust_key, "again": again}  # fmt: skip
     with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.deploy(path_of(file), dry_run=dry_run)
+        return pipeline.deploy(path_of(file), dry_run=dry_run, allow_older=allow_older)
 
 
 def rollback(

@@ -200,6 +200,11 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
 )
 @o.config
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@click.option(
+    "--allow-older",
+    metavar="REASON",
+    help="Install also what the release counter or the times of bundles forbid.",
+)
 @o.dry_run
 @o.out
 @o.cut
@@ -211,6 +216,7 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
 def deploy_command(
     config: str,
     bundle: Path | None,
+    allow_older: str | None,
     dry_run: bool,
     part: dict[str, Any],
     strict: bool | None,
@@ -221,7 +227,7 @@ def deploy_command(
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
     options = {"model": part, "build": {"strict": strict}}
     with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        document = pipeline.deploy(bundle, dry_run=dry_run)
+        document = pipeline.deploy(bundle, dry_run=dry_run, allow_older=allow_older or "")
     if json:
         print_json(document)
         return

@@ -311,6 +311,7 @@ def install(
     policy: Mapping[str, Any] | None = None,
     again: bool = True,
     put_back: bool = False,
+    on_purpose: str | None = None,
     source: str | None = None,
     on_start: Callable[[str], None] | None = None,
     passed: Mapping[str, Any] | None = None,
@@ -334,6 +335,8 @@ def install(
         policy: How the board judges the release: ``deploy.health`` of a configuration.
         again: Also deploy a bundle that serves already and is whole.
         put_back: Also deploy a bundle that was taken back on the board.
+        on_purpose: Why to deploy also what the counters or times of bundles forbid; the board's
+            history keeps the reason.
         source: Where the board gets the blobs itself; None to send them.
         on_start: Called with the job's id when the board works alone.
         passed: An ``edgekit.deployment/1`` of this bundle from this board: a board that has gone
@@ -370,6 +373,7 @@ def install(
             # what was sent anew is tested anew
             "again": again or sent.blobs_sent > 0,
             "put_back": put_back,
+            "on_purpose": on_purpose,
         }
         deployed = follow(board, request, progress, on_start)
     return _release(bundle, board, sent, deployed, loader_bytes + len(signature or b""), reused)

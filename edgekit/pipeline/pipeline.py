@@ -464,7 +464,9 @@ class Pipeline:
         return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
                 "full": str(full) if full else None}  # fmt: skip
 
-    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> dict[str, Any]:
+    def deploy(
+        self, file: Path | None = None, *, dry_run: bool = False, allow_older: str = ""
+    ) -> dict[str, Any]:
         """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
 
         Args:
@@ -472,10 +474,14 @@ class Pipeline:
                 lacks come from the cache or are on the board already.
             dry_run: Change nothing on a board, and return what would be done there. Boards build
                 nothing: a release is then known only where they built it before.
+            allow_older: Why to install what the counters or times of bundles forbid; empty: not at
+                all.
 
         Raises:
-            BoardError: Among others "install.taken-back", without ``again``.
+            BoardError: Among others "install.taken-back", without ``again``, and "install.older",
+                "install.expired" or "install.clock", without ``allow_older``.
         """
+        self.boards.allow_older = allow_older
         if file is None:
             steps = self._rehearsed() if dry_run else needed("deploy")
             releases = self._run(*steps).found["deploy"]

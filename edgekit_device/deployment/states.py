@@ -40,7 +40,7 @@ from edgekit_device.release.sources import open_sources
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import BundleFiles, check_bundle, open_release
-from edgekit_device.trust.counters import count, issue_of
+from edgekit_device.trust.counters import check_install, count, issue_of
 
 _MOST_ATTEMPTS = 3
 _SOAK_POLL_S = 0.25
@@ -186,6 +186,10 @@ class Deployment:
             app=self.app.name,
             trust_unsigned=self.journal.facts.trust_unsigned,
         )
+        facts = self.journal.facts
+        # what serves is never refused
+        if not (facts.on_purpose or facts.previous == staged.release):
+            check_install(self.root, staged.checked)
         self.journal.update(release=staged.release, issued=issue_of(staged.checked))
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)

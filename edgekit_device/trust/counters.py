@@ -37,7 +37,7 @@ FILE = "counters.json"
 _SCHEMA = "edgekit.counters/1"
 _MAX_BYTES = 16 << 20
 _MOST = (1 << 63) - 1
-_ON_PURPOSE = "an operator can override this with install --allow-older REASON or edgekit deploy"
+_ON_PURPOSE = "an operator can override this with --allow-older REASON"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def issue_of(checked: Checked) -> Optional[SeenIssue]:
 
 
 def check_install(root: Root, checked: Checked) -> None:
-    """Refuses what an unattended install must not bring; remembers the bundle's signed time.
+    """Refuses what an install must not bring without an operator's reason; remembers the bundle's signed time.
 
     Raises:
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
@@ -118,7 +118,7 @@ def check_install(root: Root, checked: Checked) -> None:
             "the bundle's validity ended at {}".format(until),
             code="install.expired",
             where=where,
-            hint="put a newer bundle on the mirror; " + _ON_PURPOSE,
+            hint="make a newer bundle; " + _ON_PURPOSE,
         )
     app = known.apps.get(manifest.name)
     if app is None or checked.signer is None:
@@ -146,7 +146,7 @@ def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -
         message,
         code="install.older",
         where=checked.files.where,
-        hint="put a bundle with a higher counter on the mirror; " + _ON_PURPOSE,
+        hint="give the bundle a higher counter; " + _ON_PURPOSE,
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.deployment.agent import _SentCommand
 from edgekit.deployment.board import Board
@@ -29,6 +30,7 @@ from edgekit.errors import BoardError, BundleError
 from edgekit_device.benchmark.settings import BenchSettings
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
+from tests.bundles.bundle_toys import toy_bundle
 from tests.processes import processes
 
 pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
@@ -540,3 +542,26 @@ def test_state_of_another_version_is_not_forgotten(
 def older(data: bytes) -> bytes:
     """A document of the version before."""
     return re.sub(rb'("schema": ?"edgekit[.a-z-]*)/1"', rb'\1/0"', data)
+
+
+def test_an_older_release_counter_is_refused_unless_an_operator_says_why(
+    lab: BoardClient, signer: Path
+) -> None:
+    def made(seed: int, counter: int) -> Bundle:
+        bundle = toy_bundle(seed, counter=counter)
+        return bundle.signed(sign(bundle.manifest_bytes, signer))
+
+    newest, older = made(1, 5), made(2, 4)
+    serving = install(newest, lab).id
+    with pytest.raises(BoardError) as caught:
+        install(older, lab)
+    assert caught.value.code == "install.older"
+    assert "--allow-older" in caught.value.hint
+    assert lab.releases("toy")["apps"]["toy"]["current"] == serving
+    assert install(older, lab, on_purpose="5 drops frames").digest == older.digest
+    history = lab.status("toy")["apps"]["toy"]["history"]
+    assert history[-1]["on_purpose"] == "5 drops frames"
+    # the counter stays: the next release has a higher one
+    with pytest.raises(BoardError) as caught:
+        install(made(3, 5), lab)
+    assert caught.value.code == "install.older"

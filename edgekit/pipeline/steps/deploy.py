@@ -239,6 +239,8 @@ class ConnectedBoards:
         self._config = config
         self._accept_host_key = accept_host_key
         self._trust_key = trust_key
+        #: Why to install what the counters or times of bundles forbid; empty: not at all.
+        self.allow_older = ""
         self._stack = contextlib.ExitStack()
         self._begun: list[Future[BoardClient]] = []
         self._clients: list[BoardClient] | None = None
@@ -524,6 +526,7 @@ class ConnectedBoards:
                         policy=self._config.file.deploy.health.policy(),
                         again=always,
                         put_back=put_back,
+                        on_purpose=self.allow_older or None,
                         source="\n".join(self._config.file.deploy.mirror) or None,
                         on_start=job.begins,
                         passed=cache.get("deployed", key),
