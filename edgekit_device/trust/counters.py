@@ -91,7 +91,7 @@ def issue_of(checked: Checked) -> Optional[SeenIssue]:
 
 
 def check_install(root: Root, checked: Checked) -> None:
-    """Refuses what an install must not bring without an operator's reason; remembers the bundle's signed time.
+    """Refuses what no install brings without an operator's reason; remembers the signed time.
 
     Raises:
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
