@@ -242,8 +242,8 @@ def _left_out(rows: Sequence[Anchor], which: int) -> str:
 
 
 def _scored() -> list[tuple[dict[str, Any], float]]:
-    rows = cost_data("sealed")["rows"]
-    return [(row, row["predicted_us"] / row["us"] - 1) for row in rows]
+    scored = cost_data("sealed")["scored"]
+    return [(row, row["predicted_us"] / row["us"] - 1) for one in scored for row in one["rows"]]
 
 
 def _sealed_rows() -> str:
@@ -259,7 +259,7 @@ def _sealed() -> str:
     bands, inside = cost_data("error")["bands"], []
     for row, error in scored:
         device, precision = row["row"].split()[-2:]
-        kind = "all" if device == "ALL" else f"{device[:3].lower()}_{precision}"
+        kind = "all" if device in ("ALL", "AUTO") else f"{device[:3].lower()}_{precision}"
         low, high = bands[kind]
         inside.append(low <= 1 / (1 + error) <= high)
     spread = Spread([error for _, error in scored])
