@@ -13,7 +13,16 @@ from anchor_networks import Graph
 
 from edgekit.network.model import Network
 
-__all__ = ["centerpoint", "retinanet", "ssd_resnet34", "yolov3", "yolov5s", "yolov7", "yolov8", "yolox"]
+__all__ = [
+    "centerpoint",
+    "retinanet",
+    "ssd_resnet34",
+    "yolov3",
+    "yolov5s",
+    "yolov7",
+    "yolov8",
+    "yolox",
+]
 
 YOLOX = {
     "n": (1, 0.25),

@@ -260,9 +260,7 @@ def yolo26(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     features = (small, middle, deep)
     boxes = [g.boxes(x, max(16, widths[2] // 4), 4) for x in features]
     inner = max(widths[2], min(count, 100))
-    return g.network(
-        g.best(g.edges(boxes, [g.classes(x, inner, count) for x in features]))
-    )
+    return g.network(g.best(g.edges(boxes, [g.classes(x, inner, count) for x in features])))
 
 
 def _backbone(

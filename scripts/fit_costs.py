@@ -118,11 +118,15 @@ FITTED = {
 }  # fmt: skip
 COSTS = Path(__file__).parent.parent / "targets" / "costs"
 DEVICES, SEALED, LEFT_OUT = (COSTS / f"{name}.yaml" for name in ("devices", "sealed", "left_out"))
-OPERATIONS = ("op_pairs", "dla_ops", "dla_ops_1")  # sources that timed single operations, not networks
+OPERATIONS = (
+    "op_pairs",
+    "dla_ops",
+    "dla_ops_1",
+)  # sources that timed single operations, not networks
 SEALED_HEAD = """\
 schema: edgekit.costs/1
-# Written by scripts/fit_costs.py --unseal; the rows took no part in any fit. Each is scored once, by
-# the constants whose SHA-256 stands before it, in the order of anchors.yaml.
+# Written by scripts/fit_costs.py --unseal; the rows took no part in any fit. Each is scored
+# once, by the constants whose SHA-256 stands before it, in the order of anchors.yaml.
 scored:
 """
 FEWEST = 5  # rows that a device and precision needs for a band of its own
@@ -207,9 +211,7 @@ def mode_of(row: Mapping[str, Any], target: Target) -> PowerMode:
     )
 
 
-def loadables_of(
-    row: Mapping[str, Any], network: Network, target: Target
-) -> list[tuple[str, ...]]:
+def loadables_of(row: Mapping[str, Any], network: Network, target: Target) -> list[tuple[str, ...]]:
     """Returns the loadables that TensorRT made by itself, or that edgekit's rules give it."""
     names = [layer.name for layer in network.layers]
     if row["network"] == "detr":
