@@ -3,8 +3,8 @@
 SSD with ResNet-34 at 1200 x 1200 and RetinaNet with ResNeXt-50 32x4d at 800 x 800 (MLPerf
 inference, vision reference models), YOLOv8 n, s, m (Ultralytics, cfg/models/v8/yolov8.yaml), YOLOX
 nano, tiny, s, m, l (Megvii-BaseDetection/YOLOX, yolox/models), YOLOv5 s (Ultralytics v7.0,
-models/yolov5s.yaml), YOLOv3 (Redmon, darknet, cfg/yolov3.cfg), YOLOv7 (WongKinYiu, cfg/deploy/yolov7.yaml) and CenterPoint (Yin et al., 2021,
-with VoxelNet at 0.075 m on nuScenes).
+models/yolov5s.yaml), YOLOv3 (Redmon, darknet, cfg/yolov3.cfg), YOLOv7 (WongKinYiu,
+cfg/deploy/yolov7.yaml) and CenterPoint (Yin et al., 2021, with VoxelNet at 0.075 m on nuScenes).
 """
 
 from __future__ import annotations
