@@ -35,9 +35,10 @@ class Transformer(Graph):
         return self.add("ACTIVATION", (y,), (rows, out)) if relu else y
 
     def matmul(self, x: str, y: str) -> str:
-        heads, rows, inner = self.shape(x)
-        out = self.shape(y)[2]
-        z = self.add("MATRIX_MULTIPLY", (x, y), (heads, rows, out), macs=heads * rows * inner * out)
+        *heads, rows, inner = self.shape(x)
+        out = self.shape(y)[-1]
+        macs = math.prod(heads) * rows * inner * out
+        z = self.add("MATRIX_MULTIPLY", (x, y), (*heads, rows, out), macs=macs)
         self.layers[-1] = replace(self.layers[-1], op="MatMul")
         return z
 

@@ -136,16 +136,16 @@ class Yolo11(Transformer):
     def attention_block(self, x: str) -> str:
         """Attention over all cells with a depthwise convolution of the values beside it."""
         batch, width, height, wide = self.shape(x)
-        heads, cells = batch * (width // 64), height * wide
+        heads, cells = (batch, width // 64), height * wide
         each = width // (width // 64)
         y = self.conv(x, 2 * width, 1, relu=False)
-        query = self.turn(self.part(y, width // 2), (heads, cells, each // 2))
-        key = self.turn(self.part(y, width // 2), (heads, each // 2, cells))
+        query = self.turn(self.part(y, width // 2), (*heads, cells, each // 2))
+        key = self.turn(self.part(y, width // 2), (*heads, each // 2, cells))
         value = self.part(y, width)
         scores = self.matmul(query, key)
         scores = self.add("ELEMENTWISE", (scores,), self.shape(scores))
-        scores = self.add("SOFTMAX", (scores,), self.shape(scores))
-        value_turned = self.turn(value, (heads, cells, each))
+        scores = self.add("SOFTMAX", (scores,), self.shape(scores), axis=3)
+        value_turned = self.turn(value, (*heads, cells, each))
         y = self.matmul(self.turn(scores, self.shape(scores)), value_turned)
         return self.placed(self.turn(y, (batch, width, height, wide)), value)
 
@@ -242,7 +242,7 @@ def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     return g.network(*levels) if variant == "dla" else g.network(g.decode(levels, count))
 
 
-def yolo26(name: str, size: int, batch: int = 1) -> Network:
+def yolo26(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     """YOLO26 ``n`` to ``x`` with its 300 best boxes.
 
     2.7, 10.3, 34.1, 43.2, 97.0 GMAC for n, s, m, l, x at 640 x 640.
@@ -259,9 +259,8 @@ def yolo26(name: str, size: int, batch: int = 1) -> Network:
     deep = g.attended(g.concat(g.conv(middle, widths[3], 3, 2), deep), widths[4])
     features = (small, middle, deep)
     boxes = [g.boxes(x, max(16, widths[2] // 4), 4) for x in features]
-    return g.network(
-        g.best(g.edges(boxes, [g.classes(x, max(widths[2], 80), 80) for x in features]))
-    )
+    inner = max(widths[2], min(count, 100))
+    return g.network(g.best(g.edges(boxes, [g.classes(x, inner, count) for x in features])))
 
 
 def _backbone(

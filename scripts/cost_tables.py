@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,6 +46,8 @@ def cost_page() -> str:
         ("summary", _summary(rows, found)),
         ("networks", _left_out(rows, 0)),
         ("boards", _left_out(rows, 1)),
+        ("signs", _signs(rows)),
+        ("automatic", _automatic(rows, found)),
         ("sealed", _sealed()),
         ("bands", _bands(rows)),
         ("constants", _constants()),
@@ -241,8 +244,40 @@ def _left_out(rows: Sequence[Anchor], which: int) -> str:
     return _table(head, lines)
 
 
+def _signs(rows: Sequence[Anchor]) -> str:
+    """Returns whether the GPU's times are too long or too short, by board and precision."""
+    errors_: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row, *both in zip(rows, left_out_errors(rows, 0), left_out_errors(rows, 1), strict=True):
+        if row.row["device"] == "GPU" and row.is_fitted and not row.is_operation:
+            where = (row.row["target"], row.row["precision"])
+            errors_.setdefault(where, []).append((both[0] or 0.0, both[1] or 0.0))
+    lines = [
+        (*where, str(len(some)),
+         *(f"{100 * statistics.median(one[i] for one in some):+.0f} %" for i in (0, 1)),
+         *(f"{100 * sum(one[i] > 0 for one in some) / len(some):.0f} %" for i in (0, 1)))
+        for where, some in sorted(errors_.items())
+    ]  # fmt: skip
+    head = ("board", "precision", "rows", "median without its network", "without its board",
+            "too long without its network", "without its board")  # fmt: skip
+    return _table(head, lines)
+
+
+def _automatic(rows: Sequence[Anchor], found: Sequence[float]) -> str:
+    lines = [
+        (" ".join(describe(row).split()), f"{(1 + error) * row.us:.0f}", f"{row.us:.0f}",
+         f"{100 * error:+.1f} %")
+        for row, error in zip(rows, found, strict=True)
+        if "side" in row.row
+    ]  # fmt: skip
+    return _table(("row", "predicted us", "measured us", "error"), lines)
+
+
 def _scored() -> list[tuple[dict[str, Any], float]]:
-    rows = cost_data("sealed")["rows"]
+    return [row for number in range(len(cost_data("sealed")["scored"])) for row in _round(number)]
+
+
+def _round(number: int) -> list[tuple[dict[str, Any], float]]:
+    rows = cost_data("sealed")["scored"][number]["rows"]
     return [(row, row["predicted_us"] / row["us"] - 1) for row in rows]
 
 
@@ -255,17 +290,24 @@ def _sealed_rows() -> str:
 
 
 def _sealed() -> str:
-    scored = _scored()
-    bands, inside = cost_data("error")["bands"], []
+    bands = cost_data("error")["bands"]
+    rounds = [_round(number) for number in range(len(cost_data("sealed")["scored"]))]
+    return "".join(_of_round(number, scored, bands) for number, scored in enumerate(rounds, 1))
+
+
+def _of_round(
+    number: int, scored: Sequence[tuple[dict[str, Any], float]], bands: dict[str, Any]
+) -> str:
+    inside = []
     for row, error in scored:
         device, precision = row["row"].split()[-2:]
-        kind = "all" if device == "ALL" else f"{device[:3].lower()}_{precision}"
+        kind = "all" if device in ("ALL", "AUTO") else f"{device[:3].lower()}_{precision}"
         low, high = bands[kind]
         inside.append(low <= 1 / (1 + error) <= high)
     spread = Spread([error for _, error in scored])
     return (
-        f"{spread.rows} rows: {spread}.\n"
-        f"{sum(inside)} of them ({100 * sum(inside) / spread.rows:.0f} %) lie in the 80 % band.\n"
+        f"- Scoring {number}, {spread.rows} rows: {spread}.\n"
+        f"  {sum(inside)} of them ({100 * sum(inside) / spread.rows:.0f} %) lie in the 80 % band.\n"
     )
 
 

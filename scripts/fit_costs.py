@@ -4,7 +4,8 @@ scripts/fit_costs.py            print every row with its error
 scripts/fit_costs.py --write    leave every network and every board out of a fit once, and keep what
                                 comes out in targets/costs/left_out.yaml and error.yaml (minutes)
 scripts/fit_costs.py --fit      fit the constants, print them (edit devices.yaml, contention.yaml)
-scripts/fit_costs.py --unseal   score the sealed rows, once, and keep what comes out
+scripts/fit_costs.py --unseal   score the sealed rows that were not scored before, once, and keep
+                                what comes out
 
 Sealed rows (the rule stands in targets/costs/anchors.yaml) are left out of everything but --unseal.
 """
@@ -37,6 +38,7 @@ from anchor_detectors import (
     centerpoint,
     retinanet,
     ssd_resnet34,
+    yolov3,
     yolov5s,
     yolov7,
     yolov8,
@@ -55,6 +57,7 @@ from anchor_networks import (
 )
 from anchor_yolo11 import yolo11, yolo26, yolov10
 
+from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import LoadableCandidate
 from edgekit.network.model import Network
 from edgekit.placement.costs.kernel_costs import (
@@ -93,7 +96,6 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "ssd_resnet34": ssd_resnet34,
     "vit_b32": classifiers.vit_b32,
 }
-OPERATIONS = ("op_pairs", "dla_ops")  # sources of single operations, timed alone
 FITTED = {
     "gpu.volta": [
         "launch_us", "floor_us", "light_floor_us", "efficiency.int8", "efficiency.fp16",
@@ -116,7 +118,17 @@ FITTED = {
 }  # fmt: skip
 COSTS = Path(__file__).parent.parent / "targets" / "costs"
 DEVICES, SEALED, LEFT_OUT = (COSTS / f"{name}.yaml" for name in ("devices", "sealed", "left_out"))
-OPERATIONS = ("op_pairs", "dla_ops")  # sources that timed single operations, not networks
+OPERATIONS = (
+    "op_pairs",
+    "dla_ops",
+    "dla_ops_1",
+)  # sources that timed single operations, not networks
+SEALED_HEAD = """\
+schema: edgekit.costs/1
+# Written by scripts/fit_costs.py --unseal; the rows took no part in any fit. Each is scored
+# once, by the constants whose SHA-256 stands before it, in the order of anchors.yaml.
+scored:
+"""
 FEWEST = 5  # rows that a device and precision needs for a band of its own
 LIMITS = {
     "launch_us": (0.3, 5), "floor_us": (2, 20), "light_floor_us": (2, 15), "memory": (0.15, 0.85),
@@ -148,6 +160,7 @@ SPREAD = {
 NOISE = 0.12  # relative error that a published time is expected to have
 FAR = 0.25  # logarithmic error beyond which a row's pull grows no further
 STEPS = 30
+REMEMBERED = 64  # times of a group of kernels by different constants
 
 
 def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
@@ -166,7 +179,8 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
         size, classes = row["size"][0], row.get("classes", 80)
         return yolo11(name.removeprefix("yolo11"), size, many, classes)
     if name.startswith("yolo26"):
-        return yolo26(name.removeprefix("yolo26"), row["size"][0], many)
+        size, classes = row["size"][0], row.get("classes", 80)
+        return yolo26(name.removeprefix("yolo26"), size, many, classes)
     if name.startswith("yolov10"):
         return yolov10(name.removeprefix("yolov10"), row["size"][0], many)
     if name.startswith("yolov8"):
@@ -175,8 +189,9 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
         return yolox(name.removeprefix("yolox"), row["size"][0], many, row.get("classes", 80))
     if name.startswith("reduceformer"):
         return classifiers.reduceformer(name.rpartition("_")[2], row["size"][0], many)
-    if name in ("yolov5s", "yolov7"):
-        return {"yolov5s": yolov5s, "yolov7": yolov7}[name](row["size"][0], many)
+    if name in ("yolov3", "yolov5s", "yolov7"):
+        made = {"yolov3": yolov3, "yolov5s": yolov5s, "yolov7": yolov7}
+        return made[name](row["size"][0], many)
     if name.startswith("resnet50"):
         height, width = row.get("size", (224, 224))
         return resnet50(many, height, width, head=name == "resnet50")
@@ -196,6 +211,17 @@ def mode_of(row: Mapping[str, Any], target: Target) -> PowerMode:
     )
 
 
+def loadables_of(row: Mapping[str, Any], network: Network, target: Target) -> list[tuple[str, ...]]:
+    """Returns the loadables that TensorRT made by itself, or that edgekit's rules give it."""
+    names = [layer.name for layer in network.layers]
+    if row["network"] == "detr":
+        return detr_loadables(network, row["precision"])
+    if row["network"] == "resnet50":
+        return [tuple(names[:-2]), (names[-1],)]  # its mean over pixels is the GPU's
+    groups = judge(network, target, precision=row["precision"]).candidates
+    return [group.layers for group in groups if group.retained]
+
+
 class Anchor:
     """A row with its networks and their kernels, which do not change while constants do."""
 
@@ -203,6 +229,7 @@ class Anchor:
         self.row = row
         self.us = float(row["us"])
         self.is_operation = row.get("source") in OPERATIONS
+        self.is_fitted = "checked" not in row
         self.target = get(row["target"])
         self.mode = mode_of(row, self.target)
         self.parts = [self._part("GPU" if "side" in row else row["device"], None)]
@@ -210,6 +237,7 @@ class Anchor:
             cores = [f"DLA{core}" for core in range(self.target.dla.cores)]
             self.parts = [self._part("GPU", None)]
             self.parts += [self._part(core, row["dla_batch"]) for core in cores]
+        self.loadables = loadables_of(row, self.parts[0][2], self.target) if "side" in row else []
         self.reformats_us = 0.0
         if "linear" in row:
             self.reformats_us = self._reformats_us(self.model(constants_now()), self.parts[0][2])
@@ -275,12 +303,7 @@ class Anchor:
     def _automatic(self, model: CostModel) -> float:
         """Returns the time of one side, or of both, with the loadables that TensorRT made."""
         ((_, _, network, _),) = self.parts
-        if self.row["network"] == "detr":
-            groups = detr_loadables(network, self.row["precision"])
-        else:
-            names = [layer.name for layer in network.layers]
-            groups = [tuple(names[:-2]), (names[-1],)]  # its mean over pixels is the GPU's
-        remaining = [LoadableCandidate(group, retained=True) for group in groups]
+        remaining = [LoadableCandidate(group, retained=True) for group in self.loadables]
         found = PlacementTimer(network, model, {}).forecast(remaining)
         gpu_us = found.auto_us - found.dla_us
         return {"GPU": gpu_us, "DLA": found.dla_us, "both": found.auto_us}[self.row["side"]]
@@ -310,28 +333,24 @@ def anchors() -> list[Anchor]:
 
 
 def unseal() -> str:
-    """Returns the sealed rows with their errors as a file, of which there is only the first one.
+    """Returns the file of sealed rows, with those that it lacks scored at its end.
 
     Raises:
-        SystemExit: They were scored before, or rows are still being gathered.
+        SystemExit: All were scored before, or rows are still being gathered.
     """
     data = cost_data("anchors")
-    if SEALED.exists():
-        raise SystemExit(f"{SEALED.name} exists: sealed rows are scored once")
     if data["sealing"]["gathering"]:
         raise SystemExit("rows are still being gathered: anchors.yaml, sealing.gathering")
-    rows = [Anchor(row) for number, row in enumerate(data["rows"]) if is_sealed(number, row)]
-    lines = [
-        "schema: edgekit.costs/1",
-        "# Written once by scripts/fit_costs.py --unseal; the rows took no part in any fit.",
-        "# predicted_us: by the constants whose SHA-256 is given.",
-        f"constants: {hashlib.sha256(DEVICES.read_bytes()).hexdigest()}",
-        "rows:",
-    ]
+    before = SEALED.read_text(encoding="utf-8") if SEALED.exists() else SEALED_HEAD
+    sealed = [row for number, row in enumerate(data["rows"]) if is_sealed(number, row)]
+    rows = [Anchor(row) for row in sealed[before.count("predicted_us: ") :]]
+    if not rows:
+        raise SystemExit("there is no new sealed row: sealed rows are scored once")
+    lines = [f"  - constants: {hashlib.sha256(DEVICES.read_bytes()).hexdigest()}", "    rows:"]
     for row, error in zip(rows, errors(rows, constants_now()), strict=True):
         said = f"row: {' '.join(describe(row).split())!r}, us: {row.us:g}"
-        lines.append(f"  - {{{said}, predicted_us: {row.us * (1 + error):.1f}}}")
-    return "\n".join(lines) + "\n"
+        lines.append(f"      - {{{said}, predicted_us: {row.us * (1 + error):.1f}}}")
+    return before + "\n".join(lines) + "\n"
 
 
 def constants_now() -> dict[str, Any]:
@@ -350,6 +369,7 @@ class Works:
     def __init__(self, rows: Sequence[Anchor]) -> None:
         self.rows = rows
         self.log_us = np.log([row.us for row in rows])
+        self.fitted = np.array([row.is_fitted for row in rows])
         self._starts: list[int] = []
         self._fixed: list[float] = []  # reformats between kernels, whose times are fitted elsewhere
         found: dict[tuple[str, str, str], list[tuple[int, Any, Any]]] = {}
@@ -364,31 +384,49 @@ class Works:
                 self._fixed.append(clock.between_us if clock else 0.0)
                 part += 1
         self._parts = part
+        # rows that take more than the kernels of one part
+        self._beyond = [
+            i for i, row in enumerate(rows)
+            if len(row.parts) > 1 or row.parts[0][0] != "GPU" or "builder_us" in row.row
+        ]  # fmt: skip
         self._groups = {key: _Group(entries) for key, entries in found.items()}
 
     def predict(self, constants: Mapping[str, Any]) -> Any:
         """Returns the rows' times in microseconds."""
         us = np.array(self._fixed)
         for (family, kind, precision), group in self._groups.items():
-            times = group.times(family, precision, constants[family][kind])
+            times = group.remembered(family, precision, constants[family][kind])
             us += np.bincount(group.parts, times, self._parts)
-        return np.array([
-            row.whole(us[start : start + len(row.parts)], constants)
-            for row, start in zip(self.rows, self._starts, strict=True)
-        ])  # fmt: skip
+        found = us[self._starts]
+        for i in self._beyond:
+            row, start = self.rows[i], self._starts[i]
+            found[i] = row.whole(us[start : start + len(row.parts)], constants)
+        return found
 
 
 class _Group:
     def __init__(self, entries: Sequence[tuple[int, Any, Any]]) -> None:
         self.parts = np.array([part for part, _, _ in entries])
-        self._works = _arrays([work for _, work, _ in entries])
+        number: dict[Any, int] = {}  # many kernels of a network are alike
+        self._of = np.array([number.setdefault(work, len(number)) for _, work, _ in entries])
+        self._works = _arrays(list(number))
         self._gone = [i for i, (_, _, inside) in enumerate(entries) if inside == 0]
         self._fused = [i for i, (_, _, inside) in enumerate(entries) if inside not in (0, None)]
         self._inside = _arrays([entries[i][2] for i in self._fused])
+        self._known: dict[str, Any] = {}
+
+    def remembered(self, family: str, precision: str, data: Mapping[str, Any]) -> Any:
+        """Returns the times by some constants; most constants concern few groups of a fit."""
+        key = repr([data[name] for name in sorted(data) if name != "source"])
+        if key not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = self.times(family, precision, data)
+        return self._known[key]
 
     def times(self, family: str, precision: str, data: Mapping[str, Any]) -> Any:
         time = gpu_time if family == "gpu" else dla_time
-        us = np.array(time(self._works, precision, data))
+        us = np.array(time(self._works, precision, data))[self._of]
         us[self._gone] = 0
         if self._fused:
             inside = time(self._inside, precision, data)
@@ -531,10 +569,10 @@ def left_out(works: Works, start: Mapping[str, Any], key: Callable[[Anchor], str
     """Returns each row's time by constants that were fitted without all rows of its key."""
     found = np.zeros(len(works.rows))
     keys = np.array([key(row) for row in works.rows])
-    all_of_it = fit(works, np.ones(len(keys), bool), start)
+    all_of_it = fit(works, works.fitted, start)
     for name in sorted(set(keys)):
-        inside = keys != name
-        found[~inside] = works.predict(fit(works, inside, start, all_of_it))[~inside]
+        left = keys == name
+        found[left] = works.predict(fit(works, works.fitted & ~left, start, all_of_it))[left]
     return found
 
 
@@ -601,7 +639,7 @@ def fitted(rows: Sequence[Anchor]) -> dict[str, Any]:
     """Returns constants fitted on all rows, and then what a DLA breaks of a transformer's part."""
     whole = [row for row in rows if "side" not in row.row]
     works = Works(whole)
-    constants = fit(works, np.ones(len(whole), bool), constants_now())
+    constants = fit(works, works.fitted, constants_now())
     concurrent = [row for row in rows if row.row.get("side") == "GPU"]
 
     def size(broken: float) -> float:

@@ -206,7 +206,7 @@ def text(
         f"kernels: {len(read_rows())}",
         f"median_percent: {fitted:.1f}",
         f"median_percent_held_out: {cross:.1f}",
-        "measured_on: {dram_bytes_per_second: 204.8e+9, gpu_mhz: 1300.5}",
+        "measured_on: {dram_bytes_per_second: 204.8e+9, gpu_mhz: 1300.5, gpu_sms: 16}",
         f"launch_us: {fine[LAUNCH]:.2f}",
         "us_per_megabyte_of_any_pair:",
     ]

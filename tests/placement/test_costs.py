@@ -76,10 +76,36 @@ def test_sealed_rows_are_scored_once(
     )
     assert fitting.anchors() == []
     text = fitting.unseal()
-    assert text.count("predicted_us") == 3
+    assert text.count("predicted_us") == 2
     fitting.SEALED.write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit, match="scored once"):
         fitting.unseal()
+    data["rows"] = cost_data("anchors")["rows"][:3]
+    more = fitting.unseal()
+    assert more.startswith(text)  # what was scored stays
+    assert more.count("predicted_us") == 3
+
+
+def test_every_sealed_row_is_scored(fitting: ModuleType) -> None:
+    rows = cost_data("anchors")["rows"]
+    sealed = [row for number, row in enumerate(rows) if fitting.is_sealed(number, row)]
+    scored = [row for one in cost_data("sealed")["scored"] for row in one["rows"]]
+    assert [row["us"] for row in scored] == [row["us"] for row in sealed]
+
+
+def test_what_plugins_and_other_runtimes_took_is_checked_and_not_fitted_on(
+    rows: list[Any],
+) -> None:
+    apart = {
+        (row.row["checked"], row.row["network"], row.row["target"])
+        for row in rows
+        if not row.is_fitted
+    }
+    assert apart == {
+        ("plugins", "resnet50", "jetson-agx-orin-64gb"),
+        ("plugins", "resnet50", "jetson-orin-nx-16gb"),
+        ("runtime", "resnet50", "jetson-agx-xavier"),
+    }
 
 
 def test_the_network_of_every_row_can_be_made(fitting: ModuleType) -> None:
@@ -133,6 +159,45 @@ def test_few_networks_are_off_by_a_factor_of_2(fitting: ModuleType, rows: list[A
     assert far <= {"reduceformer_b1"}
 
 
+def test_automatic_placements_take_what_was_measured(rows: list[Any]) -> None:
+    """YOLO11n's loadables are those of edgekit's rules; DETR's and ResNet-50's were logged."""
+    apart = {
+        (row.row["network"], row.row["precision"], row.row["side"]): row.predict(
+            cost_data("devices")
+        )
+        / row.us
+        for row in rows
+        if "side" in row.row
+    }
+    assert {"detr", "resnet50", "yolo11n"} == {network for network, _, _ in apart}
+    for which, ratio in apart.items():
+        assert ratio == pytest.approx(1, abs=0.25), which
+
+
+def test_a_softmax_along_rows_is_slow_on_a_dla_as_measured() -> None:
+    """Between the products of YOLO11n's attention: 5220.7 us on the DLA with its launch, at 50W."""
+    shape = (1, 2, 400, 400)
+    tensors = {name: Tensor(name, shape, "float32") for name in "xy"}
+
+    def time(axis: int) -> float:
+        layer = Layer("s", "SOFTMAX", "Softmax", ("s",), ("s",), ("x",), ("y",), {"axis": axis})
+        net = Network("softmax", (layer,), tensors, ("x",), ("y",))
+        (kernel,) = fuse(net, [], [], lambda _: None)
+        return model(mode="50W").kernel_us(net, kernel, "DLA0")
+
+    assert time(3) == time(-1) == time(2) == pytest.approx(5220.7 - 60, rel=0.02)
+    assert time(1) < time(3) / 50  # along channels it takes what its memory traffic takes
+
+
+def test_reformats_slow_down_with_the_gpu(fitting: ModuleType) -> None:
+    image = Tensor("image", (1, 3, 640, 640), "float32")
+    ways = (("fp32", "LINEAR"), ("fp16", "CHW16"))
+    # YOLO11n on a DLA at 50W, 816 MHz: 546.5 us; DRAM is as fast as at MAXN, 1300.5 MHz
+    slow, fast = (model(mode=mode).reformat_us(image, *ways) for mode in ("50W", "MAXN"))
+    assert slow == pytest.approx(546.5, rel=0.1)
+    assert slow / fast == pytest.approx(1300.5 / 816, rel=0.01)
+
+
 def test_a_dla_inside_a_transformer_slows_the_gpu_part_as_measured(rows: list[Any]) -> None:
     """DETR: 13.3 ms on the GPU, but 26.2 beside the DLA's 372.5 in FP16; 9.4 and 30.8 in INT8."""
     found = {
@@ -141,17 +206,17 @@ def test_a_dla_inside_a_transformer_slows_the_gpu_part_as_measured(rows: list[An
         if row.row["network"] == "detr"
     }
     for precision, alone, concurrent in (("fp16", 13280, 26200), ("int8", 9430, 30800)):
-        # 5 % too slow in FP16, 13 % too fast in INT8
+        # 6 % too slow in FP16, 8 % too fast in INT8
         assert found[precision, "alone"] == pytest.approx(alone, rel=0.15)
-        # 16 % too slow in FP16, 15 % too fast in INT8: one factor for both
-        assert found[precision, "GPU"] == pytest.approx(concurrent, rel=0.18)
+        # 19 % too slow in FP16, 13 % too fast in INT8: one factor for both
+        assert found[precision, "GPU"] == pytest.approx(concurrent, rel=0.2)
         assert found[precision, "GPU"] > 1.9 * found[precision, "alone"]
 
 
 def test_the_automatic_engine_of_resnet50_is_slower_than_the_gpu_as_measured(
     rows: list[Any],
 ) -> None:
-    (auto,) = (row for row in rows if row.row.get("side") == "both")
+    (auto,) = (row for row in rows if row.row["network"] == "resnet50" and "side" in row.row)
     alone = next(row for row in rows if row.us == 1013)
     constants = cost_data("devices")
     ratio = auto.predict(constants) / alone.predict(constants)
@@ -170,10 +235,10 @@ def test_power_modes_slow_the_dla_as_measured(
         for row in rows
         if row.row["network"] == network and row.row["source"] == "dla_software"
     }
-    # ResNet-50 at 15 W is predicted 11 % too fast beside MAXN: the core's clock falls to 0.38 and
+    # ResNet-50 at 15 W is predicted 13 % too fast beside MAXN: the core's clock falls to 0.38 and
     # the DRAM's to 0.67, and one ``overlap`` of 3.5 holds for all networks. With 1.3 the ratio is
     # within 2 %, and the DLA's rows are off by 9.1 % in the median instead of 7.5.
-    far = 0.12 if network == "resnet50" else 0.05
+    far = 0.14 if network == "resnet50" else 0.05
     for mode, rate in zip(("MAXN", "50W", "30W", "15W"), measured, strict=True):
         limit = far if mode == "15W" else 0.03
         assert times["MAXN"] / times[mode] == pytest.approx(rate / measured[0], rel=limit)
@@ -338,6 +403,7 @@ def test_new_rows_are_held_out_once_each_and_exclusions_say_why() -> None:
         ({"network": "reduceformer_b1", "size": [224, 224]}, 0.52, 9.0),
         ({"network": "reduceformer_b3", "size": [224, 224]}, 3.87, 48.1),
         ({"network": "vit_b32"}, 4.41, 87.8),
+        ({"network": "yolov3", "size": [416, 416]}, 32.9, 61.9),
         ({"network": "yolov5s", "size": [640, 640]}, 8.25, 7.2),
         ({"network": "yolov7", "size": [640, 640]}, 52.4, 36.9),
         ({"network": "yoloxl", "size": [640, 640]}, 77.8, 54.2),

@@ -26,6 +26,7 @@ NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
 HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
 # what a product in a fused part does not need: its tensors stay on the chip, its rows are no batch
 ON_CHIP = {"depth": 0.0, "rows": 0.0, "weight_us": 0.0, "tensor_us": 0.0}
+_SPATIAL = (-2, -1)  # rows and columns, counted from the last dimension
 _IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
 
 
@@ -223,8 +224,8 @@ def gpu_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
     )
     power = data["overlap"]
     together = (minimum_us**power + busy**power + moved**power) ** (1 / power)
-    fixed = data["launch_us"] + slower * (
-        data["row_us"] * work.rows + data["depth_us"] / 1e3 * work.depth
+    fixed = slower * (
+        data["launch_us"] + data["row_us"] * work.rows + data["depth_us"] / 1e3 * work.depth
     )
     return work.steps * (fixed + together) + work.once_us / data["memory"]
 
@@ -427,6 +428,7 @@ class DlaWork:
             DRAM's full rate.
         again: Bytes of weights, read again for every row of a Gemm.
         pooled: Bytes that a pooling reads, over the clock in MHz.
+        softmax: Elements of a softmax along rows or columns, over the clock in MHz.
         slowdown: The highest clock over the clock.
         operations: Passes one after the other: more than one where a recurrence is written out.
     """
@@ -437,6 +439,7 @@ class DlaWork:
     moved_us: float
     again: float
     pooled: float
+    softmax: float
     slowdown: float
     operations: float = 1.0
 
@@ -456,8 +459,10 @@ def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
     moved = work.moved_us / data["memory"]
     again = work.again / (data["row_gb_per_second"] * 1e3)
     pooled = work.pooled / data["pool_bytes_per_clock"]
+    softmax = work.softmax * data["softmax_clocks"]
     power = data["overlap"]
-    together = (busy**power + moved**power + again**power + pooled**power) ** (1 / power)
+    parts = busy**power + moved**power + again**power + pooled**power + softmax**power
+    together = parts ** (1 / power)
     return data["operation_us"] * work.slowdown * work.operations + together
 
 
@@ -559,9 +564,20 @@ def _dla_work(
         moved / rate_us,
         float(most * weights if most > 1 else 0),
         pooled,
+        _spatial_softmax(network, layers[0]) / mhz,
         target.dla.max_mhz / mhz,
         float(steps * _written_out(layers[0])) if steps else 1.0,
     )
+
+
+def _spatial_softmax(network: Network, layer: Layer) -> int:
+    """Returns the elements of a softmax along rows or columns; 0 for anything else."""
+    axis = layer.params.get("axis")
+    if layer.kind != "SOFTMAX" or axis is None:
+        return 0
+    tensor = network.tensors[layer.outputs[0]]
+    from_end = axis if axis < 0 else axis - len(tensor.shape)
+    return tensor.elements if from_end in _SPATIAL else 0
 
 
 def _written_out(layer: Layer) -> int:

@@ -279,8 +279,12 @@ class CostModel:
     def _reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         generation = self.target.dla.generation or "2.0"
         board = cost_data("reformat")["measured_on"]
-        share = self.target.dram.bytes_per_second * self.mode.memory_share
-        share /= board["dram_bytes_per_second"]
+        memory = self.target.dram.bytes_per_second * self.mode.memory_share
+        # most pairs of layouts move a fraction of what the DRAM could: the SMs are what limits them
+        share = min(
+            memory / board["dram_bytes_per_second"],
+            self.mode.gpu_sms * self.mode.gpu_mhz / (board["gpu_sms"] * board["gpu_mhz"]),
+        )
         constants = self.constants["gpu"][self.target.gpu.arch]
         slower = gpu_slowdown(self.mode, board["gpu_mhz"], constants)
         moving = moving_us(tensor.shape, source, goal, generation)
