@@ -94,7 +94,7 @@ GROUPS = {
         "doctor": (
             "boards",
             "doctor_command",
-            "Show what a board has, lacks and supports; --setup prepares it.",
+            "Show what a board or this machine has and lacks; --setup prepares a board.",
         ),
         "deploy": (
             "steps",
