@@ -1,7 +1,7 @@
 """Holds what edgekit costs against work that nobody can leave out, on the same machine at the same
 time: ratios, which depend little on the machine and on what else it does.
 
-    python benchmarks/ratios.py [--only rewrite|plan|transfer|load|call] [--runs 9]
+    python benchmarks/ratios.py [--only rewrite|plan|transfer|load|release|call] [--runs 9]
 
 Both sides of a ratio run in turns, RUNS times each; the ratio of their medians must not be above
 its limit, in one of three tries. Exit status 1 when one is. ``check`` has its own, of whole
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import statistics
 import sys
 import tempfile
@@ -39,7 +40,11 @@ from edgekit.placement.forecast import forecast
 from edgekit.placement.placing import place
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
+from edgekit_device.release.releases import stage
+from edgekit_device.runtime.refit import refit_release
+from edgekit_device.store.root import Root
 from tests.boards.bundles import hand_made
+from tests.edgekit_device.device_board import frames, run_command
 
 _BOARD = get("jetson-agx-orin-64gb")
 _TRIES = 3
@@ -98,14 +103,28 @@ def _inference(model: Model, times: int) -> Work:
 @contextlib.contextmanager
 def _loading(folder: Path) -> Iterator[tuple[Work, Work]]:
     bundle = write(hand_made(columns=_COLUMNS), folder / "net.ekb", stripped=False)
+    yield lambda: edgekit_device.load(bundle, trust_unsigned=True), lambda: _hash(bundle)
 
-    def read() -> None:
-        digest = hashlib.sha256()
-        with bundle.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
 
-    yield lambda: edgekit_device.load(bundle, trust_unsigned=True), read
+@contextlib.contextmanager
+def _loading_a_release(folder: Path) -> Iterator[tuple[Work, Work]]:
+    """Of a release that was refitted, as applications load it."""
+    made = hand_made(columns=_COLUMNS)
+    bundle = write(made, folder / "net.ekb", stripped=False)
+    root = Root(folder / "root")
+    root.folder.mkdir(mode=0o700)
+    run_command(root, ["receive"], io.BytesIO(frames({**made.blobs, **made.weights})))
+    release = stage(root, made.manifest_bytes, None, trust_unsigned=True).release
+    place = root.app("net").release(release)
+    refit_release(root, root.app("net"), place)
+    yield lambda: edgekit_device.load(place), lambda: _hash(bundle)
+
+
+def _hash(file: Path) -> None:
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(1 << 20):
+            digest.update(chunk)
 
 
 @contextlib.contextmanager
@@ -151,6 +170,7 @@ RATIOS = {
     "plan": Ratio(_placing, "50 inferences of all shapes", 2.0),
     "transfer": Ratio(_sending, "`cat` behind a plain channel of paramiko's", 3.0, time.monotonic),
     "load": Ratio(_loading, "reading and hashing the bundle once", 6.0),
+    "release": Ratio(_loading_a_release, "reading and hashing its bundle once", 6.0),
     "call": Ratio(_calling, "ONNX Runtime alone", 1.6),
 }
 
