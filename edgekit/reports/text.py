@@ -61,8 +61,10 @@ def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """Formats microseconds as s, ms or µs."""
-    return _scaled(value, ((1e6, "s"), (1e3, "ms"), (1.0, "µs")))
+    """Formats microseconds as s, ms, µs or ns."""
+    if value == 0:
+        return "0 µs"
+    return _scaled(value, ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns")))
 
 
 def measured(milliseconds: float | None) -> str:

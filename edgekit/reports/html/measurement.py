@@ -169,16 +169,19 @@ def power_view(power: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {
         "clock": clock_tag(power["clock"]),
         "charts": found,
-        "title": "Power and temperature" if _on_board(power) else "During the measurement",
+        "title": power_title(power),
         "energy": _energy(power["energy"]),
         "facts": _power_facts(power),
         "warnings": [text.clean(one) for one in (power["monitor"] or {}).get("warnings", ())],
     }
 
 
-def _on_board(power: Mapping[str, Any]) -> bool:
-    """Whether there is power or a temperature; a PC's monitor has its load alone."""
-    return bool(power["energy"] or {"rails_mw", "temperatures_c"} & set(power["series"]))
+def power_title(power: Mapping[str, Any] | None) -> str:
+    """Returns the section's heading; empty without a monitor. A PC's has its load alone."""
+    if not power:
+        return ""
+    on_board = power["energy"] or {"rails_mw", "temperatures_c"} & set(power["series"])
+    return "Power and temperature" if on_board else "Load"
 
 
 def _chart(title: str, unit: str, series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

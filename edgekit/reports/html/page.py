@@ -19,7 +19,13 @@ from edgekit.reports import charts, text
 from edgekit.reports.facts import built_view, flat_facts
 from edgekit.reports.html.graph import graph_view
 from edgekit.reports.html.layers import layers_view, why_not_view
-from edgekit.reports.html.measurement import bench_view, power_view, timeline_view, trace_view
+from edgekit.reports.html.measurement import (
+    bench_view,
+    power_title,
+    power_view,
+    timeline_view,
+    trace_view,
+)
 from edgekit.reports.html.results import accuracy_view, bundle_view, tiles
 from edgekit.reports.html.verdict import baseline_view, clock_tag, verdict_view
 from edgekit.reports.layers import busy_time, sharing_words
@@ -238,7 +244,7 @@ def _sections(document: Mapping[str, Any]) -> dict[str, str]:
         "verdict": "Checks", "placement": "Placement", "prediction": "Prediction",
         "notes": "Notes" if document["notes"] else "", "timeline": "Timeline",
         "times": "Time by layer", "measurement": "CPU time" if on_cpu else "Measurement",
-        "power": "Power" if document["power"] else "", "accuracy": "Accuracy",
+        "power": power_title(document["power"]), "accuracy": "Accuracy",
         "baseline": "Baseline" if document["baseline"] else "",
         "built": "Build" if document["built"] else "", "bundle": "Bundle",
         "why-not": "Why on the GPU", "layers": "Layers", "run": "Run",
