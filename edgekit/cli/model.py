@@ -248,7 +248,8 @@ def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress
     from edgekit.pipeline.rewrite_proofs import verify_rewrites
     from edgekit.rewriting.provenance.verification import refusal
 
-    document = verify_rewrites(model, record, **part, progress=progress)
+    known = {name: part[name] for name in ("shapes", "batch", "outputs")}
+    document = verify_rewrites(model, record, **known, progress=progress)
     error = refusal(document)
     if json:
         print_json(document)
