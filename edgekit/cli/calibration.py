@@ -276,7 +276,7 @@ def _written_files(found: dict[str, int]) -> str:
 )
 @argument("cache", "Calibration cache.", type=o.FILE)
 @click.option("--model", help="ONNX file or builtin:NAME to compare the cache with.")
-@o.cut
+@o.sizes
 @o.talk
 def show(
     cache: Path,
@@ -473,7 +473,7 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
     help="Where the builder shares one scale between tensors, write the largest for all "
     "of them, as edgekit calibrate MODEL --save does.",
 )
-@o.cut
+@o.sizes
 @o.talk
 def from_qdq(
     model: str,

@@ -166,18 +166,27 @@ _shape = click.option(
 )
 
 
-def cut(function: Any) -> Any:
+def sizes(function: Any) -> Any:
     """Gives a command what is meant of the model, as ``part``: keys of "model".
 
-    For every command that reads a model, by itself or by a configuration.
+    For commands that read a model and have no board.
     """
 
     @wraps(function)
-    def with_part(*, shape: Any, batch: Any, outputs: Any, plugins: Any, **others: Any) -> Any:
-        part = {"shapes": shape, "batch": batch, "outputs": outputs, "plugins": plugins}
-        return function(part=part, **others)
+    def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
+        return function(part={"shapes": shape, "batch": batch, "outputs": outputs}, **others)
 
-    return all_of(_shape, batch, _outputs, _plugins)(with_part)
+    return all_of(_shape, batch, _outputs)(with_part)
+
+
+def cut(function: Any) -> Any:
+    """As ``sizes``, with the board's plugins: for commands that read a model for a board."""
+
+    @wraps(function)
+    def with_plugins(*, part: dict[str, Any], plugins: Any, **others: Any) -> Any:
+        return function(part={**part, "plugins": plugins}, **others)
+
+    return _plugins(sizes(with_plugins))
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")

@@ -55,7 +55,7 @@ class Desk:
 
     def ask(self, command: str, path: Path, *words: str) -> None:
         assert app([command, str(path), "--trust-key", "-q", *words,
-                    "-o", str(self._folder / "out")]) == 0  # fmt: skip
+                    "--out", str(self._folder / "out")]) == 0  # fmt: skip
 
     def refused(self, command: str, path: Path, *words: str) -> EdgekitError:
         with pytest.raises(EdgekitError) as caught:

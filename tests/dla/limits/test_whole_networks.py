@@ -150,7 +150,7 @@ def test_a_layer_without_scales_is_held_against_the_limits_of_fp16(
 @pytest.mark.parametrize(
     ("board", "tensorrt", "known"),
     [(XAVIER, "7.1.3", False), (XAVIER, "8.2", False), (XAVIER, "8.4", True),
-     (ORIN, "11.4.1", True), (ORIN, "11.4.2", False), (ORIN, "12", False)],
+     (ORIN, "11.4.1", True), (ORIN, "11.4.2", False), (ORIN, "12.0", False)],
 )  # fmt: skip
 def test_a_release_that_no_source_is_about_is_never_certain(
     tmp_path: Path, board: str, tensorrt: str, known: bool
