@@ -125,8 +125,8 @@ def test_inputs_and_outputs_of_a_network_are_never_searched(tmp_path, monkeypatc
     onnx.save(model, tmp_path / "net.onnx")
     real = layers_module.layers
 
-    def layers(model):
-        network = real(model)
+    def layers(model, release):
+        network = real(model, release)
         return replace(
             network, inputs=Unsearched(network.inputs), outputs=Unsearched(network.outputs)
         )
