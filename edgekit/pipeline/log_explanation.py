@@ -261,7 +261,10 @@ def _headline(whole: WholeLog, boards: list[Target], errors: list[dict[str, Any]
             f"after line {crash.after_line}: {crash.after[:_LINE]}"
             if crash.after else "before any other line"
         )  # fmt: skip
-        lines.append(f"The run crashed {after} ({crash.words[:_LINE]})")
+        lines.append(
+            f"The kernel killed {crash.killed} (line {crash.line}): out of memory" if crash.killed
+            else f"The run crashed {after} ({crash.words[:_LINE]})"
+        )  # fmt: skip
     elif whole.diagnosis.passed is False:
         lines.append("The run failed")
     return lines

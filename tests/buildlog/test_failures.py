@@ -151,6 +151,12 @@ def test_a_refusal_in_other_words(line: str, layer: str, rule: str, tmp_path: Pa
         ("NVMEDIA_DLA : 77, ERROR: a new one", "nvmedia.other"),
         ("[E] Error[1]: [cudlaUtils.cpp::submit::95] Error Code 1: DLA (Failed to submit program "
          "to DLA engine.)", "dla.submit"),
+        ("[E] Error[1]: [cudlaUtils.cpp::deserialize::95] Error Code 1: DLA (Failed to load "
+         "program.)", "dla.load"),
+        ("[TRT] [E] 1: [cudlaUtils.cpp::operator()::55] Error Code 1: DLA (Failed to load "
+         "program.)", "dla.load"),
+        ("[E] Error[1]: [cudlaUtils.cpp::createContext::44] Error Code 1: DLA (Failed to create "
+         "DLA runtime context.)", "cudla.device"),
         ("load cuDLA module from memory FAILED in src/cudla_context_hybrid.cpp:96, CUDLA ERR: 7",
          "cudla.no-loadable"),
         ("cudla import external semaphore FAILED 1", "cudla.invalid-parameter"),
@@ -166,6 +172,8 @@ def test_a_refusal_in_other_words(line: str, layer: str, rule: str, tmp_path: Pa
 def test_the_dla_s_own_failures(line: str, error: str, tmp_path: Path) -> None:
     (found,) = explained(f"{line}\n", tmp_path)["errors"]
     assert found["id"] == error
+    if "Error Code 1: " in line:  # TensorRT's own number
+        assert "cudlaErrorInvalidParam" not in found["cause"]
     assert found["seen"]
     assert all(source["where"] for source in found["sources"])
 
