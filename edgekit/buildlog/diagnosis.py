@@ -223,7 +223,7 @@ class LogDoctor:
         )  # fmt: skip
 
     def _framework(self, line: str) -> bool:
-        """Takes a line about the TensorRT that a framework was made for, or finds; whether it is."""
+        """Takes a line about the TensorRT that a framework wants or finds; whether it is."""
         loaded = "oaded " in line
         if not loaded and (match := _LINKED.search(line)):
             self._linked = line[match.start() :].strip()[:_LONGEST]
