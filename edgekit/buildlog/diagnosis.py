@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgekit.buildlog.known_errors import KnownError, known_errors
+from edgekit.buildlog.known_errors import RAISED, KnownError, known_errors
 from edgekit.buildlog.lines import strip
 from edgekit.buildlog.parser_errors import OPENINGS, ParserErrorReader, RefusedNode
+from edgekit.buildlog.tracebacks import TracebackReader
 
 # by the program that a line with these words is from
 _PROGRAMS = (
@@ -22,7 +23,7 @@ _PROGRAMS = (
 )  # fmt: skip
 # a line of the kernel's ring buffer, as `dmesg` or the journal prints it
 _KERNEL = re.compile(
-    r"^(?:<\d{1,3}>)?\[(?: *\d{1,9}\.\d{3,6}|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
+    r"^(?:<\d{1,3}>)?\[(?: *\d{1,9}(?:\.\d{1,6})?|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
     r"|(?:^| )kernel(?:\[\d+\])?: "
     r"|^(?:[\w-]{1,20} )?[0-9a-f]{6,9}\.(?:nvdla|pva|host1x|iommu|gpu)\w*:"
 )
@@ -50,16 +51,15 @@ _ENDS = ("terminate called", "what():", "egmentation fault", "SIGSEGV", "borted"
          "SIGABRT", "exit status", "bad_alloc", "exited with code", "stack smashing",
          "double free", "corrupted", "free(): ", "Access violation", "access violation",
          "0xC0000005", "returned non-zero", "Fatal Python error")  # fmt: skip
-# as TensorRT's code raises them, whoever prints them
-_RAISED = re.compile(
-    r"\[\w+\.(?:cpp|h)::[^\]]{1,200}\] Error Code \d{1,2}: |^I[A-Z]\w+::\w+: Error Code \d{1,2}: "
-)
+_KILLED = re.compile(r"Kill(?:ed)? process \d{1,9},? \(([^)]{1,64})\)")
 _END = re.compile(r"&&&& (PASSED|FAILED) |TensorRT: export (success|failure)")
 _MOST = 20
 _MOST_LINES = 2000
 # of a line, where its severity stands
 _HEAD = 80
 _LONGEST = 2000
+# characters of an error in another one's cause
+_QUOTED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,14 @@ class Crash:
         line: Its number, from 1.
         after: The last line before it, empty if it is the first.
         after_line: The number of that line.
+        killed: The process that the kernel killed for its memory, by name; empty for any other end.
     """
 
     words: str
     line: int
     after: str
     after_line: int
+    killed: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ class Diagnosis:
 
     Attributes:
         program: "trtexec", "Ultralytics", "DeepStream", ..., or "" for TensorRT's own logger.
-        passed: Whether trtexec or Ultralytics says that it passed, False after a crash; None
-            where the log says neither.
+        passed: Whether trtexec or Ultralytics says that it passed, False after a crash and after an
+            exception that ends a Python program; None where the log says neither.
         errors: Known errors, in the order of the log.
         unknown: Lines of severity E or F with no known cause that repeat no other error; at most
             twenty.
@@ -153,8 +155,9 @@ class Diagnosis:
 
     @property
     def end(self) -> LogError | None:
-        """The first error that ends the run, or None."""
-        return next((error for error in self.errors if error.known.stops), None)
+        """The first error that ends the run and names a cause, else the first one; or None."""
+        ends = [error for error in self.errors if error.known.stops]
+        return next((error for error in ends if not error.known.general), next(iter(ends), None))
 
 
 class LogDoctor:
@@ -168,12 +171,15 @@ class LogDoctor:
         self._errors: dict[tuple[str, str], LogError] = {}
         self._unknown: dict[str, None] = {}
         self._parser = ParserErrorReader()
+        self._traceback = TracebackReader()
         self._block = ("", 0)
         self._crash: Crash | None = None
         self._last = ("", 0)
         self._number = 0
         self._devices: dict[str, None] = {}
         self._linked = ""
+        # the last error with a known cause, else the last one without
+        self._before = ("", 0)
 
     def feed(self, line: str) -> None:
         """Takes one line."""
@@ -188,16 +194,12 @@ class LogDoctor:
             self._passed = "PASSED" in end[0] or "success" in end[0]
         if _has(line, _ENDS) and self._ended(line):
             return
-        loaded = "oaded " in line
-        if not loaded and "Linked TensorRT" in line and (match := _LINKED.search(line)):
-            self._linked = line[match.start() :].strip()[:_LONGEST]
-            return
-        if self._linked and loaded and "TensorRT" in line:
-            self._error("W", f"{self._linked} {line.strip()[:_LONGEST]}")
-            self._linked = ""
+        if "TensorRT" in line and self._framework(line):
             return
         if line and not line.isspace():
             self._last = (line, self._number)
+        if self._python(line):
+            return
         if _quiet(line) or not (self._parser.open or _has(line, _KEYS)):
             return
         severity, text, _ = strip(line)
@@ -220,26 +222,58 @@ class LogDoctor:
             self._crash, tuple(sorted(self._devices)),
         )  # fmt: skip
 
+    def _framework(self, line: str) -> bool:
+        """Takes a line about the TensorRT that a framework wants or finds; whether it is."""
+        loaded = "oaded " in line
+        if not loaded and (match := _LINKED.search(line)):
+            self._linked = line[match.start() :].strip()[:_LONGEST]
+            return True
+        if self._linked and loaded:
+            self._error("W", f"{self._linked} {line.strip()[:_LONGEST]}")
+            self._linked = ""
+            return True
+        return False
+
+    def _python(self, line: str) -> bool:
+        """Takes a line that may belong to a Python traceback; whether it does."""
+        if not self._traceback.open:
+            return self._traceback.begins(line)
+        severity, text, own = strip(line)
+        if own or severity:
+            # TensorRT writes into the middle of another program's lines
+            return False
+        belongs, raised = self._traceback.feed(line, text[:_LONGEST])
+        if raised is not None:
+            self._passed = False
+            self.recognised += raised.tensorrt
+            self._error("E", raised.words, raised.code)
+        return belongs
+
     def _of_kernel(self, text: str) -> None:
         self._program = self._program or "kernel"
         self.recognised += 1
         self._devices.update(dict.fromkeys(_DEVICE.findall(text)))
         self._error("E" if _FAULT.search(text) else "", text)
 
-    def _error(self, severity: str, text: str) -> None:
-        if found := self._known.find(text):
+    def _error(self, severity: str, text: str, code: str = "") -> None:
+        if found := self._known.find(f"{text} [{code}]" if code else text):
             self.recognised += 1
             if self._explained(found.known):
                 return
             operator = found.operator
             detail = f"{operator} version {found.version}" if found.version else operator
+            if code and found.known.follows and self._before[1]:
+                words, line = self._before
+                detail = f"after the error of line {line} ({words[:_QUOTED]})"
             error = LogError(
                 found.known, text, self._number, detail=detail or found.about,
                 operator=operator, version=found.version,
             )  # fmt: skip
             self._note(found.known, operator or found.about, error)
+            if severity in ("E", "F"):
+                self._before = (text, self._number)
             return
-        raised = bool(_RAISED.search(text))
+        raised = bool(RAISED.search(text))
         self.recognised += raised
         fatal = severity in ("E", "F") or (raised and not severity)
         repeats = self._known.consequences.search(text)
@@ -247,6 +281,8 @@ class LogDoctor:
             self._passed = False
         if fatal and not repeats and len(self._unknown) < _MOST:
             self._unknown.setdefault(text)
+            if not self._errors:
+                self._before = (text, self._number)
 
     def _explained(self, known: KnownError) -> bool:
         """Whether an error only follows from an end of the run that stands before it."""
@@ -306,7 +342,13 @@ class LogDoctor:
             return True  # the same crash, told by the shell
         self._passed = False
         _, after, _ = strip(self._last[0])
-        self._crash = Crash(text[:_LONGEST], self._number, after[:_LONGEST], self._last[1])
+        killed = match[1] if (match := _KILLED.search(text)) else ""
+        if killed and _KERNEL.search(line, 0, _LONGEST):
+            self._program = self._program or "kernel"
+            self.recognised += killed == "trtexec"
+        self._crash = Crash(
+            text[:_LONGEST], self._number, after[:_LONGEST], self._last[1], killed
+        )  # fmt: skip
         if not self._explained(known):
             self._note(known, "", LogError(known, text[:_LONGEST], self._number))
         return True

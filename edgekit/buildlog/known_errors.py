@@ -17,6 +17,12 @@ _SCHEMA = "edgekit.log-errors/1"
 _COMMA = re.compile(r"(?<=\d), ?(?=\d+(?:, ?\d+)*$)")
 # the first row that matches counts, so what is special comes before what is general
 _SECTIONS = ("dla", "parser", "errors")
+# a sentence about the DLA is the builder's, not the parser's
+_DLA = re.compile(r"\bDLA\b")
+# as TensorRT's code raises errors, whoever prints them; the code is TensorRT's own
+RAISED = re.compile(
+    r"\[\w+\.(?:cpp|h)::[^\]]{1,200}\] Error Code \d{1,2}: |\bI[A-Z]\w+::\w+: Error Code \d{1,2}: "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class KnownError:
         seen: Releases that it was seen in, such as "TensorRT 8.4" or "L4T 36.4".
         stops: What it ends ("The engine cannot be loaded"); empty if the run may go on.
         follows: Whether it only follows from such an end that stands before it.
+        general: Whether it names no cause, so that any other end counts before it.
         says: What the named groups of its pattern mean, as format strings.
         lower: What to do instead in a build that allows FP16 or INT8; empty for the same.
     """
@@ -73,6 +80,7 @@ class KnownError:
     follows: bool = False
     says: tuple[str, ...] = ()
     lower: str = ""
+    general: bool = False
 
     def remedy_for(self, tensorrt: str, *, lower: bool = False) -> str:
         """Returns what to do on a release ("" for an unknown one).
@@ -121,6 +129,7 @@ class KnownErrors:
 
     Attributes:
         rows: Errors that a line or an assertion names, in the order to try them.
+        outside: The same without the parser's, for a line about the DLA.
         crashes: Ends of a process that no program reports itself.
         refused: What the parser's refusals without a row of their own are.
         consequences: Lines that only repeat that an earlier line failed.
@@ -129,6 +138,7 @@ class KnownErrors:
     """
 
     rows: tuple[KnownError, ...]
+    outside: tuple[KnownError, ...]
     crashes: tuple[KnownError, ...]
     refused: KnownError
     consequences: re.Pattern[str]
@@ -137,9 +147,9 @@ class KnownErrors:
 
     def find(self, text: str) -> Found | None:
         """Returns the row of a line, or None."""
-        number, name = self._status(text)
+        number, name = self._status(RAISED.sub("", text))
         named = f"{text} ({name})" if name else text
-        for row in self.rows:
+        for row in self.outside if _DLA.search(text) else self.rows:
             if match := row.pattern.search(named):
                 words = {
                     key: _COMMA.sub(".", value) for key, value in match.groupdict().items() if value
@@ -184,8 +194,12 @@ def known_errors() -> KnownErrors:
     sources = read_knowledge(folder / "_sources.yaml")["sources"]
     ends = document["stops"]
     failures = document["failures"]
+    rows = {
+        section: [_row(row, sources, ends) for row in document[section]] for section in _SECTIONS
+    }
     return KnownErrors(
-        tuple(_row(row, sources, ends) for section in _SECTIONS for row in document[section]),
+        tuple(row for section in _SECTIONS for row in rows[section]),
+        tuple(row for section in _SECTIONS if section != "parser" for row in rows[section]),
         tuple(_row(row, sources, ends) for row in document["crashes"]),
         _row(document["refused"], sources, ends),
         re.compile("|".join([*document["consequences"], *failures])),
@@ -216,4 +230,5 @@ def _row(
         bool(row.get("follows")),
         tuple(row.get("says", ())),
         row.get("lower", ""),
+        bool(row.get("general")),
     )

@@ -38,12 +38,14 @@ _BARE_FLAGS = ("--fp16", "--int8", "--bf16", "--fp8")
 MOST = 100_000
 _CUT = re.compile(r"\.\.\.|…")
 _LOOSE = 8
+# characters of a sentence about the DLA
+_SENTENCE = 2000
 # printed on Orin for every profile with a range, whether a DLA is requested or not
 PROFILES = "DLA requests all profiles have same min, max, and opt"
 # a line without any of these is TensorRT's, but says nothing about placement
 _KEYS = ("DLA", "Dla", "dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
          " layers", "ompute ", "Selected", "CUDA:", "onnx", "Model", "Batch size",
-         "Default")  # fmt: skip
+         "Default", "to GPU", "to the GPU")  # fmt: skip
 # a pattern is tried once, at the first place where its opening words stand: cost stays linear
 _SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
 _NODE = "{ForeignNode["
@@ -96,7 +98,33 @@ _REASONS = tuple(
     )
 )
 # tegrastats' NVDLA0_FREQ is no sentence about the DLA
-_ABOUT = re.compile(r"\bDLA\b|Batch size|\b[dD]la(?:Core|EngineCount)\b|getDLACore")
+_TO_GPU = r"(?:[Ss]witching|[Ff]alling back)\b.{0,80}?\bto (?:the )?GPU\b"
+_ABOUT = re.compile(rf"\bDLA\b|Batch size|\b[dD]la(?:Core|EngineCount)\b|getDLACore|{_TO_GPU}")
+# a refusal in words that no pattern has: the end of its sentence, or its verb
+_SENT = re.compile(rf"(?:^|[.,;]?\s+){_TO_GPU}.*$")
+_REFUSES = re.compile(
+    r"(?:will not|cannot|can not|can't|won't) run on (?:the )?DLA\b"
+    r"|not (?:be )?supported (?:for|on|by) (?:the )?DLA\b"
+)
+# where a sentence names its layer
+_NAMED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\b(?:[Ll]ayer|[Nn]ode):? (?P<quote>['\"])(?P<layer>.+?)(?P=quote)",
+        r"^(?P<layer>\(Unnamed Layer\* \d{1,9}\) \[[^\]]{1,40}\]|\S+(?: \+ \S+){0,99}): ",
+        r"\b(?:[Ll]ayer|[Nn]ode):? (?P<layer>\(Unnamed Layer\* \d{1,9}\) \[[^\]]{1,40}\])",
+        r"\b(?:[Ll]ayer|[Nn]ode):? (?P<layer>\S+?(?: \+ \S+?){0,99})[.,;:]?(?: |$)",
+        r"\((?P<layer>(?=[^()]*[/a-z])[^()\s]*[/_.\d][^()\s]*)\)",
+    )
+)
+# words at such places that name no layer
+_NO_LAYER = frozenset({
+    "and", "are", "because", "can", "cannot", "device", "dimension", "dimensions", "directly",
+    "dla", "do", "does", "error", "from", "fusion", "has", "in", "is", "layer", "must",
+    "name", "needs", "node", "not", "note", "number", "of", "on", "or", "precision",
+    "requires", "tensorrt", "that", "the", "this", "to", "type", "types", "uses", "warning",
+    "was", "which", "will", "with",
+})  # fmt: skip
 _NOTES = (
     PROFILES,
     "setDefaultDeviceType was called but no layer",
@@ -260,10 +288,14 @@ class Build:
         for number, text in self._loose:
             if text.startswith(f"{layer}: "):
                 self.reason(layer, text[len(layer) + 2 :])
-            elif (": " not in text or text.startswith("DLA ")) and (
-                cause == "validation" or number == line - 1
+            elif (named := _named(text)) == layer:
+                self.reason(layer, text)
+            elif (
+                not (named or words)
+                and (": " not in text or text.startswith("DLA "))
+                and (cause == "validation" or number == line - 1)
             ):
-                # names no layer: it is said of the one that follows
+                # names no layer: it is said of the one that follows without a reason
                 self.reason(layer, text)
         self._loose = []
         if words:
@@ -330,6 +362,14 @@ class Build:
             into[name] = value
         else:
             self._cut = True
+
+
+def _named(text: str) -> str:
+    """Returns the layer that a sentence about the DLA names, or ""."""
+    for pattern in _NAMED:
+        if (match := pattern.search(text)) and match["layer"].lower() not in _NO_LAYER:
+            return match["layer"]
+    return ""
 
 
 def _ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
@@ -525,8 +565,15 @@ class LogParser:
                 self._recognised += 1
                 return
         # TensorRT 7 gives such reasons as errors
-        if severity in ("W", "E", "") and len(text) < 2000:
-            build.loose_reason(text, self._number)
+        if severity not in ("W", "E", "") or len(text) >= _SENTENCE:
+            return
+        sent = _SENT.search(text)
+        if (sent or _REFUSES.search(text)) and (layer := _named(text)):
+            words = (text[: sent.start()] if sent else "") or text
+            build.refuse(layer, "", "unsupported", words.removeprefix(f"{layer}: "), self._number)
+            self._recognised += 1
+            return
+        build.loose_reason(text, self._number)
 
     def _new_build(self) -> Build:
         self._section, self._inside = "", None

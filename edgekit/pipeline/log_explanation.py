@@ -72,8 +72,12 @@ def explain_log(
     errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
     rules, unexplained = _broken(log, whole.diagnosis.errors, errors)
     errors += _undriven(log, boards, {error["id"] for error in errors})
-    reasons = {f"{one.layer}: {words}" for one in log.fallbacks for words in one.words}
-    unknown = [words for words in whole.diagnosis.unknown if words not in reasons]
+    reasons = tuple(
+        reason for one in log.fallbacks for words in one.words
+        for reason in (words, f"{one.layer}: {words}")
+    )  # fmt: skip
+    # the builder may go on with what it does with the layer
+    unknown = [words for words in whole.diagnosis.unknown if not words.startswith(reasons)]
     plan, notes = _plan(whole, path, on_note)
     traced = whole.diagnosis.program == "kernel" or log.evidence == "placement"
     if not traced and log.requested_dla is not False and not errors:
@@ -261,7 +265,10 @@ def _headline(whole: WholeLog, boards: list[Target], errors: list[dict[str, Any]
             f"after line {crash.after_line}: {crash.after[:_LINE]}"
             if crash.after else "before any other line"
         )  # fmt: skip
-        lines.append(f"The run crashed {after} ({crash.words[:_LINE]})")
+        lines.append(
+            f"The kernel killed {crash.killed} (line {crash.line}): out of memory" if crash.killed
+            else f"The run crashed {after} ({crash.words[:_LINE]})"
+        )  # fmt: skip
     elif whole.diagnosis.passed is False:
         lines.append("The run failed")
     return lines

@@ -244,7 +244,7 @@ def test_every_known_error_is_whole() -> None:
     for row in rows:
         assert set(row) <= {
             "id", "pattern", "cause", "remedy", "rules", "source", "seen", "releases",
-            "stops", "follows", "says", "lower",
+            "stops", "follows", "says", "lower", "general",
         }  # fmt: skip
         assert row["source"]
         assert set(row.get("rules", ())) <= set(load_rules().rules)

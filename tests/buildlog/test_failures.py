@@ -125,6 +125,87 @@ def test_a_refusal_in_other_words(line: str, layer: str, rule: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("line", "layer", "reason"),
+    [
+        ("Dimension: 9000 (/c1/Conv) exceeds maximum dimension 8192. Switching to GPU fallback",
+         "/c1/Conv", "Dimension: 9000 (/c1/Conv) exceeds maximum dimension 8192"),
+        ("/up/Resize: DLA only supports nearest-neighbor mode. Falling back to GPU.",
+         "/up/Resize", "DLA only supports nearest-neighbor mode"),
+        ("Layer '/a b' needs more than the DLA has; falling back to the GPU",
+         "/a b", "Layer '/a b' needs more than the DLA has"),
+        ("(Unnamed Layer* 10) [Slice]: stride is too large. Switching this layer to GPU.",
+         "(Unnamed Layer* 10) [Slice]", "stride is too large"),
+        ("conv1 + relu1: the kernel is too large, switching to GPU",
+         "conv1 + relu1", "the kernel is too large"),
+        ("Node: /z/Conv is too deep. Falling back to GPU.", "/z/Conv",
+         "Node: /z/Conv is too deep"),
+        ("Falling back to GPU for node pool_3.", "pool_3", "Falling back to GPU for node pool_3."),
+        ("Layer /m/Conv will not run on DLA because int8 scale is missing.", "/m/Conv",
+         "Layer /m/Conv will not run on DLA because int8 scale is missing."),
+        ("leaky_1: ActivationLayer (with ActivationType = LEAKY_RELU) not supported for DLA.",
+         "leaky_1", "ActivationLayer (with ActivationType = LEAKY_RELU) not supported for DLA."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("prefix", ["[W] [TRT] ", "ERROR: [TRT]: "])
+def test_a_refusal_in_words_of_its_own(
+    line: str, layer: str, reason: str, prefix: str, tmp_path: Path
+) -> None:
+    found = explained(f"{prefix}{line}\n", tmp_path)
+    assert [(one["layer"], one["words"]) for one in found["log"]["fallbacks"]] == [
+        (layer, [reason])
+    ]
+    assert "refused 1 layer" in found["headline"][1]
+    assert not found["errors"] + found["unknown_errors"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Unsupported layer type. Switching to GPU fallback.",
+        "DLA does not support this: see the guide. Switching to GPU.",
+        "DLA requests all profiles have same min, max, and opt value. All dla layers are falling "
+        "back to GPU",
+    ],
+)
+def test_a_sentence_without_a_layer_is_no_refusal(line: str, tmp_path: Path) -> None:
+    assert explained(f"[W] [TRT] {line}\n", tmp_path)["log"]["fallbacks"] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Layer /m/Conv will not run on DLA because int8 scale is missing.",
+        "/m/Conv: DLA cores do not support that.",
+        "DLA LAYER: Batch size 30720 for layer /m/Conv exceeds max batch size allowed of 4096.",
+    ],
+)
+def test_a_line_about_one_layer_explains_no_other(line: str, tmp_path: Path) -> None:
+    found = explained(
+        f"[W] [TRT] {line}\n[W] [TRT] Layer '/attn/MatMul' (MATRIX_MULTIPLY): Unsupported on DLA. "
+        "Switching this layer's device type to GPU.\n[W] [TRT] DLA cores do not support this.\n"
+        "[W] [TRT] /m/Conv: DLA is too narrow. Falling back to GPU.\n",
+        tmp_path,
+    )
+    words = {one["layer"]: one["words"] for one in found["log"]["fallbacks"]}
+    assert words.keys() == {"/attn/MatMul", "/m/Conv"}
+    assert words["/attn/MatMul"] == []
+    assert "DLA cores do not support this." not in words["/m/Conv"]
+
+
+def test_a_refusal_of_tensorrt_7_is_no_error_of_the_parser(tmp_path: Path) -> None:
+    found = explained(
+        "ERROR: [TRT]: leaky_1: ActivationLayer (with ActivationType = LEAKY_RELU) not supported "
+        "for DLA.\nWARNING: [TRT]: Default DLA is enabled but layer leaky_1 is not supported on "
+        "DLA, falling back to GPU.\n",
+        tmp_path,
+    )
+    assert [(one["rule"], one["layers"]) for one in found["rules"]] == [
+        ("activation.leaky_old", ["leaky_1"])
+    ]
+    assert not found["errors"] + found["unknown_errors"]
+
+
+@pytest.mark.parametrize(
     ("line", "error"),
     [
         ("[E] [TRT] ../rtExt/dla/native/dlaExecuteRunner.cpp (135) - Assertion Error in "
@@ -151,6 +232,12 @@ def test_a_refusal_in_other_words(line: str, layer: str, rule: str, tmp_path: Pa
         ("NVMEDIA_DLA : 77, ERROR: a new one", "nvmedia.other"),
         ("[E] Error[1]: [cudlaUtils.cpp::submit::95] Error Code 1: DLA (Failed to submit program "
          "to DLA engine.)", "dla.submit"),
+        ("[E] Error[1]: [cudlaUtils.cpp::deserialize::95] Error Code 1: DLA (Failed to load "
+         "program.)", "dla.load"),
+        ("[TRT] [E] 1: [cudlaUtils.cpp::operator()::55] Error Code 1: DLA (Failed to load "
+         "program.)", "dla.load"),
+        ("[E] Error[1]: [cudlaUtils.cpp::createContext::44] Error Code 1: DLA (Failed to create "
+         "DLA runtime context.)", "cudla.device"),
         ("load cuDLA module from memory FAILED in src/cudla_context_hybrid.cpp:96, CUDLA ERR: 7",
          "cudla.no-loadable"),
         ("cudla import external semaphore FAILED 1", "cudla.invalid-parameter"),
@@ -166,6 +253,8 @@ def test_a_refusal_in_other_words(line: str, layer: str, rule: str, tmp_path: Pa
 def test_the_dla_s_own_failures(line: str, error: str, tmp_path: Path) -> None:
     (found,) = explained(f"{line}\n", tmp_path)["errors"]
     assert found["id"] == error
+    if "Error Code 1: " in line:  # TensorRT's own number
+        assert "cudlaErrorInvalidParam" not in found["cause"]
     assert found["seen"]
     assert all(source["where"] for source in found["sources"])
 

@@ -195,6 +195,8 @@ def test_a_crash_after_an_empty_engine_has_one_remedy(tmp_path: Path) -> None:
         ("cudlaSubmitTask failed: 0x40000006", "cudla.timeout", "cudlaErrorDlaErrEngineTimeout"),
         ("Asynchronous error in HW = 1073741827", "cudla.resources", "cudlaErrorDlaErrNoMem"),
         ("Asynchronous error in HW = 1073741831", "cudla.hardware", "DlaErrDataMismatch"),
+        ("[TRT] [E] 1: [cudlaUtils.cpp::resolveModule::100] Error Code 1: Cudla (CUDLA_ERROR 7)",
+         "cudla.no-loadable", "status 7, cudlaErrorUmd"),
         ("CUDLA ERR: 13", "cudla.unsupported", "cudlaErrorUnsupportedOperation"),
         ("cudlaMemRegister returned 99", "cudla.other", "no name"),
         ("Cuda failure: 719", "cuda.fault", "cudaErrorLaunchFailure"),
@@ -244,6 +246,28 @@ def test_a_fault_in_a_kernel_log(line: str, error: str, prefix: str, tmp_path: P
     assert ids(found) == [error]
     assert "fault of the DLA or of its memory (line 4)" in found["headline"][1]
     assert all(source["where"] for source in found["errors"][0]["sources"])
+
+
+def test_a_fault_with_a_cause_leads_a_kernel_log(tmp_path: Path) -> None:
+    found = explained(
+        "[  112.345678] nvdla 15880000.nvdla0: task submit failed, err -22\n"
+        "[  114.0] nvdla0: engine timeout detected\n",
+        tmp_path,
+    )
+    assert ids(found) == ["nvdla.other", "nvdla.timeout"]
+    assert "(line 2): The kernel's driver reset the DLA" in found["headline"][1]
+
+
+@pytest.mark.parametrize("says", ["Out of memory", "Memory cgroup out of memory"])
+def test_the_kernel_kills_trtexec(says: str, tmp_path: Path) -> None:
+    killed = f"[  104] {says}: Killed process 4321 (trtexec) total-vm:1234kB\n"
+    found = explained("[  103] tegra-mc 2c00000.memory-controller: dla0rda: SMMU page fault\n"
+                      + killed, tmp_path)  # fmt: skip
+    assert found["program"] == "kernel"
+    assert ids(found) == ["kernel.memory-controller", "crash.memory"]
+    assert found["headline"][-1] == "The kernel killed trtexec (line 2): out of memory"
+    alone = explained(killed, tmp_path)
+    assert alone["headline"][-1] == "The kernel killed trtexec (line 1): out of memory"
 
 
 def test_one_error_has_one_remedy(tmp_path: Path) -> None:

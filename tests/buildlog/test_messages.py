@@ -25,6 +25,7 @@ def test_every_rule_and_source_exists() -> None:
         ("DLA cores do not support FLOOR_DIV ElementWise operation.", "elementwise.function"),
         ("Activation type: HARD_SIGMOID is not supported on DLA", "activation.function"),
         ("DLA only supports concatenation on the C dimension.", "concatenation.axis"),
+        ("Layer x will not run on DLA because int8 scale is missing.", "general.type"),
         ("DLA only supports FP16 and Int8 precision type", "general.type"),
     ],
 )
