@@ -491,7 +491,8 @@ def advantage(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str:
     if own["latency_us"] is None or alone["latency_us"] is None:
         return ""
     aim, doubtful = PREDICTED_KEYS[plan.objective], within_error(plan)
-    sure, unsure = [], []
+    sure: list[str] = []
+    unsure: list[str] = []
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.get(key), own.get(key)
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:

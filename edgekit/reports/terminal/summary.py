@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -43,7 +43,7 @@ SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
-    rows: list[Mapping[str, Any]], objective: str, brings: str, source: str = "", unknown: int = 0,
+    rows: Sequence[Mapping[str, Any]], objective: str, brings: str, source: str = "", unknown: int = 0,
     rate_hz: float | None = None,
 ) -> RenderableType:  # fmt: skip
     """Returns the plan's prediction next to the baselines', and what the plan brings.
