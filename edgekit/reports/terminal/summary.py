@@ -43,8 +43,8 @@ SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
-    rows: Sequence[Mapping[str, Any]], objective: str, brings: str, source: str = "", unknown: int = 0,
-    rate_hz: float | None = None,
+    rows: Sequence[Mapping[str, Any]], objective: str, brings: str, source: str = "",
+    unknown: int = 0, rate_hz: float | None = None,
 ) -> RenderableType:  # fmt: skip
     """Returns the plan's prediction next to the baselines', and what the plan brings.
 
