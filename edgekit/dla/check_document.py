@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.targets.releases import release_sources, unstated_dla
+
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
     from edgekit.network.model import Layer, Network, Tensor
@@ -23,7 +25,9 @@ def check_document(
 
     Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
     int8), except for index and truth-value tensors, which keep their type. Besides the contract's
-    keys a layer has ``loadable``, the number of the loadable that it is in, and ``dropped``, the
+    keys there are, where they hold, ``tensorrt_sources`` (which releases the sources name for the
+    JetPack) and ``dla_unstated`` (why no source states whether the release supports the DLA); and
+    a layer has ``loadable``, the number of the loadable that it is in, and ``dropped``, the
     rule that keeps its candidate on the GPU; None if there is none. Without a placement ``placed``
     is None and the summary counts nothing as placed.
     """
@@ -47,6 +51,7 @@ def check_document(
         "target": target.name,
         "precision": judgement.precision,
         "tensorrt": judgement.tensorrt,
+        **_release_words(target, judgement.tensorrt),
         "layers": layers,
         "candidates": len(judgement.candidates),
         "loadables": len(groups),
@@ -68,6 +73,14 @@ def check_document(
             if not layer.formula
         ],
     }
+
+
+def _release_words(target: Target, release: str) -> dict[str, str]:
+    words = {
+        "tensorrt_sources": release_sources(target, release),
+        "dla_unstated": unstated_dla(target, release),
+    }
+    return {key: text for key, text in words.items() if text}
 
 
 def macs_fraction(network: Network, on_dla: Sequence[Layer]) -> float:

@@ -41,12 +41,18 @@ class Session:
         self.progress = progress
         self.results: dict[Any, _Kept] = {} if results is None else results
         self.notes: list[str] = []
+        self._withdrawn: set[str] = set()
         self.fresh: set[str] = set()
         self.read: int | None = None
 
     def note(self, *notes: str) -> None:
         """Adds what a person should know to the notes, once."""
-        self.notes += [note for note in notes if note not in self.notes]
+        self.notes += [one for one in notes if one not in self.notes and one not in self._withdrawn]
+
+    def withdraw(self, note: str) -> None:
+        """Takes a note back that no longer holds, for good: results that are kept note it again."""
+        self._withdrawn.add(note)
+        self.notes = [one for one in self.notes if one != note]
 
     def detail(self, text: str) -> None:
         """Says where time goes, for those who want to know."""

@@ -154,5 +154,6 @@ def _file(
         plugins=model.get("plugins") or (),
         scales=calibration.get("cache"),
         parser=options.get("parser") or False,
+        lowers=True,
         on_note=on_note,
     )

@@ -407,7 +407,7 @@ def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> l
     notes = [
         f"the energy is that of a frame at {rate_hz:g} frames a second: {idle_uj / 1e3:,.4g} mJ "
         f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
-        "devices in use"
+        "devices in use; a band of the energy leaves these out, since their error is not known"
     ]
     if any(one.share.predicted.latency_us > 1e6 / rate_hz for one in shown if one.share.predicted):
         notes.append(

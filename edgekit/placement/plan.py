@@ -644,15 +644,32 @@ def objective_band(plan: Plan) -> tuple[float, float] | None:
     return plan.bands.get(PREDICTED_KEYS[plan.objective])
 
 
-def gpu_alone_doubt(plan: Plan) -> str:
-    """Returns that the GPU alone may be as good as a plan with a DLA; "" if it is worse."""
-    alone, band = plan.baselines.get("gpu_only"), objective_band(plan)
+def within_error(plan: Plan) -> tuple[str, ...]:
+    """Returns the figures (keys of ``bands``) of the GPU alone within the plan's prediction error.
+
+    Empty for a plan without a DLA: the same model predicts both, so their errors are the same.
+    """
+    alone = plan.baselines.get("gpu_only")
     on_dla = any(layer.device != "GPU" for share in plan.plans for layer in share.layers)
-    if not on_dla or alone is None or band is None:
+    if not on_dla or alone is None:
+        return ()
+    figures = alone.to_json()
+    return tuple(key for key, (low, high) in plan.bands.items() if low <= figures[key] <= high)
+
+
+def gpu_alone_doubt(plan: Plan) -> str:
+    """Returns that the GPU alone may be as good as a plan with a DLA; "" if it is worse.
+
+    By the figure of the objective, and by the latency whatever the objective is.
+    """
+    within = within_error(plan)
+    if PREDICTED_KEYS[plan.objective] in within:
+        what = "the GPU alone is"
+    elif "latency_us" in within:
+        what = "the latency of the GPU alone is"
+    else:
         return ""
-    if not band[0] <= predicted_value(plan.objective, alone) <= band[1]:
-        return ""
-    return "the GPU alone is within the prediction error of this plan: measure both on the board"
+    return f"{what} within the prediction error of this plan: measure both on the board"
 
 
 def doubts(plan: Plan) -> tuple[str, ...]:

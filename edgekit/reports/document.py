@@ -22,6 +22,7 @@ from edgekit.placement.plan import (
     known_values,
     plan_devices,
     predicted_value,
+    within_error,
 )
 from edgekit.placement.profiles.measured import source_of
 from edgekit.quantize.scales import change_rows
@@ -476,26 +477,34 @@ def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None,
             yield f"{key}_rewritten", f"{label} after rewrites", rewritten, None
 
 
-def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
-    """Returns what the plan's objective brings over the GPU alone, in a sentence; "" if nothing.
+def advantage(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what a plan brings over the GPU alone, in a sentence or two; "" if nothing.
+
+    The figure of the objective comes first. Figures within the prediction error come last, with
+    the advice to measure.
 
     Args:
-        rows: From :func:`comparison`.
-        objective: The plan's; its figure comes first.
+        plan: The plan.
+        rows: Its :func:`comparison`.
     """
     own, alone = (next(row for row in rows if row["key"] == key) for key in ("plan", "gpu_only"))
     if own["latency_us"] is None or alone["latency_us"] is None:
         return ""
-    aim = PREDICTED_KEYS[objective]
-    changes = {}
+    aim, doubtful = PREDICTED_KEYS[plan.objective], within_error(plan)
+    sure: list[str] = []
+    unsure: list[str] = []
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.get(key), own.get(key)
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
-            changes[key] = after / before
-    if not changes:
-        return ""
-    text = ", ".join(_changed(ratio, *_QUANTITIES[key]) for key, ratio in changes.items())
-    return f"Compared with the GPU alone: {text} (predicted)."
+            found = unsure if key in doubtful else sure
+            found.append(_changed(after / before, *_QUANTITIES[key]))
+    sentences = []
+    if sure:
+        sentences.append(f"Compared with the GPU alone: {', '.join(sure)} (predicted).")
+    if unsure:
+        what = "Within the prediction error" if sure else "The GPU alone is within the error"
+        sentences.append(f"{what}: {', '.join(unsure)}; measure both on the board.")
+    return " ".join(sentences)
 
 
 def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
@@ -651,7 +660,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
             "unknown_cost": len(plan.unknown_cost),
             "rate_hz": plan.rate_hz,
             "rows": predicted,
-            "advantage": advantage(predicted, plan.objective),
+            "advantage": advantage(plan, predicted),
             "latency_band_us": plan.bands.get("latency_us"),
             "doubts": list(doubts(plan)),
         },

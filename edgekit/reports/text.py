@@ -15,6 +15,8 @@ POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "glo
 WIDTH = 80
 _LEAST = 12  # columns that a name shares a line with the others in
 _GAP = 2
+RELEASE_RULE = "general.release"
+"""The rule that a TensorRT release breaks which no source covers."""
 
 
 def is_placed(check: Mapping[str, Any]) -> bool:
@@ -109,6 +111,14 @@ def macs(value: float | None) -> str:
 def count(value: float | None) -> str:
     """Formats a whole number with thousands separators."""
     return ABSENT if value is None else f"{value:,.0f}"
+
+
+def unsure(dla: Mapping[str, Any]) -> str:
+    """Returns why the verdict of a layer is not certain; "" where it is."""
+    if dla["certainty"] != "disputed":
+        return ""
+    rules = {reason["rule"] for reason in dla["reasons"]}
+    return "no source covers this release" if rules == {RELEASE_RULE} else "sources disagree"
 
 
 def energy_words(rate_hz: float | None) -> str:

@@ -41,7 +41,12 @@ class JetPack:
     @property
     def tensorrt_text(self) -> str:
         """The TensorRT as people read it: "10.16.1 or 10.16.2" where sources differ, or ""."""
-        return " or ".join(sorted((*self.also, self.tensorrt))) if self.tensorrt else ""
+        return " or ".join(self.possible)
+
+    @property
+    def possible(self) -> tuple[str, ...]:
+        """The TensorRT releases that sources name, oldest first; empty where none is known."""
+        return tuple(sorted((*self.also, self.tensorrt))) if self.tensorrt else ()
 
 
 def jetpacks(target: Target) -> tuple[JetPack, ...]:

@@ -5,7 +5,7 @@ each wrong or missing fact is named with its place in the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -205,7 +205,10 @@ def get(name: str) -> Target:
 
 
 def similar_names(name: str) -> list[str]:
-    """Returns the boards whose names hold ``name``, Jetsons first, or else the most similar one."""
+    """Returns the boards whose names hold ``name``, Jetsons first, or else the most similar ones.
+
+    The most similar ones share the most words with it, in any order; a memory size counts least.
+    """
     from difflib import get_close_matches
 
     known, plain = names(), name.lower()
@@ -215,7 +218,24 @@ def similar_names(name: str) -> list[str]:
         (one for one in known if plain in one or (words and words <= _words(one))),
         key=lambda one: one[:7] != "jetson-",
     )
-    return holding or get_close_matches(plain, known, n=1, cutoff=0.4)
+    return holding or _sharing(words, known) or get_close_matches(plain, known, n=1, cutoff=0.4)
+
+
+def _sharing(words: Collection[str], known: Sequence[str]) -> list[str]:
+    """Returns the boards that share the most words with some, which may be misspelt."""
+    from difflib import get_close_matches
+
+    every = sorted(frozenset[str]().union(*map(_words, known)))
+    meant = {near for word in words for near in get_close_matches(word, every, n=1, cutoff=0.75)}
+
+    def nearness(name: str) -> tuple[int, int, int]:
+        parts = _words(name)
+        sizes = {word for word in parts if word[0].isdigit()}
+        series = parts - sizes - {"jetson"}
+        return len(meant & series), -len(series - meant), len(meant & sizes)
+
+    best = max(map(nearness, known))
+    return [name for name in known if nearness(name) == best] if best[0] else []
 
 
 def names_hint(name: str) -> str:

@@ -84,7 +84,8 @@ def check_release(target: Target, tensorrt: str) -> None:
     releases = tensorrt_releases()
     released = {parse_version(text) for text in releases}
     newest = max(released)
-    brought = list(dict.fromkeys(one.tensorrt for one in jetpacks(target) if one.tensorrt))
+    packs = [pack for pack in jetpacks(target) if pack.tensorrt]
+    brought = list(dict.fromkeys(release for pack in packs for release in pack.possible))
     if "." not in tensorrt and version[0] in {newest[0] + 1, *(one[0] for one in released)}:
         same = [one for one in brought if parse_version(one)[0] == version[0]]
         raise UsageError(
@@ -103,13 +104,30 @@ def check_release(target: Target, tensorrt: str) -> None:
     newer = minor > newest and version[0] <= newest[0] + 1
     if (known or newer) and minor >= parse_version(first)[:2]:
         return
-    jetpack = f"JetPack brings {listed(brought)}; " if brought else ""
+    each = list(dict.fromkeys(pack.tensorrt_text for pack in packs))
+    jetpack = f"JetPack brings {listed(each)}; " if each else ""
     raise UsageError(
         f"there is no TensorRT {tensorrt} for {target.name}",
         code="tensorrt.unknown",
         hint=f"{jetpack}the releases from {first} to {'.'.join(map(str, newest))} are known, "
         "and newer ones are accepted",
     )
+
+
+def release_sources(target: Target, tensorrt: str) -> str:
+    """Returns "JetPack 7.2: 10.16.1 or 10.16.2" for a release that not all sources name; else "".
+
+    They differ on which TensorRT the JetPack brings to the board.
+    """
+    if tensorrt == target.tensorrt:
+        return ""
+    from edgekit.targets.jetpack import jetpacks
+
+    version = parse_version(tensorrt)
+    for pack in jetpacks(target):
+        if pack.also and version in map(parse_version, pack.possible):
+            return f"JetPack {pack.versions[-1]}: {pack.tensorrt_text}"
+    return ""
 
 
 def unbrought(target: Target, tensorrt: str) -> str:
@@ -137,7 +155,7 @@ def unbrought(target: Target, tensorrt: str) -> str:
     return (
         f"no JetPack for {target.name} brings TensorRT {tensorrt}: {which} is JetPack "
         f"{last.versions[-1]} with {last.tensorrt}, and --tensorrt "
-        f"{listed(dict.fromkeys(pack.tensorrt for pack in packs))} can be given"
+        f"{listed(dict.fromkeys(pack.tensorrt_text for pack in packs))} can be given"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -454,3 +455,26 @@ def test_a_network_of_unknown_cost_has_no_latency(run, tmp_path):
     assert "latency unknown: no layer that takes time has a cost model" in planned
     assert "0 µs" not in planned
     assert "proved optimal" not in planned
+
+
+@pytest.mark.parametrize("release", ["11.5", "11.6"])
+def test_a_release_without_a_source_is_no_dispute_and_a_plain_file_gets_qdq(model, run, release):
+    text = flat(run("check", model, "-t", ORIN, "--tensorrt", release))
+    known = json.loads(run("check", model, "-t", ORIN, "--tensorrt", "11.4.1", "--json"))
+    summary = known["summary"]
+    assert summary["dla_layers"] > 0
+    assert f"{summary['dla_layers']} of {summary['layers']} layers" in text
+    assert f"DLA on TensorRT {release}: not stated" in text
+    assert f"No source covers TensorRT {release}: " in text
+    assert f"On the DLA, but no source covers TensorRT {release}" in text
+    disputes = re.findall(r"Sources disagree on \d+ verdicts?", text)
+    with_sources = flat(run("check", model, "-t", ORIN, "--tensorrt", "11.4.1"))
+    assert disputes == re.findall(r"Sources disagree on \d+ verdicts?", with_sources)
+    assert "implicit INT8" not in text
+    assert "not stated" not in with_sources
+
+
+def test_a_jetpack_whose_tensorrt_sources_dispute_is_said_to_have_either(model, run):
+    text = run("check", model, "-t", ORIN, "--jetpack", "7.2")
+    assert "Sources differ on the TensorRT of JetPack 7.2: 10.16.1 or 10.16.2" in text
+    assert "Sources differ on the TensorRT" not in run("check", model, "-t", ORIN)

@@ -49,8 +49,10 @@ def test_a_method_that_misses_the_gate_gives_way_to_the_best_one(folder: Path) -
     assert snr["auto"] == snr[chosen] < snr[best] - 6
     found = built(folder, metric="snr_db", min=(snr["auto"] + snr[best]) / 2)
     assert found["accuracy"]["snr_db"] == pytest.approx(snr[best])
-    (note,) = [note for note in found["notes"] if note.startswith("The accuracy gate took")]
-    assert f"calibration method {best}, because {chosen} misses snr_db" in note
+    (note,) = [note for note in found["notes"] if note.startswith("Calibration method")]
+    assert note.startswith(f"Calibration method: {best}, by the accuracy gate (snr_db on ")
+    assert f"{chosen}, the choice by SNR on " in note
+    assert "misses snr_db" in note
     assert all(f"{name} {snr[name]:.6g}" in note for name in METHODS)
     assert not any("kept in FP16" in note for note in found["notes"])
     (step,) = [step for step in found["steps"] if step["name"] == "build"]

@@ -8,7 +8,7 @@ from edgekit.text import counted, percent
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0, "0 µs"), (0.5, "0.500 µs"), (41.26, "41.3 µs"), (999.4, "999 µs"), (999.6, "1.00 ms"),
+    [(0, "0 µs"), (0.5, "500 ns"), (41.26, "41.3 µs"), (999.4, "999 µs"), (999.6, "1.00 ms"),
      (2412.0, "2.41 ms"), (3_210_000.0, "3.21 s"), (None, "–"), (math.nan, "–"), (math.inf, "–")],
 )  # fmt: skip
 def test_microseconds(value, words):

@@ -183,3 +183,18 @@ def test_a_part_of_a_name_brings_all_boards_that_have_it_jetsons_first() -> None
     assert near[0].startswith("jetson-")
     assert set(near) == {name for name in names() if "orin" in name}
     assert similar_names("jetson-agx-xavir") == ["jetson-agx-xavier"]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("jetson-xavier-agx-32gb", ["jetson-agx-xavier"]),
+        ("agx-xavier-32gb", ["jetson-agx-xavier"]),
+        ("Xavier_NX_8GB", ["jetson-xavier-nx"]),
+        ("orin-nx-32gb", ["jetson-orin-nx-16gb", "jetson-orin-nx-8gb"]),
+        ("nano-orin-super", ["jetson-orin-nano-4gb", "jetson-orin-nano-8gb"]),
+        ("xaiver-agx-64gb", ["jetson-agx-xavier"]),
+    ],
+)
+def test_words_in_any_order_bring_the_boards_of_that_series(name: str, near: list[str]) -> None:
+    assert similar_names(name) == near

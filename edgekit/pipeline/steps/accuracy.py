@@ -24,7 +24,15 @@ from edgekit.pipeline.steps.calibrate import (
     measures,
 )
 from edgekit.pipeline.steps.load import lowers, named, rules, source, translated
-from edgekit.pipeline.steps.method import chooses, method, plan_scales, scales, scales_of
+from edgekit.pipeline.steps.method import (
+    choice,
+    choice_note,
+    chooses,
+    method,
+    plan_scales,
+    scales,
+    scales_of,
+)
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.pipeline.steps.translation import float_note
@@ -305,7 +313,12 @@ def with_nearest_method(context: Context) -> Context:
         passes=nearness(ranked[0])[0],
     )
     each = [f"{name} {describe_metric(found[name], gate.metric)}" for name in ranked]
-    context.note(_method_note(context, first, by_gate, ", ".join(each)))
+    chosen = choice(context)
+    if chosen is not None and by_gate.method != first:
+        context.session.withdraw(choice_note(chosen))
+    compared = counted(chosen["inputs"], "input") if chosen else ""
+    context.note(_method_note(context, f"{first}, the choice by SNR on {compared},",
+                              by_gate, ", ".join(each)))  # fmt: skip
     return replace(context, method_by_gate=by_gate)
 
 
@@ -315,8 +328,9 @@ def _method_note(context: Context, first: str, by_gate: MethodByGate, each: str)
     figures = f"({gate.metric} on {inputs_text(context)}: {each})"
     lost = {name: texts[0] for name, texts in by_gate.failures.items()}
     if by_gate.passes:
-        text = f"The accuracy gate took calibration method {taken}, because {first} misses {reach} "
-        text += figures
+        text = (
+            f"Calibration method: {taken}, by the accuracy gate {figures}; {first} misses {reach}"
+        )
         return text + "".join(f". {name} is not taken: {why}" for name, why in lost.items())
     text = f"No calibration method reaches {reach} with all layers in INT8 {figures}"
     if taken in lost:

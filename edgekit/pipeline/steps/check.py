@@ -208,8 +208,8 @@ def check_model(
         file: The model as the user's file has it; ``source`` when None.
         translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
             TensorRT reads none on the DLA: the verdicts are of what would be built.
-        lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
-            refused otherwise.
+        lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8, as
+            plan, build and run give it; it is refused otherwise.
         fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: those
             at its end that INT8 is of no use to (``float_tail``), as every INT8 build does.
         plugins: Names of the user's own plugins that the board has.
@@ -235,6 +235,9 @@ def check_model(
         loaded = loaded if translated is None else translated.model
     else:
         note = translation_note(translated, release)
+    lowered = (
+        lowered_note(loaded, release) if lowers and is_typed(board, release, precision) else []
+    )
     network = layers_module.layers(loaded, release)
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
     floats = keeps(network) if precision == "int8" else ()
@@ -242,12 +245,11 @@ def check_model(
     def judging(known: Mapping[str, float] | None) -> Judgement:
         return judge(
             network, board, precision=precision, tensorrt=tensorrt, scales=known,
-            max_loadables=max_loadables, fp16_layers=floats, lowers=lowers,
+            max_loadables=max_loadables, fp16_layers=floats, lowers=bool(lowered),
         )  # fmt: skip
 
     on_note(f"judging {counted(len(network.layers), 'layer')}")
-    notes = [*loaded.notes, *([note] if note else [])]
-    notes += _lowered(loaded, release) if lowers else []
+    notes = [*loaded.notes, *([note] if note else []), *lowered]
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement
@@ -257,7 +259,7 @@ def check_model(
         from edgekit.quantize.caches import load_cache
 
         cache = load_cache(scales)
-        known = judge_with(cache, loaded, network, judging, name=str(scales), typed=lowers)
+        known = judge_with(cache, loaded, network, judging, name=str(scales), typed=bool(lowered))
         judgement = known.judgement
         notes += known.notes
     else:
@@ -348,10 +350,6 @@ def _loaded(
         return source
 
     return load(source, shapes=shapes, batch=batch, outputs=outputs or None)
-
-
-def _lowered(model: Model, release: str) -> list[str]:
-    return lowered_note(model, release)
 
 
 def _network_sparsity(

@@ -4,6 +4,7 @@ valuable fixes; all layers as a table, one layer in full; sparsity; a rule or an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,8 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     page.add(
         f"{document['target']}, {document['precision'].upper()}, TensorRT {document['tensorrt']}"
     )
+    if differing := document.get("tensorrt_sources"):
+        page.add(f"Sources differ on the TensorRT of {differing}")
     parse, placed = document.get("parse") or {"ok": True}, text.is_placed(document)
     if not parse["ok"]:
         _add_parse(page, parse)
@@ -70,11 +73,17 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
         fixes = {lost["fix"]: len(names)}
         _reason(page, {**lost, "layer": known[names[0]], "count": len(names), "fixes": fixes})
     unsure = _groups(document, ok=True)
-    if unsure:
-        page.add()
-        page.add("On the DLA, but sources disagree", style="bold")
-    for group in unsure:
-        _reason(page, group)
+    silent = [group for group in unsure if group["rule"] == text.RELEASE_RULE]
+    release = f"no source covers TensorRT {document['tensorrt']}"
+    for why, groups in (
+        ("sources disagree", [group for group in unsure if group not in silent]),
+        (release, silent),
+    ):
+        if groups:
+            page.add()
+            page.add(f"On the DLA, but {why}", style="bold")
+        for group in groups:
+            _reason(page, group)
     _add_fixes(page, document)
     _memory(page, document)
     above = [lost["message"]] if lost else []
@@ -127,6 +136,8 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     if _has_macs(document):
         known = "known " if document.get("unknown_cost") else ""
         share = f" and {percent(summary['dla_macs_fraction'])} of the {known}MACs"
+    if document.get("dla_unstated") and on_dla:
+        style = "yellow"
     unsure = sum(bool(one.get("disputed")) for one in document.get("memory", ()))
     if_fits = ""
     if unsure:
@@ -136,6 +147,8 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
         f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} run on the DLA{if_fits}",
         style=f"bold {style}",
     )
+    if document.get("dla_unstated"):
+        page.add(f"DLA on TensorRT {document['tensorrt']}: not stated", style="yellow")
     loadables = counted(document["loadables"], "loadable")
     if document["candidates"] != document["loadables"]:
         loadables += f" of {counted(document['candidates'], 'candidate')}"
@@ -149,9 +162,14 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     unknown = document.get("unknown_cost", ())
     _predicted(page, document.get("predicted"), len(unknown))
     _unknown(page, unknown)
-    disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
-    if disputed:
+    why = Counter(filter(None, (text.unsure(la["dla"]) for la in document["layers"])))
+    if disputed := why["sources disagree"]:
         page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
+    if silent := why["no source covers this release"]:
+        page.add(
+            f"No source covers TensorRT {document['tensorrt']}: {counted(silent, 'verdict')} by "
+            "the rules of another release"
+        )
     _add_sparsity(page, document.get("sparsity"))
 
 
@@ -470,8 +488,8 @@ def _value(value: Any) -> str:
 
 def _verdict_words(layer: Mapping[str, Any]) -> str:
     words = "can run on the DLA" if layer["dla"]["ok"] else "cannot run on the DLA"
-    if layer["dla"]["certainty"] == "disputed":
-        words += " (sources disagree)"
+    if why := text.unsure(layer["dla"]):
+        words += f" ({why})"
     if layer["dla"]["ok"] and layer["placed"] == "GPU":
         rule = layer.get("dropped") or _NO_SLOT
         why = "larger loadables take all slots" if rule == _NO_SLOT else "its loadable is too large"

@@ -232,8 +232,8 @@ def why_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph(f"- {reason}")
     dla = document["dla"]
     yield ""
-    disputed = " (sources disagree)" if dla["certainty"] == "disputed" else ""
-    yield paragraph(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{disputed}")
+    unsure = f" ({why})" if (why := text.unsure(dla)) else ""
+    yield paragraph(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{unsure}")
     for reason in dla["reasons"]:
         yield paragraph(f"{reason['rule']}: {reason['message']}", indent=2)
         if reason["fix"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -38,20 +38,20 @@ from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, counted, listed, percent, sentence
 
 WIDTH = 80
-SAME_SHARE = 5e-6  # relative; the plan's figures are rounded
 SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
 SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
-    rows: list[Mapping[str, Any]], objective: str, source: str = "", unknown: int = 0,
-    rate_hz: float | None = None,
+    rows: Sequence[Mapping[str, Any]], objective: str, brings: str, source: str = "",
+    unknown: int = 0, rate_hz: float | None = None,
 ) -> RenderableType:  # fmt: skip
-    """Returns the plan's prediction next to the baselines', and what the objective brings.
+    """Returns the plan's prediction next to the baselines', and what the plan brings.
 
     Args:
         rows: From ``comparison``.
         objective: The plan's.
+        brings: From ``advantage``.
         source: Where the plan's times come from, as ``source_of`` says it; "" for predicted.
         unknown: How many layers are in no figure, since their cost is not known.
         rate_hz: Frames a second that the energies are of; None: back to back.
@@ -75,20 +75,20 @@ def prediction_table(
             f"{row['label']} *" if row.get("keeps") is False else row["label"],
             text.microseconds(row["latency_us"]),
             text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
-            text.microseconds(row.get("gpu_us")), _change(row),
+            text.microseconds(row.get("gpu_us")), _change(row, rows[0], PREDICTED_KEYS[objective]),
             style="bold" if row["key"] == "plan" else "",
         )  # fmt: skip
     if marked:
         found.caption, found.caption_justify = "* breaks the limits of the plan", "left"
-    brings = advantage(rows, objective)
     return Group(found, Text(brings, style="bold")) if brings else found
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _change(row: Mapping[str, Any], plan: Mapping[str, Any], key: str) -> str:
     change = row.get("change")
     if row["key"] == "plan" or change is None:
         return "" if row["key"] == "plan" else ABSENT
-    return "the same" if abs(change) < SAME_SHARE else text.change(100 * change)
+    show = METRICS[key][1]
+    return "the same" if show(row.get(key)) == show(plan.get(key)) else text.change(100 * change)
 
 
 def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -252,6 +252,7 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         prediction_table(
             document["predicted"]["rows"],
             document["placement"]["objective"],
+            text.clean(document["predicted"].get("advantage", "")),
             document["predicted"].get("source", ""),
             document["predicted"].get("unknown_cost", 0),
             document["predicted"].get("rate_hz"),
@@ -286,11 +287,13 @@ def summary_plan(plan: Plan) -> RenderableType:
         parts += [Text(), _loadables(plan)]
     if plan.reformats:
         parts += [Text(), Text("\n".join(_reformats(plan)))]
+    rows = comparison(plan)
     parts += [
         Text(),
         prediction_table(
-            list(comparison(plan)),
+            rows,
             plan.objective,
+            advantage(plan, rows),
             source_of(plan.measured),
             len(plan.unknown_cost),
             plan.rate_hz,
@@ -319,11 +322,12 @@ def _objective(plan: Plan) -> str:
     if summary["value"] is None:
         return f"{plan.objective} unknown: no layer that takes time has a cost model"
     value = UNITS[summary["unit"]](summary["value"])
-    band = objective_band(plan)
     show = UNITS[summary["unit"]]
-    kind = "assumed" if plan.extrapolated else "80 %"
-    wide = band is not None and band[0] < band[1]
-    range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band and wide else ""
+    idle = plan.idle_uj if plan.objective == "energy" and plan.rate_hz is not None else 0.0
+    of = ""
+    if idle:  # its watts have no known error: the band is of the rest
+        of = f" of the {show(summary['value'] - idle)} above idle"
+    range_ = _band(plan, objective_band(plan), show, of, less=idle)
     if plan.unknown_cost:
         range_ += f" not counting {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
     source = source_of(plan.measured)
@@ -333,7 +337,25 @@ def _objective(plan: Plan) -> str:
     return f"{aim} {value}{range_}, {source}; {proof(summary)}"
 
 
+def _band(
+    plan: Plan,
+    band: tuple[float, float] | None,
+    show: Callable[[float | None], str],
+    of: str = "",
+    less: float = 0.0,
+) -> str:
+    """Returns a band in brackets, each end without ``less``; "" where there is none."""
+    if band is None or band[0] >= band[1]:
+        return ""
+    kind = "assumed" if plan.extrapolated else "80 %"
+    low, high = (show(end - less) for end in band)
+    return f" ({kind} band{of}: {low} to {high})"
+
+
 def _plan_lines(plan: Plan) -> Iterator[str]:
+    band = _band(plan, plan.bands.get("latency_us"), text.microseconds)
+    if plan.objective != "latency" and band:
+        yield f"latency {text.microseconds(plan.predicted.latency_us)}{band}"
     if len(plan.plans) > 1:
         yield f"{len(plan.plans)} plans share the frames"
         for number, part in enumerate(plan.plans, 1):
