@@ -1,15 +1,15 @@
-"""Conditions that rows of ``trt/operators.yaml`` name: what the parser refuses by shapes, values and
-attributes of a node together. Each returns whether it refuses the node.
+"""Conditions that rows of ``trt/operators.yaml`` name: what the parser refuses by a node's shapes,
+values and attributes together. Each returns whether it refuses the node.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import onnx
 
 from edgekit.network.graph import Node
 
@@ -111,7 +111,7 @@ def _other_rounding(case: Case) -> bool:
 def _uneven(case: Case) -> bool:
     """The dimension to split is no multiple of the number of outputs."""
     shape, attrs = case.shape(0), case.node.attrs
-    return bool(shape) and shape[attrs.get("axis", 0)] % attrs["num_outputs"] != 0
+    return shape is not None and shape[attrs.get("axis", 0)] % attrs["num_outputs"] != 0
 
 
 def _other_than_all_axes(case: Case) -> bool:
@@ -141,9 +141,15 @@ def _unlike_passes(case: Case) -> bool:
     for key, defaults in (("activation_alpha", _ALPHA), ("activation_beta", _BETA)):
         given = list(attrs.get(key, ()))
         values = given + [defaults.get(name, 0.0) for name in names[len(given) :]]
-        if not all(map(math.isclose, values[:half], values[half:])):
+        numbers = np.array(values, np.float32)
+        if not np.array_equal(numbers[:half], numbers[half:]):
             return True
     return False
+
+
+def _uint8_value(case: Case) -> bool:
+    """A value of uint8."""
+    return bool(case.node.attrs["value"].data_type == onnx.TensorProto.UINT8)
 
 
 def _padding(case: Case) -> Iterator[int]:
@@ -182,6 +188,7 @@ CONDITIONS: Mapping[str, Callable[[Case], bool]] = {
     "scaled_beyond_2": partial(_scaled_beyond, 2),
     "scaled_beyond_3": partial(_scaled_beyond, 3),
     "uneven": _uneven,
+    "uint8_value": _uint8_value,
     "unlike_passes": _unlike_passes,
     "unlike_values": _unlike_values,
     "vector_by_stack": _vector_by_stack,
