@@ -31,7 +31,13 @@ class _Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer(_Row):
-    """An operator; ``avoid`` is how a network does without it."""
+    """An operator; ``avoid`` is how a network does without it.
+
+    Attributes:
+        foreign: Whether it is no operator of ONNX, but one of NVIDIA's or ONNX Runtime's.
+    """
+
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +61,14 @@ class Refusal(_Row):
             tensor that the node reads or writes.
         types: NumPy's names of the types that are refused.
         ranks_other_than: Numbers of dimensions that are not refused.
+        most_dimensions: Tensors of more dimensions are refused.
         variable: Refused unless it is a constant.
         nonzero: Refused where it is a constant with a value that is not 0.
+        nonpositive: Refused where it is a constant with a value that is 0 or less.
+        not_from: Refused unless a node of these operators writes it.
         absent: Refused where it is left out.
         given: Refused where it is given.
-        shapes: A test of the inputs' shapes by its name in ``parsing/shapes.py``; it fails where
-            one of them is unknown.
+        condition: A condition by its name in ``parsing/conditions.py``.
         opset_since: The first version of ai.onnx that is refused.
         opset_until: The first version of ai.onnx that is not refused.
     """
@@ -79,11 +87,14 @@ class Refusal(_Row):
     input: int | None = None
     types: tuple[str, ...] | None = None
     ranks_other_than: tuple[int, ...] | None = None
+    most_dimensions: int | None = None
     variable: bool = False
     nonzero: bool = False
+    nonpositive: bool = False
+    not_from: tuple[str, ...] | None = None
     absent: bool = False
     given: bool = False
-    shapes: str | None = None
+    condition: str | None = None
     opset_since: int | None = None
     opset_until: int | None = None
 

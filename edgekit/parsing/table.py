@@ -16,12 +16,13 @@ from onnx import numpy_helper
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
+from edgekit.parsing.conditions import CONDITIONS, Case
 from edgekit.parsing.operators import Importer, Refusal, operator_table, refusals
-from edgekit.parsing.shapes import SHAPE_TESTS
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
 
-_LARGEST_ZERO_POINT = 1 << 20
+# of a zero point or a scale, to look at
+_MOST_VALUES = 1 << 20
 #: What a ``Parse`` is about: the model as the user gave it, or what edgekit makes of it.
 AS_GIVEN, AFTER_REWRITES = "as given", "after rewrites"
 
@@ -183,6 +184,13 @@ class _Scope:
             return False
         return not self.graph.constant(name) and name not in self.graph.derived
 
+    def producer(self, name: str) -> str | None:
+        """Returns the operator that writes a tensor; "" if unknown, None for an input."""
+        if name in self.own:
+            return ""
+        node = self.graph.producer(name)
+        return None if node is None else node.op
+
     def value(self, name: str) -> np.ndarray | None:
         """Returns a constant's values; None for any other tensor."""
         if name in self.own:
@@ -210,11 +218,12 @@ def _bodies(proto: onnx.NodeProto, scope: _Scope) -> Iterator[tuple[Node, _Scope
 def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
     """What the parser refuses of a node and what to do; None where it imports the node."""
     table = operator_table()
-    other = _is_other(node, scope)
+    row = table.operators.get(node.op) or table.missing.get(node.op)
+    other = _is_other(node, scope) and not (row is not None and row.foreign)
     if not table.imports(node.op, on.version):
         if node.op in table.plugins.names or node.op in on.plugins:
             return None
-        row = None if other else table.operators.get(node.op) or table.missing.get(node.op)
+        row = None if other else row
         return _no_importer(node, row, scope, on)
     if other:
         return (
@@ -253,14 +262,14 @@ def _is_other(node: Node, scope: _Scope) -> bool:
 def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) -> tuple[str, str]:
     of_domain = f" of {node.domain}" if node.domain else ""
     message = f"the parser of TensorRT {on.release} has no importer for {node.op}"
-    avoid = "export it as operators of ONNX" if row is None else row.avoid
+    foreign = row is None or row.foreign
+    avoid = "export it as operators of ONNX" if row is None or row.foreign else row.avoid
+    if foreign and node.domain in RUNTIMES:
+        avoid = f"give the model as it was before ONNX Runtime's optimizer fused nodes, or {avoid}"
     if row is None:
         message += f"{of_domain}, which is no operator of ONNX, and TensorRT ships no plugin for it"
-        if node.domain in RUNTIMES:
-            avoid = (
-                "give the model as it was before ONNX Runtime's optimizer fused nodes, or export "
-                "it as operators of ONNX"
-            )
+    elif row.until:
+        message += f"; releases before {row.until} have one"
     else:
         message += f"; {row.since} is the first with one" if row.since else "; no release has one"
     plugin = plugin_of(node)
@@ -304,8 +313,14 @@ def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
         return None
     if row.input is not None and not _refused_input(row, node.input(row.input), scope):
         return None
-    if row.shapes is not None and not _refused_shapes(row.shapes, node, scope):
-        return None
+    if row.condition is not None:
+        case = Case(node, scope.shape, scope.value)
+        if not CONDITIONS[row.condition](case):
+            return None
+    if row.most_dimensions is not None:
+        ranks = [scope.rank(name) or 0 for name in (*node.inputs, *node.outputs) if name]
+        if max(ranks, default=0) <= row.most_dimensions:
+            return None
     if row.types is not None:
         read = [node.input(row.input)] if row.input is not None else [*node.inputs, *node.outputs]
         types = [kind for name in read if name and (kind := scope.dtype(name)) in row.types]
@@ -313,12 +328,6 @@ def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
             return None
         named["type"] = types[0]
     return named
-
-
-def _refused_shapes(test: str, node: Node, scope: _Scope) -> bool:
-    shapes = [scope.shape(name) if name else () for name in node.inputs]
-    known = [shape for shape in shapes if shape is not None]
-    return len(known) == len(shapes) and SHAPE_TESTS[test](known)
 
 
 def _attribute(row: Refusal, node: Node) -> str | None:
@@ -349,9 +358,12 @@ def _refused_input(row: Refusal, name: str, scope: _Scope) -> bool:
         rank = scope.rank(name)
         if rank is None or rank in row.ranks_other_than:
             return False
-    if row.nonzero:
+    if row.not_from is not None and scope.producer(name) in row.not_from:
+        return False
+    if row.nonzero or row.nonpositive:
         value = scope.value(name)
-        if value is None or value.size > _LARGEST_ZERO_POINT:
+        if value is None or value.size > _MOST_VALUES:
             return False
-        return bool(np.any(value.astype(np.float64) != 0))
+        numbers = value.astype(np.float64)
+        return bool(np.any(numbers != 0 if row.nonzero else numbers <= 0))
     return True

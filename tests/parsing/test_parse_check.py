@@ -478,7 +478,7 @@ def test_a_plugin_that_tensorrt_ships_is_no_problem(graph, domain):
     ("operator", "domain"),
     [
         ("Inverse", "com.microsoft"),
-        ("MultiHeadAttention", "com.microsoft"),
+        ("BiasGelu", "com.microsoft"),
         ("Normalizer", "ai.onnx.ml"),
         ("MyOp", "acme"),
         ("MyOperation", ""),
@@ -626,6 +626,303 @@ def test_the_document_has_the_form_of_the_check_document(graph):
 
     assert set(found) == {"ok", "release", "problems", "model", "converted"}
     assert set(found["problems"][0]) == {"node", "operator", "message", "fix"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "axes", "opset", "release", "ignored"),
+    [
+        ("ReduceMean", [2, 3], 18, "8.5.2", True),
+        ("ReduceMax", [1], 18, "8.6.2", True),
+        ("ReduceL2", None, 18, "8.6.2", True),  # computed
+        ("ReduceLogSumExp", [2, 3], 18, "10.0", False),
+        ("ReduceMean", [0, -1, 1, 2], 18, "8.5.2", False),
+        ("ReduceSum", [2, 3], 18, "8.5.2", False),
+    ],
+)
+def test_8_6_reads_the_axes_of_reduce_sum_alone_from_an_input(
+    graph, operator, axes, opset, release, ignored
+):
+    given = {} if axes is None else {"a": np.array(axes, np.int64)}
+    inputs = [IMAGE] if given else [IMAGE, ("a", TensorProto.INT64, [1])]
+    made = graph(node(operator, "x,a"), opset=opset, inputs=inputs, outputs=[("y", FLOAT, None)],
+                 constants=given)  # fmt: skip
+    problems = parse_check(made, release).problems
+
+    assert bool(problems) is ignored
+    if ignored:
+        assert "results would be wrong" in problems[0].message
+        assert "opset 17" in problems[0].fix
+
+
+@pytest.mark.parametrize(
+    ("operator", "release", "ok"),
+    [("ReduceSum", "8.6.2", False), ("ReduceMax", "8.5.2", False), ("ReduceMax", "10.0", True)],
+)
+def test_8_6_reduces_every_dimension_where_none_is_to_be_reduced(graph, operator, release, ok):
+    made = graph(node(operator, noop_with_empty_axes=1))
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "before", "since"),
+    [
+        ("TRT_FP8QuantizeLinear", "trt", "8.5.2", "8.6"),
+        ("TRT_INT4DequantizeLinear", "trt", "8.6.2", "10.0"),
+        ("TRT_MXFP8DynamicQuantize", "trt", "10.3", "10.15"),
+        ("SkipSimplifiedLayerNormalization", "com.microsoft", "10.3", "10.16"),
+        ("MultiHeadAttention", "com.microsoft", "10.16.2", "11.4.1"),
+        ("TRT_RNNv2", "trt", "10.0", "8.6.2"),
+    ],
+)
+def test_operators_of_nvidia_and_onnx_runtime_are_imported_by_releases_that_know_them(
+    graph, operator, domain, before, since
+):
+    made = graph(node(operator, domain=domain), domains=[domain])
+
+    (problem,) = parse_check(made, before, get("jetson-agx-orin-64gb")).problems
+    release = "10.0" if since == "8.6.2" else since.removesuffix(".4.1")
+    assert f"{release}" in problem.message
+    assert ("optimizer" in problem.fix) is (domain == "com.microsoft")
+    assert parse_check(made, since).ok
+
+
+@pytest.mark.parametrize(
+    ("scale", "ok"),
+    [(0.1, True), (0.0, False), (-0.1, False), ([0.1, -0.1, 0.1, 0.1], False)],
+)
+@pytest.mark.parametrize("release", ["8.5.2", "10.3", "11.5"])
+def test_scales_of_quantisation_are_positive(graph, scale, ok, release):
+    scales = np.asarray(scale, np.float32)
+    zeros = np.zeros(scales.shape, np.int8)
+    made = graph(node("QuantizeLinear", "x,s,z", "q"),
+                 helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+                 constants={"s": scales, "z": zeros})  # fmt: skip
+
+    assert bool(refused(made, release)) is not ok
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "mode", "scales", "ok"),
+    [
+        ("Resize", 18, "linear", [1, 2, 2, 2], True),
+        ("Resize", 18, "linear", [2, 1, 1, 1], False),
+        ("Resize", 18, "linear", [2, 2, 2, 2], False),
+        ("Resize", 18, "cubic", [1, 1, 2, 2], True),
+        ("Resize", 18, "cubic", [1, 2, 1, 1], False),
+        ("Resize", 18, "nearest", [2, 2, 2, 2], True),
+        ("Resize", 10, "linear", [2, 2, 2, 2], False),
+        ("Upsample", 9, "linear", [2, 1, 2, 2], False),
+        ("Upsample", 9, "nearest", [2, 1, 2, 2], True),
+    ],
+)
+@pytest.mark.parametrize("release", ["8.6.2", "10.3", "11.4.1"])
+def test_dimensions_that_may_be_resized(graph, operator, opset, mode, scales, ok, release):
+    reads = "x,,k" if opset == 18 else "x,k"
+    made = graph(node(operator, reads, mode=mode), opset=opset, outputs=[("y", FLOAT, None)],
+                 constants={"k": np.array(scales, np.float32)})  # fmt: skip
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("axes", "scales", "release", "ok"),
+    [
+        ([2, 3], [2, 2], "8.6.2", False),
+        ([0, 1, 2, 3], [1, 1, 2, 2], "8.6.2", True),
+        ([2, 3], [2, 2], "10.0", True),
+        ([3, 2, 1, 0], [2, 2, 2, 2], "10.0", False),
+    ],
+)
+def test_axes_of_resize(graph, axes, scales, release, ok):
+    made = graph(node("Resize", "x,,k", mode="linear", axes=axes), outputs=[("y", FLOAT, None)],
+                 constants={"k": np.array(scales, np.float32)})  # fmt: skip
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(("rounding", "ok"), [("round_prefer_floor", True), ("ceil", False)])
+def test_tf_half_pixel_for_nn_rounds_by_default_alone(graph, rounding, ok):
+    made = graph(
+        node("Resize", "x,r,k", coordinate_transformation_mode="tf_half_pixel_for_nn",
+             nearest_mode=rounding),
+        opset=11, outputs=[("y", FLOAT, None)],
+        constants={"r": np.zeros(0, np.float32), "k": np.array([1, 1, 2, 2], np.float32)},
+    )  # fmt: skip
+
+    assert parse_check(made, "10.3").ok is ok
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "10.3", "11.5"])
+@pytest.mark.parametrize(
+    ("operator", "gates", "attributes", "ok"),
+    [
+        ("GRU", 3, {"activations": ["Sigmoid", "Tanh"] * 2}, True),
+        ("GRU", 3, {"activations": ["Sigmoid", "Tanh", "HardSigmoid", "Tanh"]}, False),
+        ("GRU", 3, {"activations": ["Affine", "Tanh"] * 2}, False),
+        ("RNN", 1, {"activations": ["Relu", "Tanh"]}, False),
+        ("RNN", 1, {"activations": ["LeakyRelu"] * 2, "activation_alpha": [0.1, 0.2]}, False),
+        ("RNN", 1, {"activations": ["LeakyRelu"] * 2, "activation_alpha": [0.1]}, False),
+        ("RNN", 1, {"activations": ["LeakyRelu"] * 2, "activation_alpha": [0.01]}, True),
+        ("LSTM", 4, {}, True),
+        ("LSTM", 4, {"activations": ["Sigmoid", "Tanh", "Tanh", "Sigmoid", "Relu", "Tanh"]}, False),
+    ],
+)
+def test_activations_of_recurrent_operators(graph, operator, gates, attributes, ok, release):
+    made = graph(
+        node(operator, "x,w,r", hidden_size=8, direction="bidirectional", **attributes),
+        inputs=[("x", FLOAT, [2, 5, 4])],
+        outputs=[("y", FLOAT, None)],
+        constants={
+            "w": np.ones((2, 8 * gates, 4), np.float32),
+            "r": np.ones((2, 8 * gates, 8), np.float32),
+        },
+    )
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("outputs", "release", "ok"),
+    [(3, "8.6.2", False), (4, "8.6.2", True), (3, "10.0", True)],
+)
+def test_parts_of_split_that_are_not_equal(graph, outputs, release, ok):
+    names = [f"y{number}" for number in range(outputs)]
+    made = graph(
+        helper.make_node("Split", ["x"], names, name="n", axis=-1, num_outputs=outputs),
+        outputs=[(name, FLOAT, None) for name in names],
+    )
+
+    assert parse_check(made, release).ok is ok
+
+
+@pytest.mark.parametrize(("mode", "release", "ok"), [
+    ("linear", "8.6.2", False), ("cubic", "10.3", False), ("linear", "10.16.2", False),
+    ("linear", "11.4.1", True), ("nearest", "10.3", True), (None, "10.3", True),
+])  # fmt: skip
+def test_names_of_opset_20_for_the_mode_of_grid_sample(graph, mode, release, ok):
+    made = graph(
+        node("GridSample", "x,g", **({"mode": mode} if mode else {})),
+        opset=20,
+        inputs=(IMAGE, ("g", FLOAT, [1, 8, 8, 2])),
+    )
+
+    assert parse_check(made, release).ok is ok
+
+
+def test_pad_wraps_from_10_0_on(graph):
+    made = graph(node("Pad", "x,p", mode="wrap"), opset=19, outputs=[("y", FLOAT, None)],
+                 constants={"p": np.array([0, 0, 1, 1] * 2, np.int64)})  # fmt: skip
+
+    assert refused(made, "8.6.2") == [("n", "Pad")]
+    assert parse_check(made, "10.0").ok
+
+
+@pytest.mark.parametrize("release", ["10.3", "11.4.1"])
+def test_uint8_is_dequantised_where_it_was_quantised_alone(graph, release):
+    scale = {"s": np.float32(0.1), "z": np.uint8(0)}
+    image = graph(node("DequantizeLinear", "x,s,z"), inputs=[("x", UINT8, [1, 4, 8, 8])],
+                  constants=scale)  # fmt: skip
+    typed = graph(
+        node("QuantizeLinear", "x,s", "q", output_dtype=UINT8),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"], name="d"),
+        opset=21,
+        constants={"s": np.float32(0.1)},
+    )
+
+    assert refused(image, release) == [("n", "DequantizeLinear")]
+    assert ("n", "QuantizeLinear") in refused(typed, release)
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "11.5"])
+@pytest.mark.parametrize(
+    ("made_of", "shape", "ok"),
+    [
+        (node("Unsqueeze", "x,a"), [1] * 8, False),
+        (node("Unsqueeze", "x,a"), [1] * 7, True),
+        (node("Relu"), [1] * 9, False),
+    ],
+)
+def test_a_tensor_has_8_dimensions_at_most(graph, made_of, shape, ok, release):
+    constants = {"a": np.array([0], np.int64)} if len(made_of.input) > 1 else {}
+    made = graph(made_of, inputs=[("x", FLOAT, shape)], outputs=[("y", FLOAT, None)],
+                 constants=constants)  # fmt: skip
+
+    assert parse_check(made, release).ok is ok
+
+
+BFLOAT16 = TensorProto.BFLOAT16
+
+
+@pytest.mark.parametrize(
+    ("made_of", "kind", "release", "ok"),
+    [
+        (node("Mish"), BFLOAT16, "10.3", False),
+        (node("Mish"), HALF, "10.3", True),
+        (node("HardSwish"), BFLOAT16, "11.5", False),
+        (node("GlobalLpPool"), BFLOAT16, "11.5", False),
+        (node("LpPool", kernel_shape=[2, 2]), BFLOAT16, "11.5", False),
+        (node("LpNormalization"), BFLOAT16, "11.5", False),
+        (node("Mod", "x,x"), FLOAT, "10.3", False),
+        (node("Mod", "x,x"), TensorProto.INT8, "11.5", False),
+        (node("Mod", "x,x"), TensorProto.INT32, "8.5.2", True),
+        (node("Mod", "x,x", fmod=1), FLOAT, "10.3", True),
+        (node("ReduceL2"), TensorProto.INT32, "11.5", False),
+        (node("ReduceSumSquare"), TensorProto.INT32, "11.5", True),
+        (node("Relu"), TensorProto.INT32, "11.5", False),
+        (node("Relu"), TensorProto.INT64, "8.6.2", False),
+        (node("Relu"), TensorProto.INT64, "11.5", True),
+    ],
+)
+def test_types_that_importers_refuse(graph, made_of, kind, release, ok):
+    made = graph(made_of, opset=22, inputs=[("x", kind, [1, 4, 8, 8])],
+                 outputs=[("y", kind, None)])  # fmt: skip
+
+    assert parse_check(made, release).ok is ok
+
+
+def test_constants_of_a_computed_shape_are_not_uint8(graph):
+    made = graph(
+        node("ConstantOfShape", "s", value=helper.make_tensor("v", UINT8, [1], [1])),
+        inputs=[("s", TensorProto.INT64, [2])],
+        outputs=[("y", UINT8, [None, None])],
+    )
+
+    assert refused(made, "10.3") == [("n", "ConstantOfShape")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "ok"), [([15, 15], True), ([17, 17], True), ([18, 18], True), ([19, 19], False)]
+)
+def test_an_output_shape_of_convtranspose_needs_no_negative_padding(graph, shape, ok):
+    made = graph(
+        node("ConvTranspose", "x,w", output_shape=shape, strides=[2, 2]),
+        outputs=[("y", FLOAT, [1, 4, *shape])],
+        constants={"w": np.ones((4, 4, 3, 3), np.float32)},
+    )
+
+    # 8 x 8 gives 17 x 17 without padding, and half of the rest is put before
+    assert parse_check(made, "10.3").ok is ok
+
+
+@pytest.mark.parametrize(("size", "ok"), [(5, True), (4, False), (17, False)])
+def test_a_window_of_lrn_is_odd_and_small(graph, size, ok):
+    made = graph(node("LRN", size=size))
+
+    assert parse_check(made, "11.5").ok is ok
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_softmax_of_one_dimension(graph, operator):
+    made = graph(node(operator), inputs=[("x", FLOAT, [8])], outputs=[("y", FLOAT, [8])])
+
+    assert refused(made, "11.5") == [("n", operator)]
+
+
+def test_the_type_of_attention_s_softmax_is_the_parser_s(graph):
+    made = graph(node("Attention", "x,x,x", softmax_precision=FLOAT), opset=23)
+
+    assert refused(made, "11.5") == [("n", "Attention")]
 
 
 def test_every_operator_of_onnx_has_a_row():

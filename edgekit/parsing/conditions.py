@@ -1,0 +1,195 @@
+"""Conditions that rows of ``trt/operators.yaml`` name: what the parser refuses by a node's shapes,
+values and attributes together. Each returns whether it refuses the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import onnx
+
+from edgekit.network.graph import Node
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A node with what is known of its inputs.
+
+    Attributes:
+        node: The node.
+        shape_of: Returns a tensor's shape; None if unknown.
+        value_of: Returns a constant's values; None for any other tensor.
+    """
+
+    node: Node
+    shape_of: Callable[[str], Shape | None]
+    value_of: Callable[[str], np.ndarray | None]
+
+    def shape(self, index: int) -> Shape | None:
+        """Returns the shape of an input; None if it is unknown or left out."""
+        name = self.node.input(index)
+        return self.shape_of(name) if name else None
+
+    def value(self, index: int) -> np.ndarray | None:
+        """Returns the values of an input; None if it is no constant or left out."""
+        name = self.node.input(index)
+        return self.value_of(name) if name else None
+
+
+def _vector_by_stack(case: Case) -> bool:
+    """A vector times a stack of matrices: the importer drops the first dimension of the result."""
+    vector, stack = case.shape(0), case.shape(1)
+    if vector is None or stack is None:
+        return False
+    return len(vector) == 1 and len(stack) > 2 and stack[0] != 1
+
+
+def _unlike_values(case: Case) -> bool:
+    """Keys and values of other shapes: IAttention has one for both."""
+    keys, values = case.shape(1), case.shape(2)
+    return keys is not None and values is not None and keys != values
+
+
+def _mask(case: Case) -> bool:
+    """A mask that does not broadcast to queries by keys."""
+    query, key, mask = case.shape(0), case.shape(1), case.shape(3)
+    if query is None or key is None or mask is None:
+        return False
+    # over the batch and the heads any reader broadcasts
+    wanted = (query[-2], key[-2])
+    found = (1, 1, *mask)[-2:]
+    return any(size not in (1, full) for size, full in zip(found, wanted, strict=True))
+
+
+def _other_axes(case: Case) -> bool:
+    """Resize's axes are not all dimensions in their order."""
+    shape = case.shape(0)
+    return shape is None or list(case.node.attrs["axes"]) != list(range(len(shape)))
+
+
+def _resized(case: Case) -> tuple[list[float], int] | None:
+    """The constant scales of all dimensions, and how many the node gives; None if unknown."""
+    attrs, inputs = case.node.attrs, case.node.inputs
+    if "scales" in attrs:  # Upsample before opset 9
+        scales = list(attrs["scales"])
+        return scales, len(scales)
+    # Resize has an input roi before them from opset 11 on
+    found = case.value(2 if len(inputs) > 2 else 1)
+    if found is None or found.ndim != 1:
+        return None
+    scales = found.tolist()
+    if "axes" not in attrs:
+        return scales, len(scales)
+    shape = case.shape(0)
+    if shape is None:
+        return None
+    full = [1.0] * len(shape)
+    for axis, scale in zip(attrs["axes"], scales, strict=False):
+        full[axis] = scale
+    return full, len(scales)
+
+
+def _scaled_beyond(most: int, case: Case) -> bool:
+    """Scales other than 1 before the last dimensions (canUseNDResize of the parser)."""
+    found = _resized(case)
+    if found is None:
+        return False
+    scales, given = found
+    return any(scale != 1 for scale in scales[: max(given - most, 0)])
+
+
+def _other_rounding(case: Case) -> bool:
+    """A nearest_mode other than the default."""
+    return bool(case.node.attrs.get("nearest_mode", "round_prefer_floor") != "round_prefer_floor")
+
+
+def _uneven(case: Case) -> bool:
+    """The dimension to split is no multiple of the number of outputs."""
+    shape, attrs = case.shape(0), case.node.attrs
+    return shape is not None and shape[attrs.get("axis", 0)] % attrs["num_outputs"] != 0
+
+
+def _other_than_all_axes(case: Case) -> bool:
+    """Axes as an input, or noop_with_empty_axes, so that not every dimension is reduced."""
+    axes = case.value(1)
+    if case.node.input(1) and axes is None:
+        return True
+    if axes is None or not axes.size:
+        return bool(case.node.attrs.get("noop_with_empty_axes", 0))
+    shape = case.shape(0)
+    return shape is None or {axis % len(shape) for axis in axes.tolist()} != {*range(len(shape))}
+
+
+# of the parser (getActivationDefaultAlpha, getActivationDefaultBeta), where they are not 0
+_ALPHA = {"Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "ScaledTanh": 1.0,
+          "ThresholdedRelu": 1.0}  # fmt: skip
+_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
+
+
+def _unlike_passes(case: Case) -> bool:
+    """The reverse pass of a recurrent operator has other activations than the forward pass."""
+    attrs = case.node.attrs
+    names = list(attrs.get("activations", ()))
+    half = len(names) // 2
+    if names[:half] != names[half:]:
+        return True
+    for key, defaults in (("activation_alpha", _ALPHA), ("activation_beta", _BETA)):
+        given = list(attrs.get(key, ()))
+        values = given + [defaults.get(name, 0.0) for name in names[len(given) :]]
+        numbers = np.array(values, np.float32)
+        if not np.array_equal(numbers[:half], numbers[half:]):
+            return True
+    return False
+
+
+def _uint8_value(case: Case) -> bool:
+    """A value of uint8."""
+    return bool(case.node.attrs["value"].data_type == onnx.TensorProto.UINT8)
+
+
+def _padding(case: Case) -> Iterator[int]:
+    """The padding of each dimension that gives ConvTranspose's output_shape."""
+    attrs, shape, weights = case.node.attrs, case.shape(0), case.shape(1)
+    if shape is None or weights is None:
+        return
+    kernel, wanted = weights[2:], list(attrs["output_shape"])[2 - len(shape) :]
+    ones, zeros = [1] * len(kernel), [0] * len(kernel)
+    parts: Sequence[Sequence[int]] = (
+        attrs.get("strides", ones), attrs.get("dilations", ones),
+        attrs.get("output_padding", zeros),
+    )  # fmt: skip
+    for size, taps, out, stride, dilation, extra in zip(
+        shape[2:], kernel, wanted, *parts, strict=True
+    ):
+        if size:
+            yield stride * (size - 1) + extra + (taps - 1) * dilation + 1 - out
+
+
+def _negative_padding(case: Case) -> bool:
+    """An output_shape that is larger than what ConvTranspose writes without padding."""
+    if case.node.attrs.get("auto_pad", "NOTSET") != "NOTSET":
+        return False
+    # the parser pads half of it before, rounded towards 0
+    return any(padding <= -2 for padding in _padding(case))
+
+
+#: By name, as ``condition`` of a row.
+CONDITIONS: Mapping[str, Callable[[Case], bool]] = {
+    "mask": _mask,
+    "negative_padding": _negative_padding,
+    "other_axes": _other_axes,
+    "other_rounding": _other_rounding,
+    "other_than_all_axes": _other_than_all_axes,
+    "scaled_beyond_2": partial(_scaled_beyond, 2),
+    "scaled_beyond_3": partial(_scaled_beyond, 3),
+    "uneven": _uneven,
+    "uint8_value": _uint8_value,
+    "unlike_passes": _unlike_passes,
+    "unlike_values": _unlike_values,
+    "vector_by_stack": _vector_by_stack,
+}
