@@ -107,3 +107,63 @@ def test_a_pad_of_zeros_at_the_end_stays_an_identity(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert checked(proto, tmp_path, "11.4.1")["pad"]["kind"] == "IDENTITY"
+
+
+FLAT = [1, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("one", "constants", "after"),
+    [
+        (node("Conv", "x w", "y"), {"w": values((8, 8, 3))}, "SQUEEZE"),
+        (node("ConvTranspose", "x w", "y"), {"w": values((8, 8, 3))}, "SQUEEZE"),
+        (node("MaxPool", "x", "y", kernel_shape=[2]), {}, "SQUEEZE"),
+        (node("AveragePool", "x", "y", kernel_shape=[2]), {}, "SQUEEZE"),
+        (node("BatchNormalization", "x w w w w", "y"), {"w": np.ones(8, np.float32)}, "SHUFFLE"),
+    ],
+    ids=lambda one: getattr(one, "op_type", None),
+)
+def test_what_the_parser_puts_around_a_layer_of_few_dimensions(
+    tmp_path: Path, one: onnx.NodeProto, constants: dict[str, np.ndarray], after: str
+) -> None:
+    one.name = "n"
+    model = load(write(make([one], {"x": FLAT}, ["y"], constants), tmp_path))
+
+    older, newer = ([la.kind for la in layers(model, release).layers] for release in ("10.3", "11"))
+
+    assert (older[0], older[-1]) == ("SHUFFLE", "SHUFFLE")
+    assert (newer[0], newer[-1]) == ("UNSQUEEZE", after)
+
+
+def test_a_1_d_convolution_is_judged_alike_whatever_the_kind_is_called(tmp_path: Path) -> None:
+    """The reshapes of a convolution compute nothing, so that INT8 passes through them."""
+    proto = make(
+        [
+            node("QuantizeLinear", "x s z", "a", name="q"),
+            node("DequantizeLinear", "a s z", "b", name="d"),
+            node("Conv", "b w", "y", name="conv"),
+        ],
+        {"x": FLAT}, ["y"],
+        {"w": values((8, 8, 3)), "s": np.float32(0.1), "z": np.int8(0)},
+    )  # fmt: skip
+    path = write(proto, tmp_path)
+    found = [edgekit.check(path, target=BOARD, tensorrt=release) for release in ("10.3", "11.4.1")]
+    assert [len(one["layers"]) for one in found] == [3, 5]
+    assert found[1]["layers"][2]["kind"] == "UNSQUEEZE"
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "11.4.1"])
+def test_another_domain_s_operator_of_onnx_s_name_is_left_to_the_parser(
+    tmp_path: Path, release: str
+) -> None:
+    one = node("Attention", "x w b", "y", name="attention", domain="com.microsoft")
+    constants = {"w": values((8, 8, 1, 1)), "b": values((8,))}
+    proto = make([one], {"x": IMAGE}, ["y"], constants, domains=["com.microsoft"])
+    proto.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, IMAGE)
+    )
+
+    document = edgekit.check(write(proto, tmp_path), target=BOARD, tensorrt=release)
+
+    assert [one["node"] for one in document["parse"]["problems"]] == ["attention"]
+    assert [one["why"] for one in document["unknown_cost"]] == ["formula"]

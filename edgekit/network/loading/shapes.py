@@ -150,7 +150,7 @@ class Evaluation:
         if len(node.input) < 3 or not node.input[2]:
             return False
         flag = self.constants.get(node.input[2])
-        return flag is None or bool(real(flag))
+        return flag is None or bool(real(flag).any())
 
     def _fold_mask(self, node: onnx.NodeProto) -> None:
         shape = self._shape(node.input[0])

@@ -39,6 +39,11 @@ def macs_of(at: Placer, node: Node) -> int | None:
 def _attention(at: Placer, node: Node) -> int | None:
     """Queries times keys, and what the softmax makes of them times values, for every query head."""
     query, key, value = (at.shape(name) for name in node.inputs[:3])
+    # another domain's operator of this name has other inputs: the parser decides about it
+    if not len(query) == len(key) == len(value) or len(query) not in {3, 4}:
+        return None
+    if len(query) == 3 and not {"q_num_heads", "kv_num_heads"} <= node.attrs.keys():
+        return None
     if len(query) == 4:
         batch, heads, rows, depth = query
         columns, width = key[2], value[3]
