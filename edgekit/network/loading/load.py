@@ -186,6 +186,8 @@ def _drop_unused_outputs(
     for node in nodes:
         if len(node.output) == 1 or node.domain or is_plugin(node, version):
             continue
+        if node.op_type in UNLISTED:
+            continue
         formal = onnx.defs.get_schema(node.op_type, version).outputs
         for index, tensor in enumerate(node.output):
             if tensor not in used and index < len(formal) and formal[index].option == optional:

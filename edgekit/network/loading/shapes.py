@@ -19,6 +19,7 @@ from edgekit.network.model import Constant, Folded, real
 from edgekit.network.protos import (
     FLOAT,
     STRING,
+    UNLISTED,
     elem_of,
     free_name,
     has_bodies,
@@ -261,6 +262,8 @@ class Evaluation:
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         schema = None if node.domain else self._schemas.get(node.op_type)
+        if node.op_type in UNLISTED and not node.domain:
+            return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
         if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
             return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})

@@ -279,6 +279,16 @@ def rms_normalization(at: Placer, node: Node) -> None:
     pair(at, node, "PROD", [scaled, scale], steps.output)
 
 
+def simplified_layer_normalization(at: Placer, node: Node) -> None:
+    """SimplifiedLayerNormalization: x * (1 / sqrt(mean(x * x) + epsilon)), times the scale."""
+    steps, (source, scale) = _Steps(at, node), node.inputs[:2]
+    rank = len(at.shape(source))
+    axes = range(node.attrs.get("axis", -1) % rank, rank)
+    mean = steps.reduce("AVG", steps.both("PROD", source, source), axes)
+    factor = steps.unary("RECIP", steps.unary("SQRT", steps.by_number("SUM", mean)))
+    pair(at, node, "PROD", [steps.both("PROD", source, factor), scale], steps.output)
+
+
 def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
     """NonMaxSuppression -> NMS of the scores transposed to classes last.
 
@@ -340,4 +350,5 @@ FAMILIES: dict[str, Callable[[Placer, Node], None]] = {
     "MeanVarianceNormalization": mean_variance_normalization,
     "NonMaxSuppression": non_max_suppression,
     "RMSNormalization": rms_normalization,
+    "SimplifiedLayerNormalization": simplified_layer_normalization,
 }

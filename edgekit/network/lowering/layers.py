@@ -175,6 +175,7 @@ def _families() -> dict[str, _Family]:
         "MatMul": by_weights.matmul,
         "Einsum": by_weights.einsum,
         "BatchNormalization": over_axes.batch_norm,
+        "ImageScaler": over_axes.image_scaler,
         "LRN": over_axes.lrn,
         "Concat": moving.concat,
         "Transpose": moving.transpose,

@@ -140,6 +140,11 @@ def batch_norm(at: Placer, node: Node) -> None:
     at.reshape(node, after, target, f"reshape_after_{node.name}")
 
 
+def image_scaler(at: Placer, node: Node) -> None:
+    """ImageScaler -> SCALE per channel: one factor, and a constant for each channel."""
+    at.emit(node, "SCALE", {"mode": "CHANNEL", "axis": 1})
+
+
 def lrn(at: Placer, node: Node) -> None:
     """LRN -> LRN across channels."""
     given = node.attrs
