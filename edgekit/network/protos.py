@@ -49,9 +49,9 @@ def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
 def is_plugin(node: onnx.NodeProto, version: int) -> bool:
     """Whether TensorRT needs a plugin for a node.
 
-    It needs none for an operator of ai.onnx or :data:`UNLISTED`; nor for one of its name and form in another domain,
-    which TensorRT's parser ignores, where the operator is known here: by the opset, or to ONNX
-    Runtime (com.microsoft.Gelu).
+    It needs none for an operator of ai.onnx or :data:`UNLISTED`; nor for one of its name and form
+    in another domain, which TensorRT's parser ignores, where the operator is known here: by the
+    opset, or to ONNX Runtime (com.microsoft.Gelu).
     """
     if node.domain and not _is_imported(node):
         return True

@@ -167,3 +167,85 @@ def test_another_domain_s_operator_of_onnx_s_name_is_left_to_the_parser(
 
     assert [one["node"] for one in document["parse"]["problems"]] == ["attention"]
     assert [one["why"] for one in document["unknown_cost"]] == ["formula"]
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "params"),
+    [
+        (node("ScaledTanh", "x", "y", alpha=2.0, beta=3.0), "ACTIVATION",
+         {"function": "SCALED_TANH", "alpha": 2.0, "beta": 3.0}),
+        (node("ParametricSoftplus", "x", "y", alpha=2.0, beta=3.0), "ACTIVATION",
+         {"function": "SOFTPLUS", "alpha": 2.0, "beta": 3.0}),
+        (node("ImageScaler", "x", "y", scale=2.0, bias=[1.0] * 8), "SCALE", {"mode": "CHANNEL"}),
+    ],
+    ids=lambda one: getattr(one, "op_type", None),
+)  # fmt: skip
+@pytest.mark.parametrize("opset", [6, 17])
+def test_operators_that_onnx_gave_up_are_layers(
+    tmp_path: Path, one: onnx.NodeProto, kind: str, params: dict[str, Any], opset: int
+) -> None:
+    path = write(make([one], {"x": IMAGE}, ["y"], opset=opset), tmp_path)
+
+    (layer,) = layers(load(path)).layers
+    document = edgekit.check(path, target=BOARD)
+
+    assert layer.kind == kind
+    assert params.items() <= layer.params.items()
+    assert document["parse"]["ok"]
+    assert not document["unknown_cost"]
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_onnx_runtime_s_normalization_needs_no_domain(tmp_path: Path, domain: str) -> None:
+    one = node("SimplifiedLayerNormalization", "x w", "y", axis=-1, name="n", domain=domain)
+    proto = make(
+        [one], {"x": [1, 8, 16]}, ["y"], {"w": values((16,))}, domains=[domain] if domain else []
+    )
+
+    found = layers(load(write(proto, tmp_path)), "11.4.1").layers
+
+    functions = [layer.params["function"] for layer in found]
+    assert functions == ["PROD", "AVG", "SUM", "SQRT", "RECIP", "PROD", "PROD"]
+
+
+def test_a_fourier_transform_of_frames_is_two_convolutions(tmp_path: Path) -> None:
+    """As the parser of TensorRT for RTX 1.7 writes it."""
+    one = onnx.helper.make_node("STFT", ["x", "step", "", "length"], ["y"], name="stft")
+    constants = {"step": np.array(16), "length": np.array(32)}
+    proto = make([one], {"x": [1, 128]}, ["y"], constants)
+
+    found = layers(load(write(proto, tmp_path)), "11.4.1").layers
+
+    assert [layer.kind for layer in found] == [
+        "UNSQUEEZE", "CONVOLUTION", "CONVOLUTION", "CONCATENATION", "SHUFFLE"
+    ]  # fmt: skip
+    # 7 frames of 32 values, for 17 frequencies
+    assert [layer.macs for layer in found] == [0, 7 * 32 * 17, 7 * 32 * 17, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("one", "dtype"),
+    [
+        (node("BitShift", "x x", "y", direction="LEFT"), onnx.TensorProto.UINT8),
+        (node("ConvInteger", "x w", "y"), onnx.TensorProto.INT8),
+        (node("MultiHeadAttention", "x x x", "y", num_heads=2, domain="com.microsoft"),
+         onnx.TensorProto.FLOAT),
+    ],
+    ids=["BitShift", "ConvInteger", "MultiHeadAttention"],
+)  # fmt: skip
+def test_what_needs_no_plugin_is_not_called_one(
+    tmp_path: Path, one: onnx.NodeProto, dtype: int
+) -> None:
+    attends = one.op_type == "MultiHeadAttention"
+    proto = make(
+        [one], {"x": [1, 8, 16] if attends else IMAGE}, ["y"],
+        {} if "w" not in one.input else {"w": np.ones((8, 8, 1, 1), np.int8)},
+        domains=[one.domain] if one.domain else [],
+    )  # fmt: skip
+    proto.graph.input[0].type.tensor_type.elem_type = dtype
+    document = edgekit.check(write(proto, tmp_path), target=BOARD, precision="fp16")
+
+    (layer,) = document["layers"]
+    assert layer["kind"] != "PLUGIN_V2"
+    assert "general.plugin" not in {reason["rule"] for reason in layer["dla"]["reasons"]}
+    assert not any("needs the plugin" in warning for warning in document["warnings"])
