@@ -16,7 +16,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 from edgekit.errors import ModelError
 from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
-from edgekit.network.protos import RUNTIMES, UNLISTED, has_importer, reachable, shipped_plugins
+from edgekit.network.protos import RUNTIMES, has_importer, reachable, shipped_plugins
 from edgekit.text import listed
 
 _QUIET = 4
@@ -106,8 +106,7 @@ def inferred_plugin(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto | None]
 ) -> dict[str, onnx.TypeProto]:
     """What is known of a plugin's outputs: ONNX Runtime infers those of its own operators."""
-    own = node.domain in RUNTIMES or (node.op_type in UNLISTED and not node.domain)
-    if not own or any(proto is None for proto in types.values()):
+    if node.domain not in RUNTIMES or any(proto is None for proto in types.values()):
         return {}
     import onnxruntime as ort
 
@@ -118,9 +117,7 @@ def inferred_plugin(
         [ValueInfoProto(name=name, type=proto) for name, proto in types.items()],
         [ValueInfoProto(name=name) for name in outputs],
     )
-    opsets = [helper.make_opsetid("", 17)]
-    if node.domain:
-        opsets.append(helper.make_opsetid(node.domain, 1))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(node.domain, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     options = ort.SessionOptions()
     options.log_severity_level = _QUIET

@@ -263,7 +263,9 @@ class Evaluation:
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         schema = None if node.domain else self._schemas.get(node.op_type)
         if node.op_type in UNLISTED and not node.domain:
-            return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
+            # the result is as large as what it reads
+            like = self._proto(node.input[0])
+            return {} if like is None else {node.output[0]: like}
         if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
             return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
