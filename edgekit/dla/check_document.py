@@ -107,7 +107,7 @@ def _layer(
         "macs": layer.macs,
         # a recurrence's, which wait for one another
         **({"steps": layer.params["steps"]} if "steps" in layer.params else {}),
-        # why its cost is unknown: "plugin" or "shapes"
+        # why its cost is unknown: "plugin", "imported" or "shapes"
         **({"opaque": layer.opaque} if layer.opaque else {}),
         "weight_bytes": layer.weight_elements * element,
         "output_bytes": sum(_bytes(network.tensors[n], element) for n in layer.outputs),

@@ -48,6 +48,7 @@ PRECISIONS = ("fp32", "fp16", "int8")
 # by why a layer is opaque: the rule that it breaks, and that rule's limit
 _OPAQUE = {
     "plugin": ("general.plugin", "TensorRT's built-in layers"),
+    "imported": ("general.kind", "the layer types of the DLA chapter"),
     "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
 

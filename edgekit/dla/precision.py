@@ -338,13 +338,13 @@ def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
     for layer in network.layers:
         sources = [source for name in layer.inputs if (source := producers.get(name)) is not None]
         reads_floats = bool(sources) and all(source.name in floats for source in sources)
-        computes = layer.op in ops.weighted and layer.kind != "SHUFFLE"
+        computes = layer.op in ops.weighted and layer.kind not in SHUFFLES
         if computes and layer.weight_operators is not None:
             if not (reads_floats and layer.macs <= small):
                 weighted.add(layer.name)
         elif (
             reads_floats
-            if layer.op in ops.moving or layer.kind == "SHUFFLE"
+            if layer.op in ops.moving or layer.kind in SHUFFLES
             else computes or layer.op not in ops.every
         ):
             floats.add(layer.name)
@@ -421,7 +421,7 @@ class _NodeLayers:
     @property
     def computes(self) -> bool:
         """Whether its result first exists with the precision of its sums."""
-        return self.ops <= int8_operators().computing and self.layers[-1].kind != "SHUFFLE"
+        return self.ops <= int8_operators().computing and self.layers[-1].kind not in SHUFFLES
 
     @property
     def moves(self) -> bool:
@@ -547,6 +547,6 @@ def _able(unit: _NodeLayers, fp16_layers: Collection[str]) -> bool:
     return bool(unit.reads or unit.writes) and all(
         layer.op in int8_operators().every
         and layer.name not in fp16_layers
-        and (layer.op not in int8_operators().weighted or layer.weights or layer.kind == "SHUFFLE")
+        and (layer.op not in int8_operators().weighted or layer.weights or layer.kind in SHUFFLES)
         for layer in unit.layers
     )

@@ -29,6 +29,9 @@ from edgekit.network.protos import (
 
 #: Why a node is opaque: TensorRT needs a plugin for it, or a shape is decided by the data.
 PLUGIN, SHAPES = "plugin", "shapes"
+#: Why a layer is opaque: the parser writes layers for an operator of ONNX Runtime or of its own,
+#: and edgekit does not know which.
+IMPORTED = "imported"
 _REMEMBERED_FORMS = 1 << 16
 
 

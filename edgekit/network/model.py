@@ -343,7 +343,8 @@ class Layer:
         macs: Multiply-accumulates for one inference.
         weight_elements: Number of weight values.
         absorbed: The importer's layers that are a part of it now, in the importer's order.
-        opaque: "plugin" where TensorRT needs a plugin for it, "shapes" where it reads or writes
+        opaque: "plugin" where TensorRT needs a plugin for it, "imported" where its parser writes
+            layers that are not known, "shapes" where it reads or writes
             tensors whose shape the data decide (their unknown sizes are 0 here); else empty.
         formula: Whether ``macs`` and its tensors say what it costs. False for an opaque layer, and
             for an operator without a formula: its cost is unknown and counted nowhere.

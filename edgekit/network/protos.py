@@ -19,6 +19,11 @@ WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose nodes have graphs of their own."""
 RUNTIMES = frozenset({"com.microsoft"})
 """Domains of ONNX Runtime's own operators: it infers their shapes, and runs them."""
+#: Operators that TensorRT's parser imports, and ONNX Runtime runs, without a domain, though ONNX
+#: does not list them: three that it gave up, and one that ONNX Runtime writes.
+UNLISTED = frozenset(
+    {"ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
+)
 # of onnx.TensorProto
 FLOAT, STRING = 1, 8
 
@@ -44,13 +49,13 @@ def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
 def is_plugin(node: onnx.NodeProto, version: int) -> bool:
     """Whether TensorRT needs a plugin for a node.
 
-    It needs none for an operator of ai.onnx; nor for one of its name and form in another domain,
-    which TensorRT's parser ignores, where the operator is known here: by the opset, or to ONNX
-    Runtime (com.microsoft.Gelu).
+    It needs none for an operator of ai.onnx or :data:`UNLISTED`; nor for one of its name and form
+    in another domain, which TensorRT's parser ignores, where the operator is known here: by the
+    opset, or to ONNX Runtime (com.microsoft.Gelu).
     """
     if node.domain and not _is_imported(node):
         return True
-    if node.domain in RUNTIMES:
+    if node.domain in RUNTIMES or node.op_type in UNLISTED:
         return False
     try:
         # `has` takes a millisecond for each operator that it is called with the first time
@@ -62,7 +67,9 @@ def is_plugin(node: onnx.NodeProto, version: int) -> bool:
 
 def _is_imported(node: onnx.NodeProto) -> bool:
     """Whether a release's parser takes a node of another domain for ai.onnx's, as its form says."""
-    if node.op_type not in _importers():
+    if node.op_type in UNLISTED:
+        return True
+    if not has_importer(node.op_type):
         return False
     try:
         schema = defs.get_schema(node.op_type)
@@ -72,9 +79,13 @@ def _is_imported(node: onnx.NodeProto) -> bool:
     return fits and all(one.name in schema.attributes for one in node.attribute)
 
 
+def has_importer(operator: str) -> bool:
+    """Whether the parser of any release imports an operator."""
+    return operator in _importers()
+
+
 @cache
 def _importers() -> frozenset[str]:
-    """The operators that the parser of any release imports."""
     return frozenset(read_knowledge(data_folder("trt") / "operators.yaml")["operators"])
 
 

@@ -627,7 +627,8 @@ def scales_of(
         name: The cache's file, for people.
 
     Raises:
-        DataError: "cache.foreign": the cache names no tensor of either network.
+        DataError: "cache.foreign": the cache names no tensor of either network; without a file's
+            ``name`` it may be empty.
     """
     floats = [n for n, tensor in network.tensors.items() if tensor.dtype in FLOATS]
     old = original.graph.tensor_names if original is not None else frozenset()
@@ -636,7 +637,8 @@ def scales_of(
     used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in either}
     known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
     without = frozenset(n for n, scale in used.items() if not scale)
-    if not known and not any(used.values()):
+    # a Q/DQ model, unlike a file, may give no scales at all: its weights alone are quantised
+    if (cache.scales or name) and not any(used.values()):
         raise _foreign(cache, floats, name)
     fused = _marked(network, known)
     for tensor in fused:

@@ -282,10 +282,10 @@ class _NeedsAnalysis:
             if layer.op in ops.every
             and not layer.opaque
             # a product of two activations has no INT8
-            and (layer.weights or layer.op not in ops.weighted or layer.kind == "SHUFFLE")
+            and (layer.weights or layer.op not in ops.weighted or layer.kind in SHUFFLES)
         }
         for layer in self.network.layers:
-            moves = layer.op in ops.moving or layer.kind == "SHUFFLE"
+            moves = layer.op in ops.moving or layer.kind in SHUFFLES
             if layer.name not in able or not moves:
                 continue
             sources = [self.producers.get(n) for n in layer.inputs if self._is_float(n)]
@@ -365,7 +365,7 @@ class _NeedsAnalysis:
         source = self.producers.get(name)
         if source is None or self.on_dla is None or source.name in self.on_dla:
             return False
-        computes = source.op in int8_operators().computing and source.kind != "SHUFFLE"
+        computes = source.op in int8_operators().computing and source.kind not in SHUFFLES
         return (
             computes
             and source.name in running
@@ -391,7 +391,7 @@ class _NeedsAnalysis:
                 source is not None
                 and source.name in running
                 and source.op in int8_operators().computing
-                and source.kind != "SHUFFLE"
+                and source.kind not in SHUFFLES
                 and name not in self.outputs
                 and name not in self.without
                 and len(self.consumers[name]) == 1

@@ -421,6 +421,12 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     ]
     if said:
         paper.table(("model", "NVIDIA's parser", "imports it", "what it refuses"), said, "llll")
+    unknown = [
+        [code(one["model"]), code(row["layer"]), escaped(row["operator"])]
+        for one in document["checks"]
+        for row in one.get("unknown_cost", ())
+    ]
+    paper.folded("Layers of unknown cost, not counted", ("model", "layer", "operator"), unknown)
     for one in document["checks"]:
         paper.folded(
             f"Why not on the DLA: {escaped(one['model'])}",

@@ -124,6 +124,20 @@ def test_check_names_a_layer_that_it_does_not_count(
     assert "not counted: 1 layer of unknown cost: roi (RoiAlign)" in shown
 
 
+def test_no_list_of_layers_takes_their_sum_for_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(regions(tmp_path))
+    assert run("check", path, "--target", ORIN, "--by-layer") in {0, None}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "and conversions, not counting 1 layer of unknown cost. Layers of 0" in shown
+    assert "not counted: 1 layer of unknown cost: roi (RoiAlign)" in shown
+    assert run("check", path, "--target", ORIN, "--markdown", "-") in {0, None}
+    shown = capsys.readouterr().out
+    assert "Layers of unknown cost, not counted" in shown
+    assert "| <code>roi</code> | RoiAlign |" in shown
+
+
 def test_no_plan_is_optimal_without_saying_what_it_leaves_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

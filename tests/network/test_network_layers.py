@@ -289,7 +289,7 @@ def test_resize_in_tensorrts_terms(tmp_path: Path) -> None:
         ),
         ([node("Abs", "x", "y")], "UNARY", {"function": "ABS"}),
         ([node("Cast", "x", "y", to=10)], "CAST", {"to": "float16"}),
-        ([node("Det", "x", "y")], "PLUGIN_V2", {}),
+        ([node("Det", "x", "y")], "UNKNOWN", {}),
         ([node("ArgMax", "x", "y", axis=1)], "TOPK", {"k": 1, "axis": 1}),
     ],
 )

@@ -107,3 +107,145 @@ def test_a_pad_of_zeros_at_the_end_stays_an_identity(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert checked(proto, tmp_path, "11.4.1")["pad"]["kind"] == "IDENTITY"
+
+
+FLAT = [1, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("one", "constants", "after"),
+    [
+        (node("Conv", "x w", "y"), {"w": values((8, 8, 3))}, "SQUEEZE"),
+        (node("ConvTranspose", "x w", "y"), {"w": values((8, 8, 3))}, "SQUEEZE"),
+        (node("MaxPool", "x", "y", kernel_shape=[2]), {}, "SQUEEZE"),
+        (node("AveragePool", "x", "y", kernel_shape=[2]), {}, "SQUEEZE"),
+        (node("BatchNormalization", "x w w w w", "y"), {"w": np.ones(8, np.float32)}, "SHUFFLE"),
+    ],
+    ids=lambda one: getattr(one, "op_type", None),
+)
+def test_what_the_parser_puts_around_a_layer_of_few_dimensions(
+    tmp_path: Path, one: onnx.NodeProto, constants: dict[str, np.ndarray], after: str
+) -> None:
+    one.name = "n"
+    model = load(write(make([one], {"x": FLAT}, ["y"], constants), tmp_path))
+
+    older, newer = ([la.kind for la in layers(model, release).layers] for release in ("10.3", "11"))
+
+    assert (older[0], older[-1]) == ("SHUFFLE", "SHUFFLE")
+    assert (newer[0], newer[-1]) == ("UNSQUEEZE", after)
+
+
+def test_a_1_d_convolution_is_judged_alike_whatever_the_kind_is_called(tmp_path: Path) -> None:
+    """The reshapes of a convolution compute nothing, so that INT8 passes through them."""
+    proto = make(
+        [
+            node("QuantizeLinear", "x s z", "a", name="q"),
+            node("DequantizeLinear", "a s z", "b", name="d"),
+            node("Conv", "b w", "y", name="conv"),
+        ],
+        {"x": FLAT}, ["y"],
+        {"w": values((8, 8, 3)), "s": np.float32(0.1), "z": np.int8(0)},
+    )  # fmt: skip
+    path = write(proto, tmp_path)
+    found = [edgekit.check(path, target=BOARD, tensorrt=release) for release in ("10.3", "11.4.1")]
+    assert [len(one["layers"]) for one in found] == [3, 5]
+    assert found[1]["layers"][2]["kind"] == "UNSQUEEZE"
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "11.4.1"])
+def test_another_domain_s_operator_of_onnx_s_name_is_left_to_the_parser(
+    tmp_path: Path, release: str
+) -> None:
+    one = node("Attention", "x w b", "y", name="attention", domain="com.microsoft")
+    constants = {"w": values((8, 8, 1, 1)), "b": values((8,))}
+    proto = make([one], {"x": IMAGE}, ["y"], constants, domains=["com.microsoft"])
+    proto.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, IMAGE)
+    )
+
+    document = edgekit.check(write(proto, tmp_path), target=BOARD, tensorrt=release)
+
+    assert [one["node"] for one in document["parse"]["problems"]] == ["attention"]
+    assert [one["why"] for one in document["unknown_cost"]] == ["formula"]
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "params"),
+    [
+        (node("ScaledTanh", "x", "y", alpha=2.0, beta=3.0), "ACTIVATION",
+         {"function": "SCALED_TANH", "alpha": 2.0, "beta": 3.0}),
+        (node("ParametricSoftplus", "x", "y", alpha=2.0, beta=3.0), "ACTIVATION",
+         {"function": "SOFTPLUS", "alpha": 2.0, "beta": 3.0}),
+        (node("ImageScaler", "x", "y", scale=2.0, bias=[1.0] * 8), "SCALE", {"mode": "CHANNEL"}),
+    ],
+    ids=lambda one: getattr(one, "op_type", None),
+)  # fmt: skip
+@pytest.mark.parametrize("opset", [6, 17])
+def test_operators_that_onnx_gave_up_are_layers(
+    tmp_path: Path, one: onnx.NodeProto, kind: str, params: dict[str, Any], opset: int
+) -> None:
+    path = write(make([one], {"x": IMAGE}, ["y"], opset=opset), tmp_path)
+
+    (layer,) = layers(load(path)).layers
+    document = edgekit.check(path, target=BOARD)
+
+    assert layer.kind == kind
+    assert params.items() <= layer.params.items()
+    assert document["parse"]["ok"]
+    assert not document["unknown_cost"]
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_onnx_runtime_s_normalization_needs_no_domain(tmp_path: Path, domain: str) -> None:
+    one = node("SimplifiedLayerNormalization", "x w", "y", axis=-1, name="n", domain=domain)
+    proto = make(
+        [one], {"x": [1, 8, 16]}, ["y"], {"w": values((16,))}, domains=[domain] if domain else []
+    )
+
+    found = layers(load(write(proto, tmp_path)), "11.4.1").layers
+
+    functions = [layer.params["function"] for layer in found]
+    assert functions == ["PROD", "AVG", "SUM", "SQRT", "RECIP", "PROD", "PROD"]
+
+
+def test_a_fourier_transform_of_frames_is_two_convolutions(tmp_path: Path) -> None:
+    """As the parser of TensorRT for RTX 1.7 writes it."""
+    one = onnx.helper.make_node("STFT", ["x", "step", "", "length"], ["y"], onesided=1)
+    constants = {"step": np.array(16), "length": np.array(32)}
+    proto = make([one], {"x": [1, 128]}, ["y"], constants)
+
+    found = layers(load(write(proto, tmp_path)), "11.4.1").layers
+
+    assert [layer.kind for layer in found] == [
+        "UNSQUEEZE", "CONVOLUTION", "CONVOLUTION", "CONCATENATION", "SHUFFLE"
+    ]  # fmt: skip
+    # 7 frames of 32 values, for 17 frequencies
+    assert [layer.macs for layer in found] == [0, 7 * 32 * 17, 7 * 32 * 17, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("one", "dtype"),
+    [
+        (node("BitShift", "x x", "y", direction="LEFT"), onnx.TensorProto.UINT8),
+        (node("ConvInteger", "x w", "y"), onnx.TensorProto.INT8),
+        (node("Attention", "x x x", "y", num_heads=2, domain="com.microsoft"),
+         onnx.TensorProto.FLOAT),
+    ],
+    ids=["BitShift", "ConvInteger", "Attention"],
+)  # fmt: skip
+def test_what_needs_no_plugin_is_not_called_one(
+    tmp_path: Path, one: onnx.NodeProto, dtype: int
+) -> None:
+    attends = one.op_type == "Attention"
+    proto = make(
+        [one], {"x": [1, 8, 16] if attends else IMAGE}, ["y"],
+        {} if "w" not in one.input else {"w": np.ones((8, 8, 1, 1), np.int8)},
+        domains=[one.domain] if one.domain else [],
+    )  # fmt: skip
+    proto.graph.input[0].type.tensor_type.elem_type = dtype
+    document = edgekit.check(write(proto, tmp_path), target=BOARD, precision="fp16")
+
+    (layer,) = document["layers"]
+    assert layer["kind"] != "PLUGIN_V2"
+    assert "general.plugin" not in {reason["rule"] for reason in layer["dla"]["reasons"]}
+    assert not any("needs the plugin" in warning for warning in document["warnings"])

@@ -23,6 +23,7 @@ from edgekit.pipeline.steps.load import translated
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import model, model_digest, other_weights
 from edgekit.quantize.caches import load_cache
+from tests.network.onnx_making import make, node, write
 from tests.pipeline.nets import small_net
 from tests.quantize.qdq_nets import Sheet, qat, quantised_by_ort, residual, scales_in
 
@@ -328,3 +329,31 @@ def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
         assert not any("FP32 means" in note for note in steps.build()["notes"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "zero", "parsed"), [(np.int8, 0, True), (np.uint8, 128, False)], ids=["int8", "uint8"]
+)
+def test_a_model_of_quantised_weights_alone_runs_in_fp16(
+    kind: type[np.integer], zero: int, parsed: bool, tmp_path: Path
+) -> None:
+    """It gives no activation a scale, so that no layer can run in implicit INT8."""
+    codes = np.arange(zero - 36, zero + 36).astype(kind).reshape(8, 1, 3, 3)
+    proto = make(
+        [
+            node("DequantizeLinear", "codes scale zero", "w", name="weights"),
+            node("Conv", "x w", "y", name="conv", group=8),
+        ],
+        {"x": [1, 8, 16, 16]}, ["y"],
+        {"codes": codes, "scale": np.float32(0.01), "zero": kind(zero)},
+    )  # fmt: skip
+    path = write(proto, tmp_path)
+
+    document = edgekit.check(path, target=ORIN)
+    plan = edgekit.plan(path, target=ORIN)
+
+    (layer,) = document["layers"]
+    assert layer["dla"]["ok"]
+    assert (document["parse"]["ok"], document["parse"]["converted"]) == (parsed, not parsed)
+    assert any("only its weights are quantised" in note for note in document["warnings"])
+    assert [one.precision for one in plan.layers] == ["fp16"]

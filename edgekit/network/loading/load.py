@@ -34,6 +34,7 @@ from edgekit.network.model import (
     weight_arrays,
 )
 from edgekit.network.protos import (
+    UNLISTED,
     dtype_name,
     elem_of,
     is_plugin,
@@ -184,7 +185,9 @@ def _drop_unused_outputs(
     """Optional results that nothing reads (masks, saved means) lose their names."""
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
-        if len(node.output) == 1 or node.domain or is_plugin(node, version):
+        if len(node.output) == 1 or node.domain or node.op_type in UNLISTED:
+            continue
+        if is_plugin(node, version):
             continue
         formal = onnx.defs.get_schema(node.op_type, version).outputs
         for index, tensor in enumerate(node.output):

@@ -16,7 +16,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 from edgekit.errors import ModelError
 from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
-from edgekit.network.protos import RUNTIMES, reachable, shipped_plugins
+from edgekit.network.protos import RUNTIMES, has_importer, reachable, shipped_plugins
 from edgekit.text import listed
 
 _QUIET = 4
@@ -36,7 +36,10 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
     """What is known of a model's opaque nodes: what the board must have, and what has no shape."""
     users: dict[str, list[str]] = {}
     for node in graph.nodes():
-        if graph.opaque.get(node.name) == PLUGIN:
+        if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
+            who = f"edgekit does not know which layers TensorRT's parser writes for {node.op}"
+            users.setdefault(who, []).append(node.name)
+        elif graph.opaque.get(node.name) == PLUGIN:
             found = plugin_of(node)
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"

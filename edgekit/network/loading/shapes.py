@@ -19,6 +19,7 @@ from edgekit.network.model import Constant, Folded, real
 from edgekit.network.protos import (
     FLOAT,
     STRING,
+    UNLISTED,
     elem_of,
     free_name,
     has_bodies,
@@ -150,7 +151,7 @@ class Evaluation:
         if len(node.input) < 3 or not node.input[2]:
             return False
         flag = self.constants.get(node.input[2])
-        return flag is None or bool(real(flag))
+        return flag is None or bool(real(flag).any())
 
     def _fold_mask(self, node: onnx.NodeProto) -> None:
         shape = self._shape(node.input[0])
@@ -261,6 +262,10 @@ class Evaluation:
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         schema = None if node.domain else self._schemas.get(node.op_type)
+        if node.op_type in UNLISTED and not node.domain:
+            # the result is as large as what it reads
+            like = self._proto(node.input[0])
+            return {} if like is None else {node.output[0]: like}
         if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
             return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})

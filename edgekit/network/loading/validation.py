@@ -12,7 +12,7 @@ import onnx
 
 from edgekit.errors import ModelError
 from edgekit.network.model import QDQ
-from edgekit.network.protos import is_plugin, nearest, subgraphs
+from edgekit.network.protos import UNLISTED, has_importer, is_plugin, nearest, subgraphs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024
@@ -250,7 +250,9 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
 def _is_onnx(node: onnx.NodeProto, version: int) -> bool:
     """Whether the parser takes a node of another domain for an operator of the model's opset."""
     return bool(
-        node.domain and not is_plugin(node, version) and onnx.defs.has(node.op_type, version)
+        node.domain
+        and not is_plugin(node, version)
+        and (node.op_type in UNLISTED or onnx.defs.has(node.op_type, version))
     )
 
 
@@ -260,6 +262,8 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
 
     known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
     later = node.op_type in known
+    if not later and not inside and has_importer(node.op_type):
+        return
     near = difflib.get_close_matches(node.op_type, known, 1, _MISSPELT)
     if not (later or inside or near) or (_PLUGIN.search(node.op_type) and not inside):
         return

@@ -45,7 +45,7 @@ def give_zero_points(
         if node.op_type != "QuantizeLinear" or node.domain not in _DOMAINS:
             continue
         typed = any(item.name == "output_dtype" and item.i for item in node.attribute)
-        if typed or any(node.input[2:]) or node.input[1] not in scales:
+        if typed or any(node.input[2:]) or scales.keys().isdisjoint(node.input[1:2]):
             continue
         name = free_name(f"{node.name}:zero_point", taken)
         taken.add(name)

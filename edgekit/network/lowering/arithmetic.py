@@ -29,7 +29,11 @@ _CORNERS = 4
 
 
 def macs_of(at: Placer, node: Node) -> int | None:
-    """Returns a node's multiply-accumulates for one inference; None where they are unknown."""
+    """Returns a node's multiply-accumulates for one inference; None where they are unknown.
+
+    They are also unknown for a node of another domain whose inputs are not those of ONNX's
+    operator of that name.
+    """
     if node.op in _MOVING:
         return 0
     formula = _FORMULAS.get(node.op)
@@ -39,6 +43,10 @@ def macs_of(at: Placer, node: Node) -> int | None:
 def _attention(at: Placer, node: Node) -> int | None:
     """Queries times keys, and what the softmax makes of them times values, for every query head."""
     query, key, value = (at.shape(name) for name in node.inputs[:3])
+    if not len(query) == len(key) == len(value) or len(query) not in {3, 4}:
+        return None
+    if len(query) == 3 and not {"q_num_heads", "kv_num_heads"} <= node.attrs.keys():
+        return None
     if len(query) == 4:
         batch, heads, rows, depth = query
         columns, width = key[2], value[3]
@@ -72,9 +80,11 @@ def _roi_align(at: Placer, node: Node) -> int | None:
     return int(math.prod(at.shape(node.outputs[0])) * ratio**2 * _CORNERS) if ratio else None
 
 
-def _deform_conv(at: Placer, node: Node) -> int:
+def _deform_conv(at: Placer, node: Node) -> int | None:
     """A convolution, and the interpolation of each value that it reads."""
     source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
+    if not len(source) == len(weight) == len(target):
+        return None
     window = math.prod(weight[2:])
     corners = math.prod(2 for _ in weight[2:])
     sampled = math.prod(target[2:]) * target[0] * source[1] * window * corners

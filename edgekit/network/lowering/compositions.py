@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network.lowering.arithmetic import macs_of
+from edgekit.network.lowering.kinds import UNKNOWN
 from edgekit.network.lowering.pointwise import broadcast_shape, pair
-from edgekit.network.windows import window
+from edgekit.network.windows import KernelWindow, window
 
 if TYPE_CHECKING:
     from edgekit.network.graph import Node
@@ -279,6 +281,56 @@ def rms_normalization(at: Placer, node: Node) -> None:
     pair(at, node, "PROD", [scaled, scale], steps.output)
 
 
+def stft(at: Placer, node: Node) -> None:
+    """STFT of real values: two convolutions, by cosines and sines, whose results are joined.
+
+    The parser refuses one of complex values, or with a computed step.
+    """
+    steps, source = _Steps(at, node), node.inputs[0]
+    signal, (batch, frames, bins, _) = at.shape(source), at.shape(steps.output)
+    macs = macs_of(at, node)
+    if signal[2:] not in {(), (1,)} or not at.stored(node.input(1)):
+        at.emit(node, UNKNOWN, macs=macs or 0)
+        return
+    dtype = at.dtype(source)
+    if signal[2:]:
+        source = _moved(steps, source, signal[:2], "Squeeze")
+    source = _moved(steps, source, (batch, 1, 1, signal[1]), "Unsqueeze")
+    length = at.shape(node.input(2))[0] if node.input(2) else int(at.scalar(node, 3) or 0)
+    size = KernelWindow((1, length), (1, int(at.scalar(node, 1) or 1)), (0, 0, 0, 0), (1, 1))
+    params = {**size.params(), "groups": 1, "out_maps": bins, "in_maps": 1, "bias": False}
+    parts = []
+    for stem in ("cosines", "sines"):
+        parts.append(at.inner(f"{node.name}:{stem}", (batch, bins, 1, frames), steps.output))
+        at.emit(
+            node, "CONVOLUTION", params, inputs=[source], outputs=parts[-1:],
+            macs=(macs or 0) // 2,
+        )  # fmt: skip
+    axis: dict[str, Any] = {"axis": 2, "inputs": 2}
+    both = steps.layer("CONCATENATION", axis, parts, (batch, bins, 2, frames), dtype=dtype)
+    shape = (batch, frames, bins, 2)
+    turn = {"mode": "TRANSPOSE", "perm": (0, 3, 1, 2), "shape": shape}
+    steps.layer("SHUFFLE", turn, [both], shape, last=True)
+
+
+def _moved(steps: _Steps, source: str, shape: tuple[int, ...], as_op: str) -> str:
+    """A reshape that the parser adds, written as it writes a Squeeze or an Unsqueeze."""
+    node = steps.node
+    target = steps.at.inner(f"{node.name}:{as_op.lower()}", shape, source)
+    steps.at.reshape(node, source, target, f"{as_op.lower()}_of_{node.name}", as_op=as_op)
+    return target
+
+
+def simplified_layer_normalization(at: Placer, node: Node) -> None:
+    """SimplifiedLayerNormalization: x * (1 / sqrt(mean(x * x) + epsilon)), times the scale."""
+    steps, (source, scale) = _Steps(at, node), node.inputs[:2]
+    rank = len(at.shape(source))
+    axes = range(node.attrs.get("axis", -1) % rank, rank)
+    mean = steps.reduce("AVG", steps.both("PROD", source, source), axes)
+    factor = steps.unary("RECIP", steps.unary("SQRT", steps.by_number("SUM", mean)))
+    pair(at, node, "PROD", [steps.both("PROD", source, factor), scale], steps.output)
+
+
 def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
     """NonMaxSuppression -> NMS of the scores transposed to classes last.
 
@@ -340,4 +392,6 @@ FAMILIES: dict[str, Callable[[Placer, Node], None]] = {
     "MeanVarianceNormalization": mean_variance_normalization,
     "NonMaxSuppression": non_max_suppression,
     "RMSNormalization": rms_normalization,
+    "STFT": stft,
+    "SimplifiedLayerNormalization": simplified_layer_normalization,
 }

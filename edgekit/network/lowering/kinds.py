@@ -10,6 +10,10 @@ from typing import Any
 
 from edgekit.knowledge import data_folder, read_knowledge
 
+#: The kind of a layer where it is not known which layers the parser writes, or the parser refuses
+#: the operator: no type of TensorRT's.
+UNKNOWN = "UNKNOWN"
+
 
 @cache
 def by_release(what: str, release: str) -> str:

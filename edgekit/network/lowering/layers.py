@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from edgekit.network.graph import PLUGIN, LayerSource, Node
+from edgekit.network.graph import IMPORTED, PLUGIN, LayerSource, Node
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
@@ -16,6 +16,7 @@ from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
 from edgekit.network.lowering.placer import Placer
 from edgekit.network.model import FOLLOWED, Model, Network
+from edgekit.network.protos import has_importer
 
 _Family = Callable[[Placer, Node], None]
 
@@ -42,6 +43,9 @@ _PLAIN = {
     "Attention": "ATTENTION_OUTPUT",
     "RotaryEmbedding": "ROTARY_EMBEDDING",
     "TensorScatter": "KV_CACHE_UPDATE",
+    # the parser looks for the plugins of these that TensorRT ships
+    "DeformConv": "PLUGIN_V2",
+    "RoiAlign": "PLUGIN_V2",
 }
 # the kinds of operators that have layers of their own kind each, where their shapes are unknown
 _UNSHAPED = {
@@ -84,9 +88,9 @@ def layers(model: Model, release: str = FOLLOWED) -> Network:
 
     One layer stands for each unit after constant folding, the change of Gemm and MatMul into
     convolutions, and the fusion of shuffles; before vertical fusion. A node that TensorRT
-    implements with several layers appears in the ``nodes`` of each. An operator that it has no
-    layer for becomes a PLUGIN_V2, which no DLA runs. Where nothing says how much a layer computes
-    (``arithmetic``), its ``formula`` is False.
+    implements with several layers appears in the ``nodes`` of each. An operator that needs a plugin
+    becomes a PLUGIN_V2, and one whose layers are not known an UNKNOWN; no DLA runs them. Where
+    nothing says how much a layer computes (``arithmetic``), its ``formula`` is False.
 
     Raises:
         ModelError: ``model.parameter`` when what should be constant is computed while running.
@@ -149,13 +153,16 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
         absorbed = pointwise.as_imported(at, node, read)
         macs = macs_of(at, node)
         at.emit(
-            node, _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or "PLUGIN_V2",
+            node, _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
             macs=macs or 0, formula=macs is not None, absorbed=absorbed,
         )  # fmt: skip
 
 
 def _opaque(at: Placer, node: Node, why: str) -> None:
     """A layer of which nothing is known but its kind, or which plugin it is."""
+    if why == PLUGIN and has_importer(node.op):
+        at.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
+        return
     if why == PLUGIN:
         at.emit(node, "PLUGIN_V2", plugin_of(node), opaque=why)
         return
@@ -163,7 +170,7 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
         non_max_suppression(at, node, why)
         return
     kind = _PLAIN.get(node.op) or kinds.by_release(node.op, at.release)
-    kind = kind or _UNSHAPED.get(node.op, "PLUGIN_V2")
+    kind = kind or _UNSHAPED.get(node.op, kinds.UNKNOWN)
     at.emit(node, kind, opaque=why)
 
 
@@ -175,6 +182,7 @@ def _families() -> dict[str, _Family]:
         "MatMul": by_weights.matmul,
         "Einsum": by_weights.einsum,
         "BatchNormalization": over_axes.batch_norm,
+        "ImageScaler": over_axes.image_scaler,
         "LRN": over_axes.lrn,
         "Concat": moving.concat,
         "Transpose": moving.transpose,

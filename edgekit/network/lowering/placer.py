@@ -12,6 +12,7 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import LayerSource, Node
+from edgekit.network.lowering import kinds
 from edgekit.network.model import Absorbed, Layer, Tensor
 from edgekit.network.protos import free_name
 
@@ -312,12 +313,23 @@ class Placer:
         return name
 
     def reshape(
-        self, node: Node, source: str, target: str, name: str, *, imported: bool = True
+        self,
+        node: Node,
+        source: str,
+        target: str,
+        name: str,
+        *,
+        imported: bool = True,
+        as_op: str = "Reshape",
     ) -> Layer:
-        """Inserts a SHUFFLE that gives ``source`` the shape of ``target``."""
+        """Inserts a SHUFFLE that gives ``source`` the shape of ``target``.
+
+        ``as_op``: the ONNX operator that the parser writes it like. A Squeeze or Unsqueeze has a
+        kind of its own in newer releases.
+        """
         return self.emit(
             node,
-            "SHUFFLE",
+            kinds.by_release(as_op, self.release) or "SHUFFLE",
             {"mode": "RESHAPE", "shape": self.shape(target)},
             inputs=[source],
             outputs=[target],

@@ -26,6 +26,8 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "HardSigmoid": ("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
     "ThresholdedRelu": ("THRESHOLDED_RELU", {"alpha": 1.0}),
     "Gelu": ("GELU_ERF", {}),
+    "ParametricSoftplus": ("SOFTPLUS", {"alpha": 1.0, "beta": 1.0}),
+    "ScaledTanh": ("SCALED_TANH", {"alpha": 1.0, "beta": 1.0}),
 }
 ELEMENTWISE = {
     "Add": "SUM",

@@ -35,7 +35,7 @@ _AXES_INPUT_OTHERS = 18
 
 
 def pool(at: Placer, node: Node) -> None:
-    """MaxPool and AveragePool -> POOLING; a 1-D one between two shuffles."""
+    """MaxPool and AveragePool -> POOLING; a 1-D one between two reshapes."""
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
     size = window(given, given["kernel_shape"], at.shape(source)[2:], at.shape(target)[2:])
@@ -51,9 +51,9 @@ def pool(at: Placer, node: Node) -> None:
         return
     wide = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
     result = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
-    at.reshape(node, source, wide, f"reshape_before_{node.name}")
+    at.reshape(node, source, wide, f"reshape_before_{node.name}", as_op="Unsqueeze")
     at.emit(node, "POOLING", params, inputs=[wide], outputs=[result, *node.outputs[1:]])
-    at.reshape(node, result, target, f"reshape_after_{node.name}")
+    at.reshape(node, result, target, f"reshape_after_{node.name}", as_op="Squeeze")
 
 
 def global_pool(at: Placer, node: Node) -> None:
@@ -135,9 +135,14 @@ def batch_norm(at: Placer, node: Node) -> None:
     wide = shape + (1,) * (4 - len(shape))
     before = at.inner(f"{node.name}:in4d", wide, source, view=True)
     after = at.inner(f"{node.name}:out4d", wide, target, view=True)
-    at.reshape(node, source, before, f"reshape_before_{node.name}")
+    at.reshape(node, source, before, f"reshape_before_{node.name}", as_op="Unsqueeze")
     at.emit(node, "SCALE", params, inputs=[before, *node.inputs[1:]], outputs=[after])
     at.reshape(node, after, target, f"reshape_after_{node.name}")
+
+
+def image_scaler(at: Placer, node: Node) -> None:
+    """ImageScaler -> SCALE per channel: one factor, and a constant for each channel."""
+    at.emit(node, "SCALE", {"mode": "CHANNEL", "axis": 1})
 
 
 def lrn(at: Placer, node: Node) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def conv(at: Placer, node: Node) -> None:
-    """Conv -> CONVOLUTION; a 1-D one between two shuffles, as the parser makes it 2-D."""
+    """Conv -> CONVOLUTION; a 1-D one between two reshapes, as the parser makes it 2-D."""
     given = node.attrs
     source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
     kernel = given.get("kernel_shape") or weight[2:]
@@ -86,7 +86,7 @@ def _spatial(
     if flat:
         before = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
         after = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
-        at.reshape(node, source, before, f"reshape_before_{node.name}")
+        at.reshape(node, source, before, f"reshape_before_{node.name}", as_op="Unsqueeze")
     read, result = [before, *node.inputs[1:]], after
     if any(appended):
         more = (*appended, 0) if flat else appended
@@ -99,7 +99,7 @@ def _spatial(
     if any(appended):
         _append(at, node, result, after)
     if flat:
-        at.reshape(node, after, target, f"reshape_after_{node.name}")
+        at.reshape(node, after, target, f"reshape_after_{node.name}", as_op="Squeeze")
 
 
 def _append(at: Placer, node: Node, source: str, target: str) -> None:

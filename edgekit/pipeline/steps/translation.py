@@ -54,6 +54,12 @@ def translation(
 
 def translation_note(found: Translated, tensorrt: str) -> str:
     """Says that a model was translated, and why."""
+    if not found.scales:
+        return (
+            f"TensorRT {tensorrt} does not support Q/DQ nodes on the DLA: the model is converted "
+            "to one without them; only its weights are quantised, so its layers run in FP16 "
+            "(edgekit calibrate from-qdq writes the result)"
+        )
     follow = f" and {len(found.propagated)} derived ones" if found.propagated else ""
     return (
         f"TensorRT {tensorrt} does not support Q/DQ nodes on the DLA: the model is "
@@ -104,8 +110,13 @@ def judged_translation(
 
 
 def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
-    """Says what a person should know of a translation, and what rewrites left without a scale."""
+    """Says what a person should know of a translation, and what rewrites left without a scale.
+
+    Where the model gives no scale at all, rewrites are not blamed.
+    """
     notes = list(translated.notes)
+    if not translated.scales:
+        return notes
     made = [lack.tensor for lack in known.reading.lacks if lack.tensor not in translated.missing]
     if made:
         notes.append(

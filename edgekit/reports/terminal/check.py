@@ -160,7 +160,7 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     if document["candidates"]:
         page.add(loadables)
     unknown = document.get("unknown_cost", ())
-    _predicted(page, document.get("predicted"), len(unknown))
+    _predicted(page, document.get("predicted"), unknown)
     _unknown(page, unknown)
     why = Counter(filter(None, (text.unsure(la["dla"]) for la in document["layers"])))
     if disputed := why["sources disagree"]:
@@ -173,9 +173,11 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     _add_sparsity(page, document.get("sparsity"))
 
 
-def _predicted(page: Page, predicted: Mapping[str, Any] | None, unknown: int) -> None:
+def _predicted(
+    page: Page, predicted: Mapping[str, Any] | None, unknown: Sequence[Mapping[str, Any]]
+) -> None:
     """Adds the prediction, and how many layers of ``unknown`` cost it leaves out."""
-    less = f", not counting {counted(unknown, 'layer')} of unknown cost" if unknown else ""
+    less = _less(unknown)
     if predicted is None:
         if unknown:
             page.add("predicted latency unknown: no layer that takes time has a cost model")
@@ -195,6 +197,10 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None, unknown: int) ->
             "The GPU alone is predicted to be faster; edgekit plan finds the best device "
             "for each layer"
         )
+
+
+def _less(unknown: Sequence[Mapping[str, Any]]) -> str:
+    return f", not counting {counted(len(unknown), 'layer')} of unknown cost" if unknown else ""
 
 
 def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
@@ -378,13 +384,15 @@ def check_layers(
         total = document["predicted"]["auto_us"]
         # a layer of unknown cost has no time
         rest = max(0.0, total - sum(us for us in predicted.values() if us is not None))
+        unknown = document.get("unknown_cost", ())
         page.add()
         page.add(
             f"predicted latency {text.microseconds(total)}: the layers above plus "
             f"{text.microseconds(rest)} for starting loadables, transitions and "
-            "conversions. Layers of 0 µs are fused with another layer",
+            f"conversions{_less(unknown)}. Layers of 0 µs are fused with another layer",
             hang=2,
         )
+        _unknown(page, unknown)
     return str(page)
 
 
