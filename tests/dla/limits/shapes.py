@@ -51,7 +51,7 @@ GENERAL = [
     Case("general.type", _typed(TensorProto.FLOAT), _typed(TensorProto.INT64), "int64", "float"),
     Case("general.type", _typed(TensorProto.FLOAT16), _typed(TensorProto.INT32), "int32", "float"),
     Case("general.type", _typed(TensorProto.INT8), _typed(TensorProto.DOUBLE), "float64", "float"),
-    Case("general.plugin", RELU, op("Det", (1, 1, 3, 3)), "Det", "TensorRT's built-in layers"),
+    Case("general.kind", RELU, op("Det", (1, 1, 3, 3)), "Det", "the layer types"),
     Case("general.uint8", _typed(TensorProto.FLOAT), _typed(TensorProto.UINT8), "uint8", "INT8"),
     Case("general.kind", RELU, op("Gather", PLAIN, constants=[[0, 1]], axis=1), "GATHER",
          "the layer types"),
