@@ -25,8 +25,8 @@ from tests.boards.fixtures import StartBoard, remote
 
 pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
-#: A twelfth of what a user waits, and more than a busy machine takes for an answer.
-LIMITS = ConnectionLimits(banner_s=5.0, keepalive_s=1.0, silence_s=5.0)
+#: Less than what a user waits, and more than a busy machine takes for an answer.
+LIMITS = ConnectionLimits(banner_s=12.0, keepalive_s=1.0, silence_s=12.0)
 #: What the limits add up to: an established link and one attempt anew, which is a minute of a
 #: user's time at the usual limits, and the machine's own time for the test.
 MOST_S = 60.0

@@ -27,6 +27,7 @@ from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.placement import options_of
 from edgekit.pipeline.steps.rewrite import model_digest, network
 from edgekit.quantize.caches import load_cache
+from edgekit.rewriting.provenance.record import KEY
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -54,8 +55,6 @@ def read_weights(path: Path) -> OtherWeights:
     Raises:
         ModelError: It is no ONNX file, or its external data are not there.
     """
-    from edgekit.rewriting.provenance.record import KEY
-
     proto, _ = read_model(path)
     outside = {
         tensor.name: (tensor, place.value)
