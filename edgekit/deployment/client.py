@@ -517,7 +517,15 @@ class BoardClient:
         return str(answer["state"])
 
     def job_result(self, id: str) -> dict[str, Any]:
-        """Returns what a job made; raises its error when it failed."""
+        """Returns what a job made; raises its error when it failed.
+
+        A connection that is cut or silent is made again, once.
+        """
+        try:
+            return self._request("job-result", f"--job={id}")
+        except (BoardError, EnvironmentLack) as error:
+            if error.code not in _CUT or not self._renew():
+                raise
         return self._request("job-result", f"--job={id}")
 
     def remove_job(self, id: str) -> None:
