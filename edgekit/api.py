@@ -141,9 +141,9 @@ def deploy(
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
     settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "again": again}  # fmt: skip
+                "trust_key": trust_key, "allow_older": allow_older, "again": again}  # fmt: skip
     with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.deploy(path_of(file), dry_run=dry_run, allow_older=allow_older)
+        return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
 def rollback(

@@ -336,12 +336,15 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         EnvironmentLack: The folder cannot be made or written (code "file.write").
     """
-    with write_atomically(path) as temporary:
-        temporary.write_text(hidden(text), encoding="utf-8", newline="\n")
+    _write(path, hidden(text))
 
 
 def write_json(path: Path, document: Any) -> None:
     """Writes one JSON document (no NaN or infinity: ValueError) with a trailing newline."""
     text = json.dumps(hidden_document(document), ensure_ascii=False, allow_nan=False, indent=1)
+    _write(path, text + "\n")
+
+
+def _write(path: Path, text: str) -> None:
     with write_atomically(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -237,7 +237,8 @@ def open_pipeline(
         from edgekit.pipeline.context import Session
         from edgekit.pipeline.steps.deploy import ConnectedBoards
 
-        consents = {name: settings.pop(name) for name in ("accept_host_key", "trust_key")}
+        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
+        consents = {name: settings.pop(name) for name in names}
         settings["boards"] = boards = ConnectedBoards(opened, Cache(), Session(shown), **consents)
         boards.begin()
     from edgekit.pipeline.pipeline import Pipeline

@@ -216,7 +216,6 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
 def deploy_command(
     config: str,
     bundle: Path | None,
-    allow_older: str | None,
     dry_run: bool,
     part: dict[str, Any],
     strict: bool | None,
@@ -227,7 +226,7 @@ def deploy_command(
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
     options = {"model": part, "build": {"strict": strict}}
     with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        document = pipeline.deploy(bundle, dry_run=dry_run, allow_older=allow_older or "")
+        document = pipeline.deploy(bundle, dry_run=dry_run)
     if json:
         print_json(document)
         return

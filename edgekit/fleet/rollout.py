@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -429,9 +429,9 @@ class Fleet:
         """
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
-        configs = _configs_of(config, members := select(load_inventory(inventory), selector))
+        configs, split = _read(config, inventory, selector, canary, waves)
         opened = configs[str(Path(config))]
-        split, app = make_waves(members, canary, waves), str(opened.file.name)
+        app = str(opened.file.name)
         name = self._new_name(name, app)
         facts: dict[str, Any] = {
             "name": name,
@@ -474,9 +474,8 @@ class Fleet:
         ``budget`` is of its settings.
         """
         check_budget(budget)
-        members = select(load_inventory(inventory), selector)
-        app = str(_configs_of(config, members)[str(Path(config))].file.name)
-        split = make_waves(members, canary, waves)
+        configs, split = _read(config, inventory, selector, canary, waves)
+        app = str(configs[str(Path(config))].file.name)
         rows = [
             {
                 "board": member.name,
@@ -667,15 +666,18 @@ def _rehearsal(action: str, name: str, app: str, boards: list[dict[str, Any]]) -
     }
 
 
-def _configs_of(config: str | Path, members: Sequence[FleetBoard]) -> dict[str, Config]:
-    """Returns the configurations of a rollout by path: the one that is named, and boards' own."""
+def _read(
+    config: str | Path, inventory: str | Path, selector: str | None, canary: int, waves: str
+) -> tuple[dict[str, Config], list[list[FleetBoard]]]:
+    """Returns a rollout's configurations by path (the named one and boards' own), and its waves."""
+    members = select(load_inventory(inventory), selector)
     opened = open_config(config)
     configs = {str(Path(config)): opened}
     for member in members:
         if member.config is not None and str(member.config) not in configs:
             own = open_config(member.config)
             configs[str(member.config)] = _of_app(own, str(opened.file.name), member)
-    return configs
+    return configs, make_waves(members, canary, waves)
 
 
 def _terms_of(config: Config) -> dict[str, Any]:

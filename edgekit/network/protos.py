@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -79,20 +80,22 @@ def _is_imported(node: onnx.NodeProto) -> bool:
     return fits and all(one.name in schema.attributes for one in node.attribute)
 
 
+@cache
+def operators_document() -> Mapping[str, Any]:
+    """Returns the content of ``trt/operators.yaml``; ``edgekit.parsing.operators`` has its rows."""
+    content: Mapping[str, Any] = read_knowledge(data_folder("trt") / "operators.yaml")
+    return content
+
+
 def has_importer(operator: str) -> bool:
     """Whether the parser of any release imports an operator."""
-    return operator in _importers()
+    return operator in operators_document()["operators"]
 
 
-@cache
-def _importers() -> frozenset[str]:
-    return frozenset(read_knowledge(data_folder("trt") / "operators.yaml")["operators"])
-
-
-@cache
-def shipped_plugins() -> frozenset[str]:
+def shipped_plugins() -> Collection[str]:
     """Returns the names of the plugins that TensorRT ships."""
-    return frozenset(read_knowledge(data_folder("trt") / "operators.yaml")["plugins"]["names"])
+    names: Collection[str] = operators_document()["plugins"]["names"]
+    return names
 
 
 def is_known(value: onnx.ValueInfoProto) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.protos import operators_document
 from edgekit.targets.releases import Version, parse_version, within
 
 Value = int | float | str
@@ -128,7 +128,7 @@ class OperatorTable:
 @lru_cache(maxsize=1)
 def operator_table() -> OperatorTable:
     """Returns ``trt/operators.yaml``."""
-    content: Mapping[str, Any] = read_knowledge(data_folder("trt") / "operators.yaml")
+    content = operators_document()
     plugins = content["plugins"]
     return OperatorTable(
         oldest=content["oldest"],

@@ -117,6 +117,8 @@ class Pipeline:
         cache: Holds the results; the user's cache folder when None.
         accept_host_key: Accept unknown host keys of boards this once.
         trust_key: Let boards trust the signing key from now on.
+        allow_older: Why to install what the counters or times of bundles forbid; without a reason
+            boards refuse it.
         again: ``deploy`` and ``run`` also put back what was taken back on a board.
         or_serving: ``run`` goes on with what a board serves where the bundle was taken back there.
         backend: Who builds, where somebody else decided it; empty where the boards decide.
@@ -139,6 +141,7 @@ class Pipeline:
         cache: Cache | None = None,
         accept_host_key: bool = False,
         trust_key: bool = False,
+        allow_older: str | None = None,
         again: bool = False,
         or_serving: bool = False,
         backend: str = "",
@@ -162,6 +165,7 @@ class Pipeline:
                 Session(progress or Quiet()),
                 accept_host_key=accept_host_key,
                 trust_key=trust_key,
+                allow_older=allow_older,
             )
         self.boards, self.signing, self.cache = boards, boards.signing, boards.cache
         self.log = StepLog((), boards.session.progress)
@@ -464,9 +468,7 @@ class Pipeline:
         return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
                 "full": str(full) if full else None}  # fmt: skip
 
-    def deploy(
-        self, file: Path | None = None, *, dry_run: bool = False, allow_older: str = ""
-    ) -> dict[str, Any]:
+    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> dict[str, Any]:
         """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
 
         Args:
@@ -474,35 +476,18 @@ class Pipeline:
                 lacks come from the cache or are on the board already.
             dry_run: Change nothing on a board, and return what would be done there. Boards build
                 nothing: a release is then known only where they built it before.
-            allow_older: Why to install what the counters or times of bundles forbid; empty: not at
-                all.
 
         Raises:
             BoardError: Among others "install.taken-back", without ``again``, and "install.older",
                 "install.expired" or "install.clock", without ``allow_older``.
         """
-        self.boards.allow_older = allow_older
         if file is None:
-            steps = self._rehearsed() if dry_run else needed("deploy")
-            releases = self._run(*steps).found["deploy"]
+            steps = self._dry_run_steps() if dry_run else needed("deploy")
         else:
             self.boards.begin()
             bundle = read_bundle(self.context, file)
             for client in self.boards.clients():
                 check_bundle(self.boards, client, bundle.manifest)
-
-            def rehearse(run: Run, record: StepRecord) -> Run:
-                rows = [
-                    run.boards.would_install(
-                        client,
-                        bundle.digest,
-                        bundle,
-                        always=run.context.force,
-                        put_back=run.again,
-                    )
-                    for client in run.boards.clients()
-                ]
-                return run.having("deploy", rows)
 
             def install(run: Run, record: StepRecord) -> Run:
                 found = run.boards.install(
@@ -510,34 +495,24 @@ class Pipeline:
                 )
                 return run.having("deploy", found)
 
-            steps = [Step("deploy", rehearse)] if dry_run else _deploying(install)
-            releases = self._run(*steps).found["deploy"]
+            offered = (bundle.digest, bundle)
+            steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
+        releases = self._run(*steps).found["deploy"]
         return {"schema": "edgekit.deploy/1", "dry_run": dry_run, "steps": self._step_list(),
                 "releases": [_release_row(r) for r in releases]}  # fmt: skip
 
-    def _rehearsed(self) -> list[Step]:
+    def _dry_run_steps(self) -> list[Step]:
         """Returns the steps of a deployment that changes nothing on a board."""
-        boards, context = self.boards, self.context
-        boards.begin()
-        own = backend_for(context, boards) == "reference"
+        self.boards.begin()
+        own = backend_for(self.context, self.boards) == "reference"
 
-        def rehearse(run: Run, record: StepRecord) -> Run:
-            rows = []
-            for client in boards.clients():
-                bundle = run.bundle_for(client) if own else None
-                digest = (
-                    known_bundle(run.context, boards, client, run.signing.public_key)
-                    if bundle is None
-                    else bundle.digest
-                )
-                rows.append(
-                    boards.would_install(
-                        client, digest, bundle, always=context.force, put_back=run.again
-                    )
-                )
-            return run.having("deploy", rows)
+        def offered(run: Run, client: BoardClient) -> tuple[str | None, Bundle | None]:
+            if own:
+                bundle = run.bundle_for(client)
+                return bundle.digest, bundle
+            return known_bundle(run.context, run.boards, client, run.signing.public_key), None
 
-        return [*needed("bundle" if own else "plan"), Step("deploy", rehearse)]
+        return [*needed("bundle" if own else "plan"), _dry_run_step(offered)]
 
     def rollback(self, reason: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
         """Takes every board back to its previous release; ``reason`` is for their histories.
@@ -660,6 +635,23 @@ class Pipeline:
         document = run_document(run.context, run.builds, run.found, files, self._step_list())
         write_json(self.out / "run.json", document)
         return RunResult(document, run.found["report"])
+
+
+def _dry_run_step(
+    offered: Callable[[Run, BoardClient], tuple[str | None, Bundle | None]],
+) -> Step:
+    """Returns the step deploy of a dry run; ``offered`` has a board's digest and bundle."""
+
+    def look(run: Run, record: StepRecord) -> Run:
+        rows = [
+            run.boards.would_install(
+                client, *offered(run, client), always=run.context.force, put_back=run.again
+            )
+            for client in run.boards.clients()
+        ]
+        return run.having("deploy", rows)
+
+    return Step("deploy", look)
 
 
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
@@ -47,9 +48,8 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
 
     Also where no source states it (:func:`unstated_dla`): the board decides.
     """
-    part = target.facts.get("dla")
-    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
     version = parse_version(tensorrt)
+    ranges = _dla_facts(target).get("tensorrt", ())
     return any(within(version, row["since"], row.get("until")) for row in ranges) or bool(
         unstated_dla(target, tensorrt)
     )
@@ -57,11 +57,19 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
 
 def unstated_dla(target: Target, tensorrt: str) -> str:
     """Returns why no source states whether a release supports the DLA of a board; else ""."""
-    part = target.facts.get("dla")
-    row = part.get("tensorrt_unstated") if isinstance(part, Mapping) else None
+    row = _dla_facts(target).get("tensorrt_unstated")
     if row is None or parse_version(tensorrt) < parse_version(row["since"]):
         return ""
     return str(row["why"])
+
+
+def _dla_facts(target: Target) -> Mapping[str, Any]:
+    part = target.facts.get("dla")
+    return part if isinstance(part, Mapping) else {}
+
+
+def _minor(version: Version) -> Version:
+    return (*version, 0)[:2]
 
 
 def check_release(target: Target, tensorrt: str) -> None:
@@ -94,13 +102,12 @@ def check_release(target: Target, tensorrt: str) -> None:
             where=tensorrt,
             hint=f"write {' or '.join(same)}" if same else "write it like 10.3 or 8.5.2",
         )
-    part, software = target.facts.get("dla"), target.facts.get("software")
-    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    software, ranges = target.facts.get("software"), _dla_facts(target).get("tensorrt", ())
     older = software.get("tensorrt_since") if isinstance(software, Mapping) else None
     starts = (older or target.tensorrt, *brought, *(row["since"] for row in ranges))
     first = min(starts, key=parse_version)
-    minor = (*version, 0)[:2]
-    known = minor in {(*one, 0)[:2] for one in released}
+    minor = _minor(version)
+    known = minor in map(_minor, released)
     newer = minor > newest and version[0] <= newest[0] + 1
     if (known or newer) and minor >= parse_version(first)[:2]:
         return
@@ -141,12 +148,12 @@ def unbrought(target: Target, tensorrt: str) -> str:
     from edgekit.targets.jetpack import jetpacks
 
     packs = [pack for pack in jetpacks(target) if pack.tensorrt]
-    minor = (*parse_version(tensorrt), 0)[:2]
+    minor = _minor(parse_version(tensorrt))
 
     def reaches(first: str, last: str) -> bool:
-        return (*parse_version(first), 0)[:2] <= minor <= (*parse_version(last), 0)[:2]
+        return _minor(parse_version(first)) <= minor <= _minor(parse_version(last))
 
-    if not packs or minor < (*parse_version(packs[0].tensorrt), 0)[:2]:
+    if not packs or minor < _minor(parse_version(packs[0].tensorrt)):
         return ""
     if any(reaches(pack.tensorrt, pack.up_to or pack.tensorrt) for pack in packs):
         return ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import is_config
+from edgekit_device.store.root import number_of
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -198,9 +199,9 @@ def would_roll_back(client: BoardClient, app: str) -> dict[str, Any]:
     state = _state_of(client, app)
     current = state["current"]
     rows = [row for row in state["releases"] if row["ready"] and not row.get("taken_back")]
-    older = [row["id"] for row in rows if current and _number(row["id"]) < _number(current)]
+    older = [row["id"] for row in rows if current and number_of(row["id"]) < number_of(current)]
     previous = [row["id"] for row in rows if row["id"] == state["previous"] != current]
-    target = next(iter([*previous, *sorted(older, key=_number, reverse=True)]), None)
+    target = next(iter([*previous, *sorted(older, key=number_of, reverse=True)]), None)
     if target is None:
         raise BoardError(
             "there is no earlier release to go back to",
@@ -244,11 +245,6 @@ def _state_of(client: BoardClient, app: str) -> dict[str, Any]:
         )
     found: dict[str, Any] = apps[app]
     return found
-
-
-def _number(release: str) -> int:
-    """The running number that a release's name begins with."""
-    return int(release.partition("-")[0])
 
 
 def remove_document(

@@ -237,7 +237,7 @@ def known_bundle(
     Arguments as of ``check_not_taken_back``.
     """
     digest: str | None = context.cache.get(
-        "asked", _asked(context, boards, client, public_key, weights)
+        "asked", _bundle_key(context, boards, client, public_key, weights)
     )
     return digest
 
@@ -259,11 +259,11 @@ def remember_bundles(
         weights: Digest of a refit's weights.
     """
     for client, digest in bundles:
-        key = _asked(context.undecided, boards, client, public_key, weights)
+        key = _bundle_key(context.undecided, boards, client, public_key, weights)
         context.cache.put("asked", key, digest)
 
 
-def _asked(
+def _bundle_key(
     context: Context,
     boards: ConnectedBoards,
     client: BoardClient,

@@ -219,6 +219,8 @@ class ConnectedBoards:
         session: Collects notes and progress.
         accept_host_key: Accept unknown host keys this once.
         trust_key: Let boards trust the signing key from now on.
+        allow_older: Why to install what the counters or times of bundles forbid; without a reason
+            boards refuse it.
 
     Attributes:
         signing: The key that signs bundles, which the boards are to trust.
@@ -232,6 +234,7 @@ class ConnectedBoards:
         *,
         accept_host_key: bool = False,
         trust_key: bool = False,
+        allow_older: str | None = None,
     ) -> None:
         self.session = session
         self.cache = cache
@@ -239,8 +242,7 @@ class ConnectedBoards:
         self._config = config
         self._accept_host_key = accept_host_key
         self._trust_key = trust_key
-        #: Why to install what the counters or times of bundles forbid; empty: not at all.
-        self.allow_older = ""
+        self._allow_older = allow_older
         self._stack = contextlib.ExitStack()
         self._begun: list[Future[BoardClient]] = []
         self._clients: list[BoardClient] | None = None
@@ -526,7 +528,7 @@ class ConnectedBoards:
                         policy=self._config.file.deploy.health.policy(),
                         again=always,
                         put_back=put_back,
-                        on_purpose=self.allow_older or None,
+                        on_purpose=self._allow_older or None,
                         source="\n".join(self._config.file.deploy.mirror) or None,
                         on_start=job.begins,
                         passed=cache.get("deployed", key),
