@@ -424,6 +424,11 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
     raise _refused(hop, where, tried, "")
 
 
+def usual_keys() -> list[Path]:
+    """Returns the private keys of ``~/.ssh`` that are tried where none is named."""
+    return [path for name in _USUAL if (path := Path("~/.ssh", name).expanduser()).is_file()]
+
+
 def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     """Yields keys in the order to try; says in ``tried`` why a file gave none.
 
@@ -432,7 +437,7 @@ def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko
     """
     files = list(hop.keys)
     if not hop.only_keys and not files:
-        files = [path for name in _USUAL if (path := Path("~/.ssh", name).expanduser()).is_file()]
+        files = usual_keys()
     with agent_keys(hop.agent) as held:
         given: set[bytes] = set()
         for path in files:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.deployment.embedded_sshd import find_sshd
+from edgekit.deployment.ssh import usual_keys
 from edgekit.knowledge import cache_folder
 from edgekit.parsing.nvidia import MODULE
 from edgekit.pipeline.boards.doctor import DoctorCheck
@@ -23,7 +24,6 @@ from edgekit.text import listed
 
 _GIB = 1 << 30
 _LEAST_DISK = 2 * _GIB
-_KEY_FILES = ("id_ed25519", "id_ecdsa", "id_rsa")
 #: Extras of edgekit: the module that each brings, and what it is for.
 _EXTRAS = {
     "parser": (MODULE, "NVIDIA's own parser (--parser)"),
@@ -84,9 +84,10 @@ def _ssh() -> Iterator[DoctorCheck]:
 
 
 def _keys() -> Iterator[DoctorCheck]:
-    files = [str(path) for name in _KEY_FILES if (path := Path.home() / ".ssh" / name).is_file()]
     agent = os.environ.get("SSH_AUTH_SOCK")
-    found = [*files, *(["the SSH agent"] if agent and Path(agent).exists() else [])]
+    found = [str(path) for path in usual_keys()]
+    if agent and Path(agent).exists():
+        found.append("the SSH agent")
     yield DoctorCheck(
         "keys.ssh",
         "Keys for boards",
