@@ -1,7 +1,9 @@
-"""The tables of docs/cost-model.md, from the data under ``targets/costs``."""
+"""The tables of docs/cost-model.md and docs/data/predictions.csv, from ``targets/costs``."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import statistics
 import sys
@@ -32,7 +34,7 @@ from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.costs.model import contention_of, slowdown
 from edgekit.targets.loader import get, read_yaml
 
-__all__ = ["cost_page"]
+__all__ = ["cost_page", "predictions"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "cost-model.md"
 
@@ -54,14 +56,41 @@ def cost_page() -> str:
         ("pairs", _pairs()),
         ("energies", _energies()),
         ("reformats", _reformats()),
-        ("sealed rows", _sealed_rows()),
-        ("errors", _errors(rows, found)),
         ("sources", _sources()),
     ):
         before, _, rest = text.partition(f"<!-- {name} -->\n")
         _, _, after = rest.partition(f"<!-- end {name} -->")
         text = f"{before}<!-- {name} -->\n{table}<!-- end {name} -->{after}"
     return text
+
+
+def predictions() -> str:
+    """Returns every measured row beside its prediction as CSV: times in us, errors in percent.
+
+    A row of a sealed scoring has its time as predicted at that scoring, and no error by other
+    constants: it was in no fit then.
+    """
+    rows = anchors()
+    by_network, by_board = left_out_errors(rows, 0), left_out_errors(rows, 1)
+    text = io.StringIO()
+    written = csv.writer(text, lineterminator="\n")
+    written.writerow(
+        ("kind", "row", "predicted_us", "measured_us", "error_percent",
+         "error_percent_without_network", "error_percent_without_board", "source")
+    )  # fmt: skip
+    for row, *three in zip(rows, errors(rows, constants_now()), by_network, by_board, strict=True):
+        percents = ("" if error is None else f"{100 * error:+.1f}" for error in three)
+        written.writerow(
+            ("published", " ".join(describe(row).split()), f"{(1 + three[0]) * row.us:.0f}",
+             f"{row.us:.0f}", *percents, row.row["source"])
+        )  # fmt: skip
+    for number in range(len(cost_data("sealed")["scored"])):
+        for scored, error in _round(number):
+            written.writerow(
+                (f"sealed, scoring {number + 1}", scored["row"], f"{scored['predicted_us']:.0f}",
+                 f"{scored['us']:.0f}", f"{100 * error:+.1f}", "", "", "")
+            )  # fmt: skip
+    return text.getvalue()
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -272,21 +301,9 @@ def _automatic(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     return _table(("row", "predicted us", "measured us", "error"), lines)
 
 
-def _scored() -> list[tuple[dict[str, Any], float]]:
-    return [row for number in range(len(cost_data("sealed")["scored"])) for row in _round(number)]
-
-
 def _round(number: int) -> list[tuple[dict[str, Any], float]]:
     rows = cost_data("sealed")["scored"][number]["rows"]
     return [(row, row["predicted_us"] / row["us"] - 1) for row in rows]
-
-
-def _sealed_rows() -> str:
-    lines = [
-        (row["row"], f"{row['predicted_us']:.0f}", f"{row['us']:.0f}", f"{100 * error:+.1f} %")
-        for row, error in _scored()
-    ]
-    return _table(("row", "predicted us", "measured us", "error"), lines)
 
 
 def _sealed() -> str:
@@ -309,17 +326,3 @@ def _of_round(
         f"- Scoring {number}, {spread.rows} rows: {spread}.\n"
         f"  {sum(inside)} of them ({100 * sum(inside) / spread.rows:.0f} %) lie in the 80 % band.\n"
     )
-
-
-def _errors(rows: Sequence[Anchor], found: Sequence[float]) -> str:
-    lines: list[tuple[str, ...]] = []
-    by_network, by_board = left_out_errors(rows, 0), left_out_errors(rows, 1)
-    for row, *three in zip(rows, found, by_network, by_board, strict=True):
-        said = ("" if error is None else f"{100 * error:+.1f} %" for error in three)
-        lines.append(
-            (" ".join(describe(row).split()), f"{(1 + three[0]) * row.us:.0f}",
-             f"{row.us:.0f}", *said, row.row["source"])
-        )  # fmt: skip
-    head = ("row", "predicted us", "measured us", "error", "without its network",
-            "without its board", "source")  # fmt: skip
-    return _table(head, lines)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from board_pages import board_protocol_page, manifest_page
 from config_page import config_page, json_schema
-from cost_tables import cost_page
+from cost_tables import cost_page, predictions
 from dla_database import SCHEMA, DlaSupport, database, search_page
 from dla_page import dla_page
 from llms_page import llms_page
@@ -44,6 +44,7 @@ def pages() -> dict[str, str]:
         "cost-model.md": cost_page(),
         "data/dla-support.json": _json(database().to_json()),
         "data/dla-support.schema.json": _json(document_schema(DlaSupport, SCHEMA)),
+        "data/predictions.csv": predictions(),
         "dla-support.md": dla_page(),
         "dla-support-search.html": search_page(),
         "documents.md": documents_page(),
