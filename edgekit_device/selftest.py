@@ -32,9 +32,10 @@ from edgekit_device.jobs.job import JobCancelled, JobContext
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
-from edgekit_device.tensorrt.plan import read_header, show
+from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import weights_of
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
+from edgekit_device.versions import show
 
 _VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
 

@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from edgekit_device.cuda.driver import CtypesDriverApi, Cuda, load_driver, open_cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.tensorrt.bindings import fault, find, logger, version_of
-from edgekit_device.tensorrt.plan import read_header, show
+from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, runtime_choices, start
+from edgekit_device.versions import show
 
 _NO_GPU = "board.no-gpu"
 _BODY = bytes(4096)

@@ -19,6 +19,7 @@ from edgekit.dla.verdicts import Judgement, MemoryNeed
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit_device.versions import agree, parse_version
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -492,7 +493,7 @@ def warnings(
             f"{'is' if known < 2 else 'are'} in the model"
             + (f" (the log is of {log.model})" if log.model else "")
         )
-    if log.tensorrt and not _same_release(judgement.tensorrt, log.tensorrt):
+    if log.tensorrt and not agree(parse_version(judgement.tensorrt), parse_version(log.tensorrt)):
         found.append(f"judged for TensorRT {judgement.tensorrt}, built with {log.tensorrt}")
     built = _precision(log.precisions)
     if built and built != judgement.precision:
@@ -536,13 +537,6 @@ def warnings(
     if log.errors and log.errors[0] not in found:
         found.append(f"the build reported an error: {log.errors[0]}")
     return tuple(found)
-
-
-def _same_release(judged: str, built: str) -> bool:
-    # "10.3" was judged, "10.3.0.30" was built
-    ours, theirs = judged.split("."), built.split(".")
-    length = min(len(ours), len(theirs))
-    return ours[:length] == theirs[:length]
 
 
 def _precision(allowed: Sequence[str]) -> str:

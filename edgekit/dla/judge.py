@@ -28,7 +28,6 @@ from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
 from edgekit.targets.releases import (
-    Version,
     check_release,
     drives_dla,
     jetpacks_ended,
@@ -36,6 +35,7 @@ from edgekit.targets.releases import (
     unbrought,
     unstated_dla,
 )
+from edgekit_device.versions import Version
 
 if TYPE_CHECKING:
     from edgekit.targets.board import Target

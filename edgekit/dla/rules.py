@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets.board import GENERATIONS
-from edgekit.targets.releases import Version, parse_version, within
+from edgekit.targets.releases import parse_version, within
+from edgekit_device.versions import Version
 
 Facts = Mapping[str, Any]
 _MANY = (tuple, list)

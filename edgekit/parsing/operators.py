@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from edgekit.network.protos import operators_document
-from edgekit.targets.releases import Version, parse_version, within
+from edgekit.targets.releases import parse_version, within
+from edgekit_device.versions import Version
 
 Value = int | float | str
 

@@ -10,15 +10,18 @@ from typing import Any
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
 from edgekit.text import listed
+from edgekit_device import versions
+from edgekit_device.versions import Version, agree, at_least
 
-Version = tuple[int, ...]
 _WITHOUT_DLA = "does not support this board's DLA: every layer would run on the GPU"
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
 @lru_cache(maxsize=256)
 def parse_version(text: str) -> Version:
-    """Returns a version as numbers that compare, trailing zeros dropped.
+    """Returns the version that a user or a fact names, as numbers that compare.
+
+    Zeros at the end are dropped: 10.3 and 10.3.0 are equal.
 
     Raises:
         UsageError: The text is no version (code ``tensorrt.version``).
@@ -30,7 +33,7 @@ def parse_version(text: str) -> Version:
             where=text,
             hint="write it like 10.3 or 8.5.2",
         )
-    numbers = [int(part) for part in text.strip().split(".")]
+    numbers = list(versions.parse_version(text.strip()))
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
@@ -66,6 +69,21 @@ def unstated_dla(target: Target, tensorrt: str) -> str:
 def _dla_facts(target: Target) -> Mapping[str, Any]:
     part = target.facts.get("dla")
     return part if isinstance(part, Mapping) else {}
+
+
+def is_planned_release(release: str, planned: str) -> bool:
+    """Whether a board's TensorRT is what a plan is for, as far as both are known.
+
+    A planned patch ("11.4.1") is the oldest that will do: what a DLA can run depends on it.
+    """
+    here, wanted = versions.parse_version(release), versions.parse_version(planned)
+    known = min(len(here), len(wanted))
+    return agree(here[:2], wanted[:2]) and at_least(here[:known], wanted[:known])
+
+
+def as_planned(release: str, planned: str) -> str:
+    """Returns a board's release with as many numbers as a plan's, for ``tensorrt:``."""
+    return versions.show(versions.parse_version(release)[: max(2, len(planned.split(".")))])
 
 
 def _minor(version: Version) -> Version:

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.targets.releases import Version, parse_version
-
-STATUSES = ("required", "allowed", "ignored", "forbidden", "not_applicable", "unknown")
+from edgekit.targets.releases import parse_version, within
+from edgekit_device.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class TensorRTRelease:
         Raises:
             KeyError: edgekit's table does not have the name.
         """
-        return within(release_facts()["names"][name], self.version)
+        return _holds(release_facts()["names"][name], self.version)
 
     def since(self, name: str) -> str:
         """Returns the first release with a name; empty where it is older than all known ones."""
@@ -42,16 +41,16 @@ class TensorRTRelease:
     @property
     def typings(self) -> tuple[str, ...]:
         """How precision can be given: "weak" (flags), "strong" (types in the network), or both."""
-        return tuple(n for n, row in release_facts()["typing"].items() if within(row, self.version))
+        return tuple(n for n, row in release_facts()["typing"].items() if _holds(row, self.version))
 
     def dtype(self, name: str) -> str:
         """Returns the NumPy type that an engine's input or output of a model's type has."""
         row = release_facts()["narrowed"].get(name)
-        return str(row["to"]) if row is not None and within(row, self.version) else name
+        return str(row["to"]) if row is not None and _holds(row, self.version) else name
 
     def warnings(self, features: frozenset[str]) -> tuple[str, ...]:
         """Returns what the release is known to do wrong with any of these features."""
-        rows = [row for row in release_facts()["warnings"] if within(row, self.version)]
+        rows = [row for row in release_facts()["warnings"] if _holds(row, self.version)]
         return tuple(
             f"TensorRT {self.text}: {row['why']} ({', '.join(sources(row['source']))})"
             for row in rows
@@ -68,13 +67,8 @@ def release(tensorrt: str) -> TensorRTRelease:
     return TensorRTRelease(tensorrt, parse_version(tensorrt))
 
 
-def within(row: Mapping[str, Any], version: Version) -> bool:
-    """Whether a row holds for a version: from ``since`` up to, without, ``until``."""
-    since, until = row.get("since"), row.get("until")
-    return not (
-        (since is not None and version < parse_version(since))
-        or (until is not None and version >= parse_version(until))
-    )
+def _holds(row: Mapping[str, Any], version: Version) -> bool:
+    return within(version, row.get("since"), row.get("until"))
 
 
 @lru_cache(maxsize=1)
@@ -149,7 +143,7 @@ class FeatureRule:
     def holds(self, release: TensorRTRelease, platform: str) -> bool:
         """Whether it is about a release on a platform."""
         ends = {k: v for k, v in (("since", self.since), ("until", self.until)) if v}
-        return within(ends, release.version) and (not self.platforms or platform in self.platforms)
+        return _holds(ends, release.version) and (not self.platforms or platform in self.platforms)
 
     @property
     def reason(self) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 
 from edgekit.errors import BuildError
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.targets.releases import Version, parse_version
+from edgekit.targets.releases import parse_version, within
 from edgekit.tensorrt.options import BuildAttempt
-from edgekit.tensorrt.releases import release, within
+from edgekit.tensorrt.releases import release
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
 from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec, ProfileShapes
+from edgekit_device.versions import Version
 
 _MIB = 1 << 20
 _UNNAMED = "(Unnamed Layer*"
@@ -148,7 +149,11 @@ def io_formats(tensors: Sequence[IoSpec], on: Trtexec) -> str:
     for tensor in tensors:
         kind = facts["types"].get(tensor.dtype)
         names = [facts["formats"].get(name) for name in tensor.formats or ["LINEAR"]]
-        if kind is None or not within(kind, on.version) or None in names:
+        if (
+            kind is None
+            or not within(on.version, kind.get("since"), kind.get("until"))
+            or None in names
+        ):
             raise BuildError(
                 f"trtexec of TensorRT {on.tensorrt} does not support tensors of type "
                 f"{tensor.dtype} in format {' or '.join(tensor.formats) or 'LINEAR'}",

@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+from edgekit_device.versions import parse_version
+
 # where JetPack's packages, CUDA's toolkits and containers put libraries
 _FOLDERS = (
     "usr/lib/aarch64-linux-gnu",
@@ -120,7 +122,9 @@ def libraries(root: Path) -> Dict[str, Dict[str, str]]:
                     continue
                 path = folder / name
                 version = _file_version(path)
-                if kind not in found or _numbers(version) > _numbers(found[kind]["version"]):
+                if kind not in found or parse_version(version) > parse_version(
+                    found[kind]["version"]
+                ):
                     found[kind] = {"path": "/" + str(path.relative_to(root)), "version": version}
     return found
 
@@ -172,10 +176,6 @@ def _file_version(path: Path) -> str:
         name = path.name
     found = _VERSION.fullmatch(name.partition(".so.")[2])
     return found.group() if found else ""
-
-
-def _numbers(version: str) -> List[int]:
-    return [int(number) for number in _VERSION.findall(version.replace(".", " "))]
 
 
 # As ``importlib.metadata`` finds versions, whose import alone takes as long as a small command: a

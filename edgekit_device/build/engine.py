@@ -27,7 +27,8 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import LOG, JobCancelled, JobContext
 from edgekit_device.processes import Report
 from edgekit_device.tensorrt.bindings import find
-from edgekit_device.tensorrt.plan import read_header, show
+from edgekit_device.tensorrt.plan import read_header
+from edgekit_device.versions import show
 
 # what other flags may mend: the builder's refusal or death, and a plan that is of no use here
 _NEXT = (ATTEMPT, PLUGINS, CRASHED, "build.no-memory", "board.no-memory")

@@ -41,6 +41,7 @@ from edgekit_device.runtime.model import open_model
 from edgekit_device.tensorrt.bindings import fault, find
 from edgekit_device.tensorrt.runtimes import start
 from edgekit_device.trust.bundle import BundleFiles, Checked
+from edgekit_device.versions import agree, parse_version
 
 
 def run(context: JobContext) -> Dict[str, Any]:
@@ -117,8 +118,7 @@ def _start(context: JobContext) -> Dict[str, Any]:
 
 
 def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
-    planned, here = request.tensorrt.split("."), version.split(".")
-    if here[: len(planned)] != planned:
+    if not agree(parse_version(request.tensorrt), parse_version(version)):
         notes.append(
             "planned for TensorRT {}, built with {}".format(request.tensorrt, version)
         )  # fmt: skip

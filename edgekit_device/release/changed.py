@@ -40,8 +40,8 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.protocol.manifest import MEND
 from edgekit_device.store.root import App, Root
-from edgekit_device.tensorrt.plan import parse_version, same_version
 from edgekit_device.trust.bundle import Checked, read_record
+from edgekit_device.versions import parse_version, same_version
 
 _FINGERPRINT = "fingerprint.json"
 _FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
@@ -140,14 +140,9 @@ def changes(
         before, here = tested.get(name) or "", now.get(name) or ""
         if not before or not here or before == here:
             continue
-        if name not in _VERSIONS or not _same_version(before, here):
+        if name not in _VERSIONS or not same_version(parse_version(before), parse_version(here)):
             found.append(FingerprintChange(name, before[:80], here[:80]))
     return found
-
-
-def _same_version(before: str, here: str) -> bool:
-    """Whether two versions agree as far as both go ("10.3.0" and "10.3.0.30")."""
-    return same_version(parse_version(before), parse_version(here))
 
 
 def changed_of(root: Root, app: App) -> Optional[Changed]:
@@ -192,7 +187,7 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
         return known
 
     found = fingerprint(folder)
-    if version and not _same_version(version, found["tensorrt"]):
+    if version and not same_version(parse_version(version), parse_version(found["tensorrt"])):
         found["tensorrt"] = version  # what runs counts, not what a package list says
     # if it cannot be cached, the board is examined again next time
     with contextlib.suppress(OSError, DeviceError):

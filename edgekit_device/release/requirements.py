@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NoReturn, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn
 
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import hello, query_cudla, query_tensorrt
@@ -14,6 +13,7 @@ from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import Manifest, Requires
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import check_board
+from edgekit_device.versions import at_least, parse_version
 
 
 def check_requires(root: Root, manifest: Manifest) -> None:
@@ -97,10 +97,11 @@ def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
     if version is None:
         _fail("runtime", "{}, which is missing on the board".format(wanted), where,
               "python3 -m pip install {}".format(name))  # fmt: skip
-    here = _numbers(str(version))
+    here = parse_version(str(version))
     if not here:
         return  # it is there, of unknown version
-    if (oldest and here < _numbers(oldest)) or (below and here >= _numbers(below)):
+    old = oldest and not at_least(here, parse_version(oldest))
+    if old or (below and at_least(here, parse_version(below))):
         _fail("runtime", "{}, but the board has {}".format(wanted, version), where,
               "install such a version there, or build for the board's version")  # fmt: skip
 
@@ -122,11 +123,6 @@ def _boards(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
     if len(refused) == len(requires.boards):
         raise DeviceError(refused[0].message, code="requires.board", where=where,
                           hint=refused[0].hint)  # fmt: skip
-
-
-def _numbers(version: str) -> Tuple[int, ...]:
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(number) for number in found.group().split(".")) if found else ()
 
 
 def _fail(what: str, message: str, where: str, hint: str) -> NoReturn:

@@ -12,9 +12,10 @@ from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import EngineEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
-from edgekit_device.tensorrt.plan import read_header, show
+from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import refit
 from edgekit_device.tensorrt.runtimes import Runtimes
+from edgekit_device.versions import show
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,10 +17,11 @@ from edgekit_device.errors import DeviceError, listed
 from edgekit_device.protocol.manifest import EngineEntry, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
-from edgekit_device.tensorrt.plan import Version, parse_version, read_header, same_version, show
+from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
 from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board
 from edgekit_device.trust.bundle import Checked, read_checked, weight_array
+from edgekit_device.versions import Version, parse_version, same_version, show
 
 if TYPE_CHECKING:
     import numpy as np

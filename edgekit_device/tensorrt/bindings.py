@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.tensorrt.plan import Version, parse_version
+from edgekit_device.versions import Version, parse_version
 
 FLAVOURS = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
 _FAULTS: Dict[str, str] = {}

@@ -10,16 +10,14 @@ runtime also wants the plan's size at 16 to 23 and its platform's tag (0 on Linu
 from __future__ import annotations
 
 import struct
-from typing import Optional, Tuple, Union
+from typing import Optional, Union
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.versions import Version
 
 HEADER_BYTES = 28
 _TAG = b"ftrt"
 _SERIALIZATION = 0
-
-#: Major, minor, patch and, where known, build.
-Version = Tuple[int, ...]
 
 # what else people hand over, by bytes at an offset
 _OTHERS = (
@@ -73,27 +71,6 @@ def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
             "use a newer edgekit",
         )
     return tuple(head[24:28])
-
-
-def parse_version(text: str) -> Version:
-    """Numbers of a version such as "10.3.0.30" or "8.6.1.post1"; () where there are none."""
-    found = []
-    for part in text.split("."):
-        if not part.isdigit():
-            break
-        found.append(int(part))
-    return tuple(found)
-
-
-def same_version(a: Version, b: Version) -> bool:
-    """Equal in every part that both know, major, minor and patch at least."""
-    known = min(len(a), len(b))
-    return known >= 3 and a[:known] == b[:known]
-
-
-def show(version: Version) -> str:
-    """A version as text."""
-    return ".".join(str(part) for part in version) or "unknown"
 
 
 def _name(head: bytes) -> Optional[str]:

@@ -38,7 +38,7 @@ from edgekit_device.tensorrt.bindings import (
     logger,
     version_of,
 )
-from edgekit_device.tensorrt.plan import Version, parse_version, same_version, show
+from edgekit_device.versions import Version, parse_version, same_version, show
 
 _LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
 _FOLDERS = (

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.tensorrt.plan import Version, parse_version, read_header, same_version
+from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.runtimes import (
     RuntimeChoice,
     check_board,
     lean_library,
     runtime_choices,
 )
+from edgekit_device.versions import Version, parse_version, same_version
 from tests.edgekit_device.device_trt_toys import network
 
 

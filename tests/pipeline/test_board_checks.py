@@ -8,11 +8,11 @@ import pytest
 
 from edgekit.config.loader import open_config
 from edgekit.errors import BoardError, EnvironmentLack
-from edgekit.pipeline.boards.doctor import is_planned_release
 from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.build_request import check_board, check_runs
 from edgekit.pipeline.steps.plan import plan, take
+from edgekit.targets.releases import is_planned_release
 from tests.pipeline.nets import small_config
 from tests.pipeline.test_doctor import probe
 

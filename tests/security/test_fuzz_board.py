@@ -23,9 +23,10 @@ from edgekit_device.protocol.server import parse_head, read_request
 from edgekit_device.protocol.serving import RunRequest
 from edgekit_device.release.journal import JOURNAL, history, read_journal, references
 from edgekit_device.store.root import LINKS, Root, finish_links, intended
-from edgekit_device.tensorrt.plan import parse_version, read_header
+from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.trust.bundle import open_bundle
 from edgekit_device.trust.signature import key_of_line, key_of_signature, keys_of_file
+from edgekit_device.versions import parse_version
 from tests.edgekit_device.device_board import run_command
 from tests.security.security_fuzz import limits, mutated, seeds, times
 

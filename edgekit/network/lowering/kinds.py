@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit_device.versions import at_least, parse_version
 
 #: The kind of a layer where it is not known which layers the parser writes, or the parser refuses
 #: the operator: no type of TensorRT's.
@@ -29,7 +30,7 @@ def by_release(what: str, release: str) -> str:
     row = _rows().get(what)
     if row is None:
         return ""
-    newer = _numbers(release) >= _numbers(row["since"])
+    newer = at_least(parse_version(release), parse_version(row["since"]))
     return str(row["kind"] if newer else row["before"])
 
 
@@ -38,7 +39,3 @@ def _rows() -> Mapping[str, Mapping[str, Any]]:
     content: Mapping[str, Any] = read_knowledge(data_folder("trt") / "layers.yaml")
     rows: Mapping[str, Mapping[str, Any]] = content["layers"]
     return rows
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(map(int, release.split(".")))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit.targets.releases import as_planned, is_planned_release
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -378,14 +379,13 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
     installed = probe["tensorrt"]["full"] or probe["tensorrt"]["python"]["full"]
     planned = config.tensorrt if hasattr(config, "tensorrt") else file.tensorrt
     if planned and installed:
-        parts = max(2, len(planned.split(".")))
         same = is_planned_release(installed, planned)
         yield DoctorCheck(
             "fits.tensorrt",
             "The config's TensorRT",
             "ok" if same else "missing",
             f"planned for {planned}, the board has {installed}",
-            "" if same else f"tensorrt: {'.'.join(installed.split('.')[:parts])}",
+            "" if same else f"tensorrt: {as_planned(installed, planned)}",
         )
 
 
@@ -420,13 +420,3 @@ def _dla_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Ite
         "plan without them (placement.dla_cores: []); in a container, run doctor on "
         "the board itself",
     )
-
-
-def is_planned_release(release: str, planned: str) -> bool:
-    """Whether a board's TensorRT is what a plan is for, as far as both are known.
-
-    A planned patch ("11.4.1") is the oldest that will do: what a DLA can run depends on it.
-    """
-    here, wanted = ([int(x) for x in text.split(".") if x.isdigit()] for text in (release, planned))
-    known = min(len(here), len(wanted))
-    return here[:2] == wanted[:2] and here[2:known] >= wanted[2:known]

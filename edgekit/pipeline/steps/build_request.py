@@ -14,7 +14,7 @@ from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes
 from edgekit.network.model import Model
-from edgekit.pipeline.boards.doctor import examine, is_planned_release
+from edgekit.pipeline.boards.doctor import examine
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import fp16_layers, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
@@ -22,7 +22,7 @@ from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -457,12 +457,11 @@ def _numpy(client: BoardClient, probe: Mapping[str, Any]) -> None:
 def _release(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
     release, planned = release_of(probe), context.tensorrt
     if release and not is_planned_release(release, planned):
-        parts = max(2, len(planned.split(".")))
         raise BoardError(
             f"the board has TensorRT {release}, but the plan is for {planned}",
             code="board.other-tensorrt",
             where=client.name,
-            hint=f"set tensorrt: {'.'.join(release.split('.')[:parts])} in the configuration, "
+            hint=f"set tensorrt: {as_planned(release, planned)} in the configuration, "
             "because the DLA rules differ",
         )
 

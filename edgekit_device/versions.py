@@ -1,0 +1,39 @@
+"""Version numbers of TensorRT, runtimes and libraries: how they are read, compared and written."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import Tuple
+
+#: The numbers of a version: major, minor, patch and so on, as far as they are known.
+Version = Tuple[int, ...]
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+
+
+def parse_version(text: str) -> Version:
+    """Returns the numbers that a version begins with, such as "8.6.1.post1"; () without any."""
+    found = _NUMBERS.match(text)
+    return tuple(int(number) for number in found.group().split(".")) if found else ()
+
+
+def at_least(version: Version, oldest: Version) -> bool:
+    """Whether a version is ``oldest`` or newer; 10.3 and 10.3.0 are the same."""
+    pairs = list(zip_longest(version, oldest, fillvalue=0))
+    return [here for here, _ in pairs] >= [least for _, least in pairs]
+
+
+def agree(a: Version, b: Version) -> bool:
+    """Whether two versions are equal in every part that both state: 10.3 and 10.3.0.30 are."""
+    return all(left == right for left, right in zip(a, b))  # noqa: B905 - Python 3.8
+
+
+def same_version(a: Version, b: Version) -> bool:
+    """Whether two versions agree, and both state major, minor and patch."""
+    return min(len(a), len(b)) >= 3 and agree(a, b)
+
+
+def show(version: Version) -> str:
+    """Returns a version as text; "unknown" without numbers."""
+    return ".".join(str(part) for part in version) or "unknown"
