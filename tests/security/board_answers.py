@@ -31,7 +31,7 @@ _ENTRY = {
 }  # fmt: skip
 _DEPLOYMENT = {
     **_ENTRY, "policy": {"keep": 3}, "health": {"golden": {"cases": 1}, "notes": []},
-    "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}], "source": "http://x",
+    "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}],
 }  # fmt: skip
 _APP = {
     "current": _RELEASE, "previous": None, "taken_back": _BACK,
