@@ -95,7 +95,7 @@ def build_command(
 
 def _show_build(board: Mapping[str, Any]) -> None:
     """Prints what a board built."""
-    print(f"{board['board']}: built with TensorRT {board['tensorrt']} ({board['builder']})")
+    print(f"{board['board']}: built with TensorRT {board['tensorrt']}")
     for one in board["engines"]:
         facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
         if one["stripped"]:

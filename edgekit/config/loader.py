@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from edgekit.config.positions import RefusedScalar, YamlDocument, parse_yaml
-from edgekit.config.removed import REMOVED_KEYS
+from edgekit.config.removed import REMOVED_KEYS, REMOVED_VALUES
 from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
@@ -212,6 +212,8 @@ def _problem(
     if kind == "missing":
         return Problem(f"key '{shown}' is missing", where, _addition(path))
     message, hint = fault_text(error)
+    if kind == "literal_error" and (gone := REMOVED_VALUES.get((shown, str(error["input"])))):
+        return Problem(f"{shown}: {error['input']!r} no longer exists", where, gone)
     if kind == "model_type":
         known = _known_keys(path)
         hint = f"known keys: {', '.join(known)}"

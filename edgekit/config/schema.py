@@ -165,7 +165,7 @@ class BuildSection(Section):
         description="`hybrid`: DLA with GPU fallback; `standalone`: DLA loadables only; `split`: "
         "segments on GPU and DLA cores as a pipeline.",
     )
-    backend: Literal["auto", "reference", "tensorrt", "trtexec"] = Field(
+    backend: Literal["auto", "reference", "tensorrt"] = Field(
         "auto", description="`auto`: the reference backend without a board that has TensorRT."
     )
     strip: Literal["auto"] | bool = Field(

@@ -16,7 +16,6 @@ BUILT = {
     "job": "0123456789abcdef",
     "fingerprint": {"module": "NVIDIA Jetson AGX Orin", "tensorrt": "10.3.0.30"},
     "tensorrt": "10.3.0.30",
-    "builder": "python",
     "engines": [
         {
             "key": "lane0", "bytes": 1_000_000, "full_bytes": 4_000_000, "stripped": True,

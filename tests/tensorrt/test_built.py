@@ -67,7 +67,7 @@ def built(stripped=True, refit="identical", names=NAMES):
         })  # fmt: skip
     result = {
         "engines": engines, "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
-        "tensorrt": "10.3.0.30", "builder": "python", "notes": [], "golden": [],
+        "tensorrt": "10.3.0.30", "notes": [], "golden": [],
     }  # fmt: skip
     return request, result, lanes, lambda digests: {d: blobs[d] for d in digests}, weights
 
@@ -107,7 +107,6 @@ def test_engines_with_their_weights_have_none_to_send():
     made = artefacts_of(request, result, lanes, fetch)
     assert made.weights == {}
     assert made.backend == "tensorrt"
-    assert made.fingerprint["builder"] == "python"
 
 
 def test_a_weight_that_is_not_in_the_model_is_reported():
