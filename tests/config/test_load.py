@@ -62,7 +62,7 @@ def test_a_key_that_was_removed_names_what_to_do():
     assert "key 'deploy.mirror' no longer exists" in found["f.yaml:6:3"]
     assert "edgekit deploy sends the bundle over SSH" in found["f.yaml:6:3"]
     found = problems(GOOD + "build: {backend: trtexec}\n")
-    assert "'trtexec' no longer exists | write tensorrt" in found["f.yaml:5:18"]
+    assert "'trtexec' no longer exists | write tensorrt" in found["f.yaml:5:9"]
 
 
 def test_a_board_has_its_own_name_whatever_the_order_of_its_words():

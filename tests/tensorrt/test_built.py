@@ -45,7 +45,7 @@ def built(stripped=True, refit="identical", names=NAMES):
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
     x, y = (NetworkTensor(name, "float32", (1, 8, 6, 6)) for name in "xy")
     request = build_request(
-        "toy", lanes, BuildOptions("tensorrt", "10.3", "weak"), attempts=attempts,
+        "toy", lanes, BuildOptions("10.3", "weak"), attempts=attempts,
         network=NetworkSpec((x,), (y,)),
     )  # fmt: skip
     engines = []

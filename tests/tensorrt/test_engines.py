@@ -31,7 +31,7 @@ def toy():
 
 def requested(lanes, tensorrt="10.3", **options):
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
-    chosen = BuildOptions("tensorrt", tensorrt, "weak", ("fp16", "int8"), **options)
+    chosen = BuildOptions(tensorrt, "weak", ("fp16", "int8"), **options)
     return build_request("toy", lanes, chosen, network=NetworkSpec((), ()), attempts=attempts)
 
 
