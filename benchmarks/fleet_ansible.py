@@ -1,8 +1,7 @@
 """What a board costs in a rollout by Ansible: time, the workstation's CPU time, bytes on the wire.
 
 Usage: fleet_ansible.py [--boards 4] [--json]: real sshd boards on loopback, each behind a relay
-that counts; a toy network, first copied by Ansible, then fetched from a mirror. Prints the tables
-of docs/fleet.md ("When to change").
+that counts; a toy network. Prints the tables of docs/fleet.md ("When to change").
 """
 
 from __future__ import annotations
@@ -10,17 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import functools
-import http.server
 import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,31 +28,6 @@ from edgekit.deployment.embedded_sshd import sshd
 from edgekit.fleet.ansible.export import export_ansible
 from edgekit.fleet.waves import FleetBoard
 from tests.boards.bundles import hand_made
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    sent = 0
-
-    def log_request(self, code: Any = "-", size: Any = "-") -> None:
-        pass
-
-    def copyfile(self, source: Any, outputfile: Any) -> None:
-        data = source.read()
-        type(self).sent += len(data)
-        outputfile.write(data)
-
-
-@contextlib.contextmanager
-def mirror(folder: Path) -> Iterator[str]:
-    handler = functools.partial(_Handler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def main() -> None:
@@ -75,24 +45,13 @@ def main() -> None:
 
 def tables(count: int, rows: list[dict[str, Any]]) -> str:
     """Returns what docs/fleet.md shows: measured, and extrapolated from that alone."""
-    ways = {"copy": "copied by Ansible", "mirror": "fetched from the mirror"}
-    shown = ["by board | controller's CPU | bytes over SSH | bytes from the mirror"]
-    for row in rows:
-        shown.append(
-            f"{ways[row['way']]}, {row['what']} | {row['cpu_s']:.1f} s | {row['bytes']:,} | "
-            f"{row['mirror_bytes']:,}"
-        )
-    first = {row["way"]: row for row in rows if row["what"] == "first"}
-    more = [
-        "boards | Ansible copying: CPU, bytes | Ansible and a mirror: CPU, bytes over SSH | "
-        "bytes from the mirror, a 100 MB bundle"
-    ]
+    shown = ["by board | controller's CPU | bytes over SSH"]
+    shown += [f"{row['what']} | {row['cpu_s']:.1f} s | {row['bytes']:,}" for row in rows]
+    (first,) = (row for row in rows if row["what"] == "first")
+    more = ["boards | controller's CPU | bytes over SSH"]
     for boards in BOARDS:
-        cells = [
-            f"{duration(boards * first[way]['cpu_s'])}, {amount(boards * first[way]['bytes'])}"
-            for way in ways
-        ]
-        more.append(f"{boards:,} | {' | '.join(cells)} | {amount(boards * 100e6)}")
+        cells = [duration(boards * first["cpu_s"]), amount(boards * first["bytes"])]
+        more.append(f"{boards:,} | {' | '.join(cells)}")
     reported = f"{count} boards, a bundle of {BYTES:,} bytes:"
     return "\n\n".join([reported, table(*shown), table(*more)])
 
@@ -107,26 +66,21 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
     BYTES = one.full_bytes
     line = allowed_signers_line(tmp / "key" / "id.pub")
     rows: list[dict[str, Any]] = []
-    for way in ("copy", "mirror"):
-        servers = [stack.enter_context(sshd(tmp / way / str(n))) for n in range(count)]
-        relays = [Relay(server.port) for server in servers]
-        members = [
-            FleetBoard(dataclasses.replace(s.board, name=f"b{n}", kind="remote", port=relay.port))
-            for n, (s, relay) in enumerate(zip(servers, relays, strict=True))
-        ]
-        folder = tmp / f"out-{way}"
-        (folder / "bundles").parent.mkdir()
-        url = stack.enter_context(mirror(folder / "bundles")) if way == "mirror" else ""
-        for what, bundle in (("first", one), ("unchanged", one), ("one tensor changed", two)):
-            export_ansible(folder, members, {m.name: bundle for m in members}, waves="100%",
-                           signers=[line], sources=[url] if url else ())  # fmt: skip
-            sent, served = sum(relay.bytes for relay in relays), _Handler.sent
-            seconds, cpu = _play(folder, tmp)
-            rows.append({
-                "way": way, "what": what, "seconds": seconds / count, "cpu_s": cpu / count,
-                "bytes": (sum(relay.bytes for relay in relays) - sent) // count,
-                "mirror_bytes": (_Handler.sent - served) // count,
-            })  # fmt: skip
+    servers = [stack.enter_context(sshd(tmp / str(n))) for n in range(count)]
+    relays = [Relay(server.port) for server in servers]
+    members = [
+        FleetBoard(dataclasses.replace(s.board, name=f"b{n}", kind="remote", port=relay.port))
+        for n, (s, relay) in enumerate(zip(servers, relays, strict=True))
+    ]
+    for what, bundle in (("first", one), ("unchanged", one), ("one tensor changed", two)):
+        bundles = {member.name: bundle for member in members}
+        export_ansible(tmp / "out", members, bundles, waves="100%", signers=[line])
+        sent = sum(relay.bytes for relay in relays)
+        seconds, cpu = _play(tmp / "out", tmp)
+        rows.append({
+            "what": what, "seconds": seconds / count, "cpu_s": cpu / count,
+            "bytes": (sum(relay.bytes for relay in relays) - sent) // count,
+        })  # fmt: skip
     return rows
 
 

@@ -244,15 +244,9 @@ def _add_keeping(commands: CommandAdder) -> None:
 def _add_deploying(commands: CommandAdder) -> None:
     start = "install."
     one = commands.add(
-        "install", start + "do_install", "install the bundle of a source", "optional"
+        "install", start + "do_install", "install a bundle that is on the board", "optional"
     )
-    one.add_argument(
-        "--from",
-        required=True,
-        action="append",
-        metavar="SOURCE",
-        help="bundle folder, .ekb file or http(s):// of a mirror; repeatable, tried in order",
-    )
+    one.add_argument("--from", required=True, metavar="PATH", help="bundle folder or .ekb file")
     one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
     one.add_argument("--operator", default=None, help="operator, for others to read")
     one.add_argument("--trust-unsigned", action="store_true")

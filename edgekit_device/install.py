@@ -1,5 +1,5 @@
-"""The commands ``install`` (brings an app to the bundle at a source) and ``resume`` (carries on
-deployments that were cut off). Both start jobs.
+"""The commands ``install`` (brings an app to a bundle that is on the board) and ``resume`` (carries
+on deployments that were cut off). Both start jobs.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ import argparse
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.board.power import mend
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.job_runner import start_job
 from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
 from edgekit_device.protocol.codec import (
@@ -27,9 +28,9 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
 from edgekit_device.release.offer import serves, take_offer
-from edgekit_device.release.sources import find_bundle, open_sources
+from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.bundle import Checked
+from edgekit_device.trust.bundle import Checked, check_bundle, need_app, open_bundle, read_checked
 from edgekit_device.trust.counters import check_install
 
 _POLL_S = 0.1
@@ -114,43 +115,30 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
 
 
 def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Brings an app to the bundle at a source: downloads, deploys and waits for the end.
+    """Brings an app to a bundle that is on the board: deploys it and waits for the end.
 
     Where the bundle serves already, and whole, nothing is done ("changed" is False).
     """
     policy = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
-    places = [_absolute(text) for text in getattr(arguments, "from")]
-    if arguments.app is None and any("://" in text for text in places):
+    source = getattr(arguments, "from")
+    if "://" in source:
         raise DeviceError(
-            "no app was named, so the mirror could answer with any application's bundle",
-            code="source.no-app",
-            hint="give --app NAME",
+            "install takes a bundle that is on the board, not an address",
+            code="usage",
+            where=source,
+            hint="copy the bundle to the board and give its path, or run edgekit deploy on the "
+            "host",
         )
     if arguments.allow_older is not None and not arguments.allow_older.strip():
         raise DeviceError("--allow-older needs a reason", code="usage", hint="it is recorded")
-    source = "\n".join(places)
     trust = bool(arguments.trust_unsigned)
-    refused: List[str] = []
-
-    def accept(checked: Checked) -> None:
-        del refused[:]
-        if serves(root, checked) is not None:
-            return  # what serves is never refused
-        try:
-            check_install(root, checked)
-        except DeviceError as error:
-            if not arguments.allow_older:
-                raise
-            refused.append(error.message)
-        if not arguments.again:
-            manifest = checked.manifest
-            refuse_taken_back(root.app(manifest.name), manifest.digest, checked.files.where)
-
-    with open_sources(root, source) as sources:
-        files = find_bundle(
-            root, sources, app=arguments.app, trust_unsigned=trust, accept=accept
-        ).files
+    files = open_bundle(Path(os.path.expanduser(source)))
+    checked = check_bundle(files, root.allowed_signers, trust)
+    if arguments.app is not None:
+        need_app(checked, arguments.app)
+    refused = _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
     answer = take_offer(root, files.manifest, files.signature, trust)
+    _copy_blobs(root, checked, [digest for digest, _ in answer.missing])
     app = root.app(answer.app)
     journal = read_journal(app)
     if answer.serving and (journal is None or not journal.live):
@@ -166,11 +154,10 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
         "app": app.name,
         "digest": answer.digest,
         "policy": policy,
-        "source": source,
         "operator": arguments.operator or "",
         "nonce": os.urandom(8).hex(),
         "trust_unsigned": trust,
-        "on_purpose": _recorded(arguments.allow_older, refused[0]) if refused else None,
+        "on_purpose": _recorded(arguments.allow_older, refused) if refused else None,
         "put_back": bool(arguments.again),
     }
     job = open_job(root, _start(root, request))
@@ -180,13 +167,39 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
     return {"changed": bool(result.get("changed")), **{name: result.get(name) for name in names}}
 
 
+def _refusal(
+    root: Root, checked: Checked, allow_older: Optional[str], *, put_back: bool
+) -> Optional[str]:
+    """Why the board refuses the bundle that the operator installs all the same.
+
+    Raises:
+        DeviceError: "install.*"; it is older or expired and ``allow_older`` is not given, or it was
+            taken back here and ``put_back`` is not.
+    """
+    if serves(root, checked) is not None:
+        return None  # what serves is never refused
+    refused = None
+    try:
+        check_install(root, checked)
+    except DeviceError as error:
+        if not allow_older:
+            raise
+        refused = error.message
+    if not put_back:
+        manifest = checked.manifest
+        refuse_taken_back(root.app(manifest.name), manifest.digest, checked.files.where)
+    return refused
+
+
+def _copy_blobs(root: Root, checked: Checked, missing: Sequence[str]) -> None:
+    """Copies blobs from the bundle into the store, each with the SHA-256 of its name."""
+    with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
+        for digest in missing:
+            writer.add(digest, read_checked(checked, digest))
+
+
 def _recorded(reason: str, refused: str) -> str:
     return "{} ({})".format(reason[:_MOST_REASON], refused)
-
-
-def _absolute(source: str) -> str:
-    # the job works elsewhere
-    return source if "://" in source else os.path.abspath(os.path.expanduser(source))
 
 
 def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> str:

@@ -16,7 +16,6 @@ from edgekit.tensorrt.releases import (
     release,
     release_facts,
 )
-from edgekit.tensorrt.trtexec import flag_facts
 from edgekit.text import table_head, table_row
 
 _BOARD = "jetson-agx-orin-64gb"
@@ -50,7 +49,7 @@ defaults:
 ```yaml
 build:
   mode: hybrid              # a DLA with GPU fallback; standalone: loadables; split: a pipeline
-  backend: auto             # tensorrt: its Python API; trtexec: its command line
+  backend: auto             # tensorrt on boards that have it, else reference
   strip: auto               # take the weights out and refit on the board
   refit: identical          # any, or names of weights
   version_compatible: auto  # newer releases and the lean runtime can load it
@@ -93,41 +92,7 @@ L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tri
 Up to TensorRT 10.16 precisions are flags (weakly typed) and INT8 comes from a calibration cache.
 TensorRT 11 takes the types in the network (strongly typed) and INT8 from Q/DQ nodes. edgekit
 translates between them ([quantized-models.md](quantized-models.md)).
-
-## trtexec
-
-`build.backend: trtexec` builds without Python bindings. Running the plans needs one of TensorRT's
-Python modules (the lean or dispatch one for version compatible plans); `deploy` and `run` look for
-it before they build. Flags are those of the release
-({versions}; those of 8.5.2 follow from 8.6.1
-and the release notes). edgekit checks beforehand what trtexec cannot do:
 """
-_CANNOT = (
-    ("layer names with a comma, a quote or a star", "refused: its lists have no escape"),
-    (
-        "more layer precisions than one argument holds",
-        "only layers above the lowest precision are named, with a note",
-    ),
-    (
-        "layers that TensorRT's parser leaves without a name, such as the addition of a Gemm's "
-        "bias",
-        "they stay on the DLA, with a note where the plan has them on the GPU; "
-        "the Python API places them",
-    ),
-    ("INT8 without a calibration cache", "refused: it would make ranges up"),
-    (
-        "stripping and refit without the Python module on the board",
-        "`strip: auto` keeps the weights in the plan",
-    ),
-    ("refit of named weights; REFIT_IDENTICAL without stripping", "refused"),
-    ("formats of loadables other than {formats}", "refused"),
-    ("more than one optimisation profile on TensorRT 8", "refused"),
-    (
-        "the layers (`--exportLayerInfo`) of loadables, and of plans whose lean runtime is "
-        "elsewhere",
-        "not written",
-    ),
-)
 _FIRST = """\
 With `auto` everywhere, a hybrid build for an AGX Orin first sets these flags; where a combination
 is unknown, the fall-backs set fewer:
@@ -136,16 +101,11 @@ is unknown, the fall-backs set fewer:
 
 def tensorrt_page() -> str:
     """Returns the Markdown page."""
-    inputs = flag_facts()["standalone"]["inputs"]
-    legal = "; ".join(f"{kind} {', '.join(names)}" for kind, names in inputs.items())
     text = _GUIDE.format(
         order=", ".join(f"`{name}`" for name in give_up()),
-        versions=", ".join(flag_facts()["versions"]),
         refusal=_refusal(),
     )
-    lines = [text, *table_head(("What", "Result"))]
-    lines += [table_row((what.format(formats=legal), result)) for what, result in _CANNOT]
-    lines += ["", "## Releases", "", *_releases(), ""]
+    lines = [text, "## Releases", "", *_releases(), ""]
     lines += [_FIRST, *_builds(), ""]
     lines += ["## What goes together", "", *_rows(), ""]
     return "\n".join(lines)

@@ -78,6 +78,7 @@ class Command(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Hands over to an action where the first argument names one."""
+        _check_removed(f"{info_name} {args[0]}" if args else "")
         if args and args[0] in self.actions:
             action = self.actions[args[0]]
             return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
@@ -96,6 +97,8 @@ class Command(click.Command):
             left = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click's parser does not say whose option it is
+            if isinstance(error, click.NoSuchOption):
+                _check_removed(f"{ctx.command_path} {error.option_name}")
             raise
         for item in self.params:
             value = ctx.params.get(item.name or "")
@@ -127,6 +130,15 @@ class Command(click.Command):
                 formatter.write_dl(
                     [(name, found.short_help or "") for name, found in self.actions.items()]
                 )
+
+
+def _check_removed(words: str) -> None:
+    """Raises UsageError with what to do instead of a command or an option that was removed."""
+    from edgekit.cli.removed import REMOVED
+
+    words = words.removeprefix("edgekit ")
+    if words in REMOVED:
+        raise UsageError(f"edgekit {words} no longer exists", hint=REMOVED[words])
 
 
 def _no_action(name: str, actions: Mapping[str, Any], *, surely: bool) -> None:

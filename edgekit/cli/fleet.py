@@ -655,9 +655,8 @@ def fleet_rollback_command(
 @_action(
     "export",
     "Export a rollout for Ansible: inventory, playbooks and role.",
-    "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml\n"
     "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml "
-    "--mirror https://mirror.example.org/edgekit/ --max-failures 5%",
+    "--max-failures 5%",
 )
 @argument("what", "ansible.", type=click.Choice(["ansible"]))
 @argument("folder", "Folder to write.", type=o.FILE)
@@ -670,11 +669,6 @@ def fleet_rollback_command(
 )
 @click.option("--select", "selector", help="Boards by label: 'site=a,kind!=xavier'.")
 @click.option("--bundle", type=o.FILE, help="Use this bundle instead of building one.")
-@click.option(
-    "--mirror",
-    multiple=True,
-    help="URL from which boards download instead of receiving copies; repeatable.",
-)
 @click.option("--canary", type=click.IntRange(min=0), default=0, help="Boards in the first wave.")
 @click.option(
     "--waves",
@@ -697,7 +691,6 @@ def fleet_export_command(
     inventory: Path | None,
     selector: str | None,
     bundle: Path | None,
-    mirror: tuple[str, ...],
     json: bool,
     **settings: Any,
 ) -> None:
@@ -710,7 +703,6 @@ def fleet_export_command(
         inventory=inventory,
         selector=selector,
         bundle=bundle,
-        sources=mirror,
         progress=progress(quiet, verbose),
         **settings,
     )

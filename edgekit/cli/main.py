@@ -148,7 +148,7 @@ GROUPS = {
         "trace": (
             "measurements",
             "trace_command",
-            "Merge measurements of bench, Nsight Systems, trtexec and cuDLA into one timeline.",
+            "Merge files of bench, Nsight Systems, trtexec and tegrastats into one timeline.",
         ),
         "history": (
             "measurements",

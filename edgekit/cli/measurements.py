@@ -266,7 +266,7 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
 @argument("source", "YAML configuration, or a bench.json.", required=False)
 @click.option(
     "--nsys", multiple=True, type=o.FILE,
-    help="Nsight Systems: an SQLite export, or a report where nsys is installed; repeatable.",
+    help="An SQLite export of Nsight Systems; repeatable.",
 )  # fmt: skip
 @click.option(
     "--profile",
@@ -279,11 +279,8 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
 @click.option("--times", type=o.FILE, help="trtexec --exportTimes.")
 @click.option("--tegrastats", type=o.FILE, help="A tegrastats log: power, temperature, clocks.")
 @click.option(
-    "--dla-stats", multiple=True, type=o.FILE, help="cuDLA's statistics of a task, CSV; repeatable."
-)
-@click.option(
     "--dla-core", type=click.IntRange(0, 15), default=0,
-    help="DLA core for layers of --profile and --dla-stats that are not in a plan (0).",
+    help="DLA core for layers of --profile that are not in a plan (0).",
 )  # fmt: skip
 @click.option("-o", "--output", type=o.FILE, help="File for the trace (trace.json).")
 @o.cut
@@ -296,7 +293,7 @@ def trace_command(
     config, bench = _which(source)
     files = TraceFiles(
         bench, options["nsys"], options["profile"], options["layer_info"], options["times"],
-        options["tegrastats"], options["dla_stats"], options["dla_core"],
+        options["tegrastats"], options["dla_core"],
     )  # fmt: skip
     quiet, verbose = options["quiet"], options["verbose"]
     if config is None:

@@ -1,6 +1,6 @@
-"""Commands that run the steps of a configuration up to one of them: ``build``, ``bundle`` (and
-``bundle push``), ``deploy``, ``refit``, ``infer``, ``serve``, ``report`` (also of a
-``report.json`` that is there) and ``run``, which runs all.
+"""Commands that run the steps of a configuration up to one of them: ``build``, ``bundle``,
+``deploy``, ``refit``, ``infer``, ``serve``, ``report`` (also of a ``report.json`` that is there)
+and ``run``, which runs all.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ from edgekit.cli.output import (
     console,
     print_json,
     progress,
-    say,
     say_accuracy,
     say_notes,
 )
@@ -97,7 +95,7 @@ def build_command(
 
 def _show_build(board: Mapping[str, Any]) -> None:
     """Prints what a board built."""
-    print(f"{board['board']}: built with TensorRT {board['tensorrt']} ({board['builder']})")
+    print(f"{board['board']}: built with TensorRT {board['tensorrt']}")
     for one in board["engines"]:
         facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
         if one["stripped"]:
@@ -162,34 +160,6 @@ def bundle_command(
           f"({document['bytes']:,} with weights)")  # fmt: skip
     if full is not None:
         print(f"{full}  with weights")
-
-
-@bundle_command.action(
-    "push",
-    "Copy a bundle to a mirror or a registry.",
-    "edgekit bundle push net-full.ekb /srv/mirror\n"
-    "edgekit bundle push net-full.ekb oci://registry.local/boards/net:1",
-    "Copy a bundle to a mirror (a folder for any HTTP server) or to a registry.",
-)
-@argument("bundle", "An .ekb file or a bundle folder, with its weights.", type=o.FILE)
-@argument("to", "A folder, or oci://REGISTRY/REPOSITORY:TAG.")
-@click.option(
-    "--oci-layout", is_flag=True, help="Treat the folder (FOLDER:TAG) as an OCI image layout."
-)
-@o.json
-@o.debug
-def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
-    from edgekit.bundles import push as push_module
-    from edgekit.bundles.files import read
-
-    pushed = push_module.push(read(bundle), to, oci_layout=oci_layout)
-    if json:
-        print_json({"schema": "edgekit.push/1", **asdict(pushed)})
-        return
-    say(
-        f"{pushed.path}  {counted(pushed.blobs, 'blob')}, {pushed.bytes:,} bytes "
-        f"written, {pushed.reused} already there"
-    )
 
 
 @commands.command(

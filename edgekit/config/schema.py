@@ -165,7 +165,7 @@ class BuildSection(Section):
         description="`hybrid`: DLA with GPU fallback; `standalone`: DLA loadables only; `split`: "
         "segments on GPU and DLA cores as a pipeline.",
     )
-    backend: Literal["auto", "reference", "tensorrt", "trtexec"] = Field(
+    backend: Literal["auto", "reference", "tensorrt"] = Field(
         "auto", description="`auto`: the reference backend without a board that has TensorRT."
     )
     strip: Literal["auto"] | bool = Field(
@@ -271,7 +271,6 @@ class HealthSection(Section):
     soak_every_s: float = Field(
         1, ge=0.01, le=_DAY_S, description="Time between two checks during the soak."
     )
-    download_s: Seconds = Field(3600, description="Time limit for a download by the board.")
     refit_s: Seconds = Field(600, description="Time limit for a refit.")
     test_s: Seconds = Field(300, description="Time limit for the tests.")
 
@@ -285,8 +284,8 @@ class HealthSection(Section):
 
     def policy(self) -> dict[str, Any]:
         """Returns what travels with a deployment: what ``edgekit_device`` reads as a policy."""
-        found = self.model_dump(exclude={"samples", "labels", "download_s", "refit_s", "test_s"})
-        limits = ("download_s", "refit_s", "test_s")
+        found = self.model_dump(exclude={"samples", "labels", "refit_s", "test_s"})
+        limits = ("refit_s", "test_s")
         return {**found, "timeouts": {name: getattr(self, name) for name in limits}}
 
 
@@ -353,12 +352,6 @@ class DeploySection(Section):
         description="Boards to deploy to; an embedded loopback board when empty.",
     )
     keep: int = Field(3, ge=2, le=100, description="How many releases a board keeps.")
-    mirror: list[Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]] = Field(
-        default_factory=list,
-        description="URLs from which boards download bundles, in this order: mirrors that `edgekit "
-        "bundle push` wrote. `${ENV}` is expanded.",
-        examples=["https://mirror.example.org/edgekit/"],
-    )
     health: HealthSection = Field(
         default_factory=HealthSection, description="Limits that a release must meet on a board."
     )

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
 _RETAINED_WRONG = ("blob.digest-mismatch", "transfer.offset")
 # the board's states, by the names that progress has had before there were any
 _PHASES = {
-    "downloading": "download",
     "verifying": "stage",
     "refitting": "refit",
     "testing": "selftest",
     "switching": "switch",
     "soaking": "soak",
 }
-_COUNTED = ("download", "soak")
 # the job's processes ended, and the deployment's journal says how to go on
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
 _TIMES = 3
@@ -133,7 +131,6 @@ def send(
     progress: Progress | None = None,
     *,
     check: Callable[[int, Mapping[str, Any]], None] | None = None,
-    fetches: bool = False,
     put_back: bool = True,
 ) -> SentBundle:
     """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
@@ -145,7 +142,6 @@ def send(
         progress: Called in this thread with phases "loader" and "send", in bytes.
         check: Called with the bytes that the board lacks, where it lacks any, and what it says of
             itself (``hello``), before they are sent.
-        fetches: The board gets the blobs elsewhere: only the manifest is sent.
         put_back: Also send what was taken back on the board.
 
     Raises:
@@ -164,7 +160,7 @@ def send(
             if offer.get("taken_back") and not put_back:
                 raise taken_back_error(offer["taken_back"], board.name)
             partial = _retained(offer["missing"], sizes, board.name)
-            blobs = {} if fetches else _payload(bundle, partial, board.name)
+            blobs = _payload(bundle, partial, board.name)
             if partial and check is not None:
                 lacking = sum(sizes[digest] - have for digest, have in partial.items())
                 check(lacking, offer["hello"])
@@ -295,7 +291,7 @@ def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
                 progress(begun, 1, 1)
             progress(phase, 0, 1)
             begun = phase
-        if phase in _COUNTED and event["total"] > 1:
+        if phase == "soak" and event["total"] > 1:
             progress(phase, event["done"], event["total"])
     if progress is not None and begun:
         progress(begun, 1, 1)
@@ -312,7 +308,6 @@ def install(
     again: bool = True,
     put_back: bool = False,
     on_purpose: str | None = None,
-    source: str | None = None,
     on_start: Callable[[str], None] | None = None,
     passed: Mapping[str, Any] | None = None,
 ) -> Release:
@@ -328,16 +323,15 @@ def install(
         board: Where to.
         signature: OpenSSH's signature of the manifest; the bundle's own when None. Boards refuse
             a bundle without.
-        progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "download"
-            (with ``source``), "stage", "refit", "selftest", "switch" and "soak" with 0 of 1 before
-            and 1 of 1 after; in between "soak" in seconds.
+        progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "stage",
+            "refit", "selftest", "switch" and "soak" with 0 of 1 before and 1 of 1 after; in between
+            "soak" in seconds.
         keep: Releases that stay on the board.
         policy: How the board judges the release: ``deploy.health`` of a configuration.
         again: Also deploy a bundle that serves already and is whole.
         put_back: Also deploy a bundle that was taken back on the board.
         on_purpose: Why to deploy also what the counters or times of bundles forbid; the board's
             history keeps the reason.
-        source: Where the board gets the blobs itself; None to send them.
         on_start: Called with the job's id when the board works alone.
         passed: An ``edgekit.deployment/1`` of this bundle from this board: a board that has gone
             back to it since has another one on record.
@@ -356,8 +350,7 @@ def install(
 
     with step("hello"):
         loader_bytes = board.ensure_loader(progress)
-    fetches = source is not None
-    sent = send(board, bundle, signature, progress, check=check, fetches=fetches, put_back=put_back)
+    sent = send(board, bundle, signature, progress, check=check, put_back=put_back)
     policy = {"keep": keep, **(policy or {})}
     deployed: Mapping[str, Any] | None = None if again else _serving(board, sent, policy, passed)
     reused = deployed is not None
@@ -367,7 +360,6 @@ def install(
             "app": bundle.name,
             "digest": bundle.digest,
             "policy": policy,
-            "source": source,
             "operator": account_name(),
             "nonce": secrets.token_hex(8),
             # what was sent anew is tested anew

@@ -79,7 +79,7 @@ class SshDriver:
         app: The application.
         bundle_for: Returns a board's bundle.
         state_folder: Where known_hosts and the loader lie.
-        terms_of: Returns more arguments of ``install`` for a board: keep, policy, source.
+        terms_of: Returns more arguments of ``install`` for a board: keep, policy.
         reason: For boards' histories, when they are taken back.
         accept_host_key: Accept unknown host keys this once.
         trust: Public key that boards are to trust from now on, or None.

@@ -683,11 +683,7 @@ def _read(
 def _terms_of(config: Config) -> dict[str, Any]:
     """Returns a deployment's terms apart from its bundle, as ``edgekit deploy`` sends them."""
     deploy = config.file.deploy
-    return {
-        "keep": deploy.keep,
-        "policy": deploy.health.policy(),
-        "source": "\n".join(deploy.mirror) or None,
-    }
+    return {"keep": deploy.keep, "policy": deploy.health.policy()}
 
 
 def _of_app(config: Config, app: str, member: FleetBoard) -> Config:

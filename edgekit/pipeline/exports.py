@@ -4,8 +4,8 @@ the ONNX file annotated with each node's device, precision and time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,14 @@ from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
-from edgekit.benchmark.trace.nsys_export import exported
+from edgekit.benchmark.trace.nsys_export import open_export
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     RunTrace,
     TraceSource,
     read_bench,
-    read_statistics,
     read_trace,
-    statistics_process,
     times_process,
     write_trace,
 )
@@ -50,13 +48,12 @@ class TraceFiles:
 
     Attributes:
         bench: ``edgekit bench``'s document or trace.
-        nsys: Nsight Systems' exports or reports.
+        nsys: Nsight Systems' SQLite exports.
         profiles: What ``read_profile`` reads.
         layer_info: trtexec's --exportLayerInfo of the profiles' engine.
         times: trtexec's --exportTimes.
         tegrastats: Its log.
-        statistics: cuDLA's statistics of tasks, as CSV.
-        core: DLA core of profiles and statistics whose layers no plan places.
+        core: DLA core of profiles whose layers no plan places.
     """
 
     bench: Path | None = None
@@ -65,12 +62,10 @@ class TraceFiles:
     layer_info: Path | None = None
     times: Path | None = None
     tegrastats: Path | None = None
-    statistics: tuple[Path, ...] = ()
     core: int = 0
 
     def __bool__(self) -> bool:
-        given = (self.bench, self.nsys, self.profiles, self.times, self.tegrastats)
-        return any(given) or bool(self.statistics)
+        return any((self.bench, self.nsys, self.profiles, self.times, self.tegrastats))
 
     def check(self) -> None:
         """Refuses files that go with others.
@@ -157,7 +152,7 @@ def _own(
 
 
 def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
-    return NsysSource(stack.enter_context(exported(path)), path.name, linked)
+    return NsysSource(stack.enter_context(closing(open_export(path))), path.name, linked)
 
 
 def _others(
@@ -177,11 +172,6 @@ def _others(
             process = profile_process(
                 profile, pid=1, dla_cores=cores, core=files.core, linked=linked
             )
-        found.append(PreparedSource(path.name, [process]))
-    for path in files.statistics:
-        process = statistics_process(
-            read_statistics(path), pid=1, core=files.core, dla_cores=cores, linked=linked
-        )
         found.append(PreparedSource(path.name, [process]))
     if files.times is not None:
         with _naming_file(files.times):
@@ -228,12 +218,6 @@ def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
     if wrong:
         words = ", ".join(f"{n} of {table} {why}" for (table, why), n in wrong.most_common(_NOTED))
         notes.append(f"{source.name}: {counted(wrong.total(), 'event')} left out: {words}")
-    unknown: Sequence[tuple[str, int]] = source.generic.unknown.most_common(_NOTED)
-    if unknown:
-        words = ", ".join(f"{name} ({count})" for name, count in unknown)
-        notes.append(
-            f"{source.name}: generic events that are neither DLA events nor metrics: {words}"
-        )
     if placed is not None and not source.matched:
         notes.append(
             f"{source.name}: no range has the name of a layer of the plan; build with "

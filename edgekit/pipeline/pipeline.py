@@ -222,7 +222,7 @@ class Pipeline:
 
     def packed(self) -> Bundle:
         """Returns the bundle of the first board, or of this machine's build."""
-        built = every_build(self.context, self.boards, deploys="deploy" in self.log.names)[0]
+        built = every_build(self.context, self.boards)[0]
         return bundle_of(self.context, built, self.signing)
 
     def check(self) -> dict[str, Any]:
@@ -559,7 +559,7 @@ class Pipeline:
             bundles = run.found["weights"][0]
 
             def bundle_for(client: BoardClient) -> Bundle:
-                key = build_for(run.context, run.boards, client, deploys=True).key
+                key = build_for(run.context, run.boards, client).key
                 bundle: Bundle = bundles[key]
                 return bundle
 

@@ -92,7 +92,6 @@ def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, An
         "job": built.job,
         "fingerprint": dict(result["fingerprint"]),
         "tensorrt": result["tensorrt"],
-        "builder": result["builder"],
         "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
         "plan": built.comparison,
         "notes": list(result["notes"]),

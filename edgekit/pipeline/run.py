@@ -91,11 +91,11 @@ class Run:
     @property
     def builds(self) -> list[BuiltPlan]:
         """The different builds, in the order of the boards."""
-        return every_build(self.context, self.boards, deploys=self.deploys)
+        return every_build(self.context, self.boards)
 
     def bundle_for(self, client: BoardClient) -> Bundle:
         """Returns a board's bundle: engines are not portable between kinds of boards."""
-        built = build_for(self.context, self.boards, client, deploys=self.deploys)
+        built = build_for(self.context, self.boards, client)
         return bundle_of(self.context, built, self.signing)
 
 

@@ -60,7 +60,7 @@ class Artefacts:
     """What a backend built.
 
     Attributes:
-        backend: "reference", "tensorrt" or "trtexec".
+        backend: "reference" or "tensorrt".
         lanes: Segments in running order by plan variant (``Plan.plans``), with its share.
         engines: Stripped engine bytes by SHA-256 (for the reference backend an ONNX model whose
             weights are EXTERNAL tensors with location "stripped").

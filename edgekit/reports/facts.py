@@ -207,13 +207,12 @@ def built_view(boards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def built_line(board: Mapping[str, Any]) -> str:
     """Returns a board's build in one line."""
-    how = {"python": "its Python API", "trtexec": "trtexec"}
     module = board["fingerprint"].get("module")
     differences = board["plan"]["differences"]
     return ", ".join(
         part
         for part in (
-            f"TensorRT {board['tensorrt']} through {how.get(board['builder'], board['builder'])}",
+            f"TensorRT {board['tensorrt']}",
             module,
             counted(len(differences), "difference") + " from the plan"
             if differences

@@ -429,7 +429,6 @@ class BuiltBoard(ReportModel):
 
     board: str
     tensorrt: str
-    builder: str
     fingerprint: Facts
     plan: ReportedBuild
     engines: list[ReportedEngine]

@@ -105,7 +105,7 @@ def artefacts_of(
         engines=engines,
         weights=store.weights,
         values=store.values,
-        fingerprint={**result["fingerprint"], "builder": result["builder"]},
+        fingerprint=dict(result["fingerprint"]),
         inputs=tuple(tensor.name for tensor in request.job.network.inputs),
         outputs=tuple(tensor.name for tensor in request.job.network.outputs),
         notes=tuple(notes),

@@ -72,8 +72,6 @@ class RequestedBuild:
         plugins: The network has custom layers.
         weight_streaming: Stream weights from host memory.
         cuda_graph: Capture the inference in a CUDA graph.
-        bindings: TensorRT's Python module is where the engines are built; without it (trtexec
-            alone) a plan does not say which weights it takes.
         places: Where a key stands ("build.strip" -> "net.yaml:12:3"), for messages.
     """
 
@@ -94,7 +92,6 @@ class RequestedBuild:
     plugins: bool = False
     weight_streaming: bool = False
     cuda_graph: bool = False
-    bindings: bool = True
     places: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -250,20 +247,6 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
     return []
 
 
-def why_not_by_trtexec(request: RequestedBuild, name: str) -> str:
-    """Returns why a feature cannot be had by trtexec alone; empty where it can.
-
-    A refit needs the names of the weights that the plan takes. The builder makes some of them up,
-    and only ``Refitter.get_all_weights`` of TensorRT's Python module says which.
-    """
-    if request.bindings or name not in ("STRIP_PLAN", "REFIT", "REFIT_INDIVIDUAL"):
-        return ""
-    return (
-        "the board has only trtexec, and listing a plan's refittable weights needs TensorRT's "
-        "Python module"
-    )
-
-
 def impossible_features(
     request: RequestedBuild, on: TensorRTRelease, own: RequestedFeatures
 ) -> list[Problem]:
@@ -280,15 +263,6 @@ def impossible_features(
                     request, known[name].key or _MODE,
                     f"TensorRT {on.text} does not have {name}, {known[name].what}{first}",
                     _INSTEAD.get(name, ""),
-                )
-            )  # fmt: skip
-        elif reason := why_not_by_trtexec(request, name):
-            refused.add(name)
-            or_else = _LEFT_OUT.get(name, _IDENTICAL)
-            found.append(
-                _problem(
-                    request, known[name].key, f"{name}, {known[name].what}: {reason}",
-                    f"install python3-libnvinfer on the board, or {or_else}",
                 )
             )  # fmt: skip
     for row in sorted(
@@ -442,8 +416,6 @@ def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRT
     for row in rules_for([*chosen, name], on, get(request.target).platform):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
             return row.reason
-    if unnamed := why_not_by_trtexec(request, name):
-        return unnamed
     over = [limit for limit in limits([name]) if request.profiles > limit["profiles"]]
     return str(over[0]["why"]) if over else ""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _MODEL = "model.onnx"
 _WORKSPACE = "WORKSPACE"
-Command = Callable[[EngineSpec, Attempt], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +298,6 @@ class BuildOptions:
     """How to call the builder.
 
     Attributes:
-        backend: "tensorrt" (the Python API) or "trtexec".
         tensorrt: The release that was planned for: "10.3".
         typing: "weak" (precision flags and a calibration cache) or "strong" (types in the model).
         precisions: "fp16" and "int8" as far as the plan uses them; empty when strongly typed.
@@ -311,7 +309,6 @@ class BuildOptions:
         timing_cache: Whether the board keeps timings and uses them for the next build.
     """
 
-    backend: str
     tensorrt: str
     typing: str
     precisions: tuple[str, ...] = ()
@@ -345,13 +342,8 @@ class BuildRequest:
         """Returns the same request without the attempts that are not among these, by kind."""
 
         def left(engine: EngineSpec) -> EngineSpec:
-            numbers = [n for n, x in enumerate(engine.attempts) if x in attempts[engine.kind]]
-            # trtexec's arguments stand next to their attempts; without trtexec there are none
-            return replace(
-                engine,
-                attempts=tuple(engine.attempts[n] for n in numbers),
-                trtexec=tuple(engine.trtexec[n] for n in numbers) if engine.trtexec else (),
-            )
+            kept = tuple(x for x in engine.attempts if x in attempts[engine.kind])
+            return replace(engine, attempts=kept)
 
         engines = tuple(left(engine) for engine in self.job.engines)
         return BuildRequest(replace(self.job, engines=engines), self.blobs)
@@ -365,7 +357,6 @@ def build_request(
     network: NetworkSpec,
     golden: Sequence[GoldenSpec] = (),
     attempts: Mapping[str, Sequence[Attempt]],
-    command: Command | None = None,
 ) -> BuildRequest:
     """Returns the request that builds lanes of engines on a board.
 
@@ -379,7 +370,6 @@ def build_request(
         network: The network's inputs and outputs.
         golden: Inputs by seed and range, that the built engines are run on.
         attempts: Builder flags to try in this order, by engine kind ("plan", "loadable").
-        command: Returns trtexec's arguments for an engine of the request and an attempt.
 
     Raises:
         ModelError: A model cannot be written.
@@ -405,7 +395,7 @@ def build_request(
     def spec(engine: RequestedEngine) -> EngineSpec:
         model, data = model_of(engine)
         dla = engine.device != "GPU"
-        own = EngineSpec(
+        return EngineSpec(
             key=engine.key,
             kind=engine.kind,
             model=model,
@@ -425,13 +415,9 @@ def build_request(
             attempts=tuple(attempts[engine.kind]),
             data=data,
         )
-        if command is None:
-            return own
-        return replace(own, trtexec=tuple(tuple(command(own, x)) for x in own.attempts))
 
     job = BuildJobRequest(
         name=name,
-        backend=options.backend,
         tensorrt=options.tensorrt,
         timing_cache=options.timing_cache,
         lanes=tuple(LaneSpec(x.share, tuple(e.key for e in x.engines)) for x in lanes),

@@ -30,9 +30,6 @@ _Answer = TypeVar("_Answer")
 # a builder that can stop does so at its next step; then the process is ended
 _LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
 
-# "[11/21/2026-10:00:00] [E] [TRT] text"; trtexec's own lines lack the [TRT]
-_LINE = re.compile(r"(?:\[[^\]]*\] )?\[([VIWEF])\] (?:\[TRT\] ?)?(.*)\Z", re.DOTALL)
-
 # what a person is shown of a failure; the log has the rest
 _SHOWN_MESSAGES = 8
 
@@ -129,12 +126,6 @@ class BuilderLog:
                 if pattern.search(text):
                     self.stage(name)
                     break
-
-    def raw(self, line: str) -> None:
-        """Takes one line as trtexec prints it, time and severity included."""
-        match = _LINE.match(line)
-        letter, text = (match.group(1), match.group(2)) if match else ("I", line)
-        self._put(letter, text, line)
 
     def _take(self, severity: str, text: str) -> None:
         try:

@@ -8,11 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgekit_device.board.inventory import find_trtexec
-from edgekit_device.build import builder as python
-from edgekit_device.build import trtexec
 from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, isolated
-from edgekit_device.build.builder import timing_file
+from edgekit_device.build.builder import build_attempt, calibration_of, timing_file
 from edgekit_device.build.config import refit_kind
 from edgekit_device.build.inspection import (
     generation_of,
@@ -108,14 +105,10 @@ class EngineBuild:
 
         made = isolated(self.context, build)
         facts = dict(_NO_FACTS, io=requested_io(spec, self._scales(spec), self.generation))
-        if not spec.standalone and made["module"]:
+        if not spec.standalone:
             self.context.progress(phase, 0, 0, "loading the plan")
             facts = isolated(self.context, lambda _: self._facts(spec, made))
-        elif not spec.standalone:
-            notes.append(
-                "{}: not inspected, because TensorRT's Python package is missing".format(spec.key)
-            )
-        text = facts["inspector"] or made["inspector"]
+        text = facts["inspector"]
         stored = self.context.store(text.encode("utf-8")) if text else None
         return entry_of(spec, made, facts, stored, notes)
 
@@ -135,26 +128,17 @@ class EngineBuild:
         cached = timing_file(context.root.folder, self.board)
         timing = cached if self.request.timing_cache else None
         cache = context.blob(spec.calibration) if spec.calibration is not None else None
-        if self.request.backend == "tensorrt":
-            log = BuilderLog(trt, write)
-            built = python.build_attempt(
-                trt, log, spec, attempt, model=self._model(spec), cache=cache, timing=timing,
-                on_progress=on_progress, cancelled=context.cancelled,
-            )  # fmt: skip
-        else:
-            log = BuilderLog(None, write)
-            built = trtexec.build_attempt(
-                self._program(), log, spec, attempt, spec.trtexec[index],
-                folder=context.work / "{}.{}".format(spec.key, index), model=self._model(spec),
-                cache=cache, version=self.board["tensorrt"], timing=timing,
-                on_progress=on_progress, cancelled=context.cancelled,
-            )  # fmt: skip
+        log = BuilderLog(trt, write)
+        built = build_attempt(
+            trt, log, spec, attempt, model=self._model(spec), cache=cache, timing=timing,
+            on_progress=on_progress, cancelled=context.cancelled,
+        )  # fmt: skip
         return self._stored(spec, built, log, trt)
 
     def _stored(
         self, spec: EngineSpec, built: BuiltEngine, log: BuilderLog, trt: Any
     ) -> Dict[str, Any]:
-        version = self.board["tensorrt"] or built.version or str(getattr(trt, "__version__", ""))
+        version = self.board["tensorrt"] or str(trt.__version__)
         if not spec.standalone:
             # four parts, which modules say from 10.14 on; plans have the header from 8.6 on
             with suppress(DeviceError):
@@ -167,10 +151,8 @@ class EngineBuild:
             "can_run_on_dla": built.can_run_on_dla,
             "unmapped": built.unmapped,
             "timing_cache": built.timing_cache,
-            "inspector": built.inspector or "",
             "log": self.context.store(log.text().encode("utf-8", "backslashreplace")),
             "notes": built.notes,
-            "module": trt is not None,
         }
 
     def _facts(self, spec: EngineSpec, made: Mapping[str, Any]) -> Dict[str, Any]:
@@ -201,17 +183,7 @@ class EngineBuild:
 
     def _scales(self, spec: EngineSpec) -> Dict[str, float]:
         cache = self.context.blob(spec.calibration) if spec.calibration is not None else None
-        return python.calibration_of(spec, cache)
-
-    def _program(self) -> Path:
-        found = find_trtexec()
-        if found is None:
-            raise DeviceError(
-                "trtexec is not on this board",
-                code="build.trtexec",
-                hint="install libnvinfer-bin, or use build.backend: tensorrt",
-            )
-        return found
+        return calibration_of(spec, cache)
 
 
 def _causes(tries: Sequence[Mapping[str, Any]]) -> str:
@@ -262,7 +234,7 @@ def entry_of(
         notes: Gets a sentence for each irregularity.
     """
     flags = made["flags"]
-    text = facts["inspector"] or made["inspector"]
+    text = facts["inspector"]
     layers: List[Dict[str, str]] = []
     odd: List[str] = []
     if not spec.standalone:

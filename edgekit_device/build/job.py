@@ -59,9 +59,8 @@ def run(context: JobContext) -> Dict[str, Any]:
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
-    if request.backend == "tensorrt":
-        version = str(isolated(context, lambda _: _start(context))["version"])
-        _note_version(request, version, notes)
+    version = str(isolated(context, lambda _: _start(context))["version"])
+    _note_version(request, version, notes)
     build = EngineBuild(context, request, board)
     built: Dict[str, Dict[str, Any]] = {}
     same: Dict[str, str] = {}
@@ -79,7 +78,6 @@ def run(context: JobContext) -> Dict[str, Any]:
         request=request.digest,
         fingerprint=board,
         tensorrt=board["tensorrt"] or built[request.engines[0].key]["tensorrt"],
-        builder="python" if request.backend == "tensorrt" else "trtexec",
         engines=tuple(EngineResult(**built[spec.key]) for spec in request.engines),
         golden=tuple(GoldenRun(**one) for one in golden),
         notes=tuple(notes),
@@ -111,7 +109,7 @@ def _start(context: JobContext) -> Dict[str, Any]:
                 fault("full") or "it contains no builder"
             ),
             code="build.no-tensorrt",
-            hint="install python3-libnvinfer, or use build.backend: trtexec",
+            hint="install python3-libnvinfer on the board",
         )
     start(trt, context.root.folder)
     return {"version": str(trt.__version__)}
@@ -156,10 +154,6 @@ def _golden(
     except DeviceError as error:
         if error.code == "job.cancelled":
             raise
-        # trtexec is for boards without the bindings: whoever deploys the bundle runs them first
-        if request.backend == "trtexec" and error.code.startswith("board.no-"):
-            notes.append("golden vectors were not run: {}".format(error.message))
-            return []
         raise DeviceError(
             "the engines were built, but fail to run: {}".format(error.message),
             code="build.golden",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -36,33 +35,9 @@ RESULT_SCHEMA = "edgekit.build.result/1"
 PRECISIONS = ("fp32", "fp16", "int8")
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
-#: Linux takes no longer argument (MAX_ARG_STRLEN, with its end).
-_MAX_ARGUMENT = (1 << 17) - 1
-_PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
-#: The placeholders of an argument template.
-_PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
-
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
 _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
-
-
-def _command(value: Any) -> Tuple[str, ...]:
-    """trtexec's arguments."""
-    found: Tuple[str, ...] = array(_argument, 1)(value)
-    return found
-
-
-def _argument(value: Any) -> str:
-    # names of thousands of layers stand in one argument, so it may be longer than other texts
-    if not isinstance(value, str) or "\0" in value:
-        fail("", "not a valid program argument")
-    if len(value.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT:
-        fail("", "an argument is longer than a program accepts")
-    unknown = sorted(set(_PLACEHOLDER.findall(value)) - _PLACEHOLDERS)
-    if unknown:
-        fail("", "unknown placeholder {{{}}}".format(unknown[0]))
-    return value
 
 
 @dataclass(frozen=True)
@@ -141,7 +116,6 @@ class EngineSpec:
         calibration: Digest of a calibration cache.
         refit_individual: Names of the weights that are marked refittable one by one.
         attempts: Tried in order until one builds, loads and refits.
-        trtexec: Its arguments, for each attempt.
         data: Digests of the files that ``model`` keeps weights in, by file name.
     """
 
@@ -164,7 +138,6 @@ class EngineSpec:
         array(mapping(record(ProfileShapes), least=1))
     )
     attempts: Tuple[Attempt, ...] = member(records(Attempt, 1))
-    trtexec: Tuple[Tuple[str, ...], ...] = member(array(_command), default=())
     data: Mapping[str, str] = member(mapping(digest, _FILE), absent=dict)
 
     @property
@@ -205,7 +178,6 @@ class BuildJobRequest:
     """A checked request; ``digest`` is its canonical JSON's SHA-256."""
 
     name: str = member(text())
-    backend: str = member(choice("tensorrt", "trtexec"))
     tensorrt: str = member(text())
     timing_cache: bool = member(flag)
     lanes: Tuple[LaneSpec, ...] = member(records(LaneSpec, 1))
@@ -230,10 +202,6 @@ class BuildJobRequest:
                 fail(at + ".inputs", "expected {}".format(", ".join(sorted(inputs))))
             if case.lane is not None and case.lane >= len(self.lanes):
                 fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
-        for position, engine in enumerate(self.engines):
-            if self.backend == "trtexec" and len(engine.trtexec) != len(engine.attempts):
-                at = "engines[{}].trtexec".format(position)
-                fail(at, "every attempt needs one command")
 
 
 @dataclass
@@ -246,8 +214,6 @@ class BuiltEngine:
         can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
         unmapped: Builder layers that stand for no layer of ours, by name.
         timing_cache: {"entries_bytes_before", "after", "reused"}.
-        inspector: The inspector's JSON text where the builder's own tool wrote one already.
-        version: TensorRT's, where the builder's own tool said it.
         notes: What was dropped or is irregular, as sentences.
     """
 
@@ -256,8 +222,6 @@ class BuiltEngine:
     can_run_on_dla: Dict[str, bool] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
     timing_cache: Dict[str, Any] = field(default_factory=dict)
-    inspector: Optional[str] = None
-    version: str = ""
     notes: List[str] = field(default_factory=list)
 
 
@@ -344,7 +308,6 @@ class BuildResult:
     request: str = member(digest)
     fingerprint: Mapping[str, str] = member(mapping(text()))
     tensorrt: str = member(text())
-    builder: str = member(choice("python", "trtexec"))
     engines: Tuple[EngineResult, ...] = member(records(EngineResult))
     golden: Tuple[GoldenRun, ...] = member(records(GoldenRun))
     notes: Tuple[str, ...] = member(array(text(most=1 << 18)))

@@ -152,12 +152,11 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
         pass  # which finishes a switch by hand that was cut off: then the links say what serves
     now = stamp()
     known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
-    state = "downloading" if request.source else "verifying"
     facts = DeploymentFacts(
         schema=SCHEMA,
         id=os.urandom(8).hex(),
         app=app.name,
-        state=state,
+        state="verifying",
         release=None,
         previous=app.link("current"),
         started_at=now,
@@ -175,10 +174,9 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
         policy=request.policy,
         health=None,
         steps=(),
-        source=request.source,
     )
     journal = DeploymentJournal(app, facts)
-    journal.enter(state)
+    journal.enter(facts.state)
     return journal
 
 

@@ -34,7 +34,6 @@ _TIMEOUT = number(1e-3, _DAY_S)
 class Timeouts:
     """Seconds after which a state of a deployment is ended."""
 
-    download_s: float = member(_TIMEOUT, absent=3600.0)
     refit_s: float = member(_TIMEOUT, absent=600.0)
     test_s: float = member(_TIMEOUT, absent=300.0)
 
@@ -87,7 +86,6 @@ class DeployRequest:
         app: The app.
         digest: SHA-256 of the manifest.
         policy: A ``Policy``, as it came.
-        source: Where the board itself gets what it lacks; None when it was sent.
         operator: Who deploys, for others to read.
         nonce: Makes two requests two jobs.
         trust_unsigned: Whether the manifest may lack a signature.
@@ -100,7 +98,6 @@ class DeployRequest:
     app: str = member(app_name)
     digest: str = member(digest)
     policy: Dict[str, Any] = member(_policy, absent=dict)
-    source: Optional[str] = member(nullable(text()), absent=None)
     operator: Optional[str] = member(nullable(text()), absent=None)
     nonce: Optional[str] = member(nullable(text()), absent=None)
     trust_unsigned: bool = member(flag, absent=False)
@@ -137,7 +134,7 @@ def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
         if other.request.get("digest") == requested.digest:
             return job
         raise busy(root.app(requested.app), job.name)
-    return None if requested.again or requested.source else _just_done(root, requested)
+    return None if requested.again else _just_done(root, requested)
 
 
 def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:

@@ -26,7 +26,6 @@ from edgekit_device.protocol.manifest import parse
 from edgekit_device.protocol.server import reload, serving
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.collect import collect, remove
-from edgekit_device.release.download import fetch_from
 from edgekit_device.release.journal import (
     BEFORE_SWITCH,
     DeploymentJournal,
@@ -36,10 +35,9 @@ from edgekit_device.release.journal import (
 from edgekit_device.release.offer import drop_incoming, read_incoming
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
-from edgekit_device.release.sources import open_sources
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.bundle import BundleFiles, check_bundle, open_release
+from edgekit_device.trust.bundle import open_release
 from edgekit_device.trust.counters import check_install, count, issue_of
 
 _MOST_ATTEMPTS = 3
@@ -128,7 +126,7 @@ class Deployment:
         """Goes through the table from the journal's state to "committed"."""
         state: Optional[str] = self.journal.state
         if state in BEFORE_SWITCH:
-            state = "downloading" if self.journal.facts.source else "verifying"
+            state = "verifying"
         while state is not None:
             row = STATES[state]
             row.first(self)
@@ -159,23 +157,6 @@ class Deployment:
                 self._write(state, error)  # the work may have freed space
             state = row.then
         self._record()
-
-    def _download(self) -> None:
-        def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
-            turn("downloading")
-            facts, store = self.journal.facts, self.root.store
-            manifest, signature = self._offered()
-            files = BundleFiles("the offered bundle", manifest, signature, store)
-            checked = check_bundle(files, self.root.allowed_signers, facts.trust_unsigned)
-
-            def progress(done: int, total: int) -> None:
-                on_progress("downloading", done, total, "")
-
-            with open_sources(self.root, facts.source or "") as sources:
-                fetch_from(sources, checked.manifest, self.root, progress)
-            return {}
-
-        self.child(work, {"downloading": self.policy.timeouts.download_s})
 
     def _verify(self) -> None:
         manifest, signature = self._offered()
@@ -474,10 +455,9 @@ class State:
     first: Callable[[Deployment], None] = _nothing
 
 
-#: A deployment begins with "downloading" where it has a source, else with "verifying"; one that is
-#: carried on begins there again, or after the switch with the state that it was in.
+#: A deployment begins with "verifying"; one that is carried on begins there again, or after the
+#: switch with the state that it was in.
 STATES = {
-    "downloading": State(Deployment._download, "verifying", "failed"),
     "verifying": State(Deployment._verify, "refitting", "failed"),
     "refitting": State(Deployment._refit_and_test, "switching", "failed"),
     "testing": State(Deployment._refit_and_test, "switching", "failed"),

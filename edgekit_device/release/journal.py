@@ -60,7 +60,7 @@ JOURNAL, HISTORY = "deployment.json", "history.jsonl"
 #: In ROOT: what was taken back of apps that were removed.
 TAKEN_BACK = "taken-back.json"
 
-BEFORE_SWITCH = ("downloading", "verifying", "refitting", "testing")
+BEFORE_SWITCH = ("verifying", "refitting", "testing")
 AFTER_SWITCH = ("switching", "soaking", "rolling-back")
 ENDED = ("committed", "rolled-back", "failed")
 _MAX_TAKEN_BACK = 16 << 20
@@ -149,13 +149,11 @@ class DeploymentFacts(DeploymentEntry):
         policy: As the request has it.
         health: As ``examine`` returns it; None before.
         steps: The states so far.
-        source: Where the board itself gets what it lacks.
     """
 
     policy: Mapping[str, Any] = member(mapping(anything))
     health: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
     steps: Tuple[DeploymentStep, ...] = member(records(DeploymentStep))
-    source: Optional[str] = member(_TEXT)
 
 
 @dataclass(frozen=True)

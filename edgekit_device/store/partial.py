@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import fsync_folder, open_locked, workspace
+from edgekit_device.files import Buffer, fsync_folder, open_locked, workspace
 from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root
 
@@ -129,7 +129,7 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
 
 # Bytes are made durable first, then names, then the folders: a name in the store means whole bytes.
 # Many blobs wait for the disk together, since the first fsync of many carries the others along.
-_Blob = Tuple[str, Union[bytes, Partial], int]
+_Blob = Tuple[str, Union[Buffer, Partial], int]
 
 
 class BlobWriter:
@@ -165,8 +165,8 @@ class BlobWriter:
             if kind is None:
                 raise self._error
 
-    def add(self, digest: str, data: bytes) -> None:
-        """Adds a small blob."""
+    def add(self, digest: str, data: Buffer) -> None:
+        """Adds a whole blob from memory."""
         self._add((digest, data, len(data)))
 
     def finish(self, digest: str, partial: Partial, size: int) -> None:
@@ -218,7 +218,7 @@ class BlobWriter:
         if not blobs:
             return
         store = self._root.store
-        small = {digest: data for digest, data, _ in blobs if isinstance(data, bytes)}
+        small = {digest: data for digest, data, _ in blobs if not isinstance(data, Partial)}
         parts = [(digest, part, size) for digest, part, size in blobs if isinstance(part, Partial)]
         with ExitStack() as stack, map_os_errors(str(store.folder)):
             stack.callback(_close, blobs)
@@ -241,7 +241,7 @@ class BlobWriter:
                 fsync_folder(folder)
 
 
-def _write_all(work: Path, blobs: Dict[str, bytes]) -> Dict[str, str]:
+def _write_all(work: Path, blobs: Dict[str, Buffer]) -> Dict[str, str]:
     """Writes files durably and returns their names; bounds how many are open at once."""
     most, digests = _most_open(), list(blobs)
     for start in range(0, len(digests), most):
@@ -261,7 +261,7 @@ def _most_open() -> int:
     return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
 
 
-def _written(name: str, data: bytes) -> int:
+def _written(name: str, data: Buffer) -> int:
     """Writes a file and returns it open; the disk begins at once, without waiting for it."""
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -1,6 +1,5 @@
 """Writes SQLite exports to Nsight Systems' documented schema, with rows of our own."""
 
-import json
 import sqlite3
 
 # columns: "SQLite Export Schema Reference"; those that the reader does not use are left out
@@ -16,11 +15,10 @@ COLUMNS = {
     "demangledName shortName",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start end deviceId streamId correlationId globalPid bytes "
     "copyKind",
-    "GENERIC_EVENT_SOURCES": "sourceId data",
-    "GENERIC_EVENT_TYPES": "typeId sourceId data",
-    "GENERIC_EVENTS": "rawTimestamp timestamp typeId data",
+    "SOC_METRICS": "rawTimestamp timestamp typeId metricId value",
+    "TARGET_INFO_SOC_METRICS": "typeId sourceId typeName metricId metricName",
 }
-TEXTS = {"value", "name", "utcTime", "localTime", "devStateName", "text", "data"}
+TEXTS = {"name", "utcTime", "localTime", "devStateName", "text", "typeName", "metricName"}
 PROCESS, THREAD = 700, 701
 TID = (1 << 48) | (PROCESS << 24) | THREAD
 STARTED = 1_750_000_000_000_000_000
@@ -79,16 +77,6 @@ class Writer:
     def copy(self, kind, start, end, size=4096):
         self.put("CUPTI_ACTIVITY_KIND_MEMCPY", start, end, 0, 7, None, None, size, kind)
 
-    def source(self, number, **data):
-        self.put("GENERIC_EVENT_SOURCES", number, json.dumps(data))
-
-    def type(self, number, source, **data):
-        self.put("GENERIC_EVENT_TYPES", number, source, json.dumps(data))
-
-    def event(self, at, kind, data, raw=None):
-        text = data if isinstance(data, str) else json.dumps(data)
-        self.put("GENERIC_EVENTS", at if raw is None else raw, at, kind, text)
-
 
 def engine_run(path, *, board=True):
     """A frame of an engine: two layers on the GPU, a loadable, copies, and SoC metrics."""
@@ -101,8 +89,7 @@ def engine_run(path, *, board=True):
         out.kernel("relu_kernel", (71_000, 72_000), 140_000, 150_000)
         out.copy(1, 5_000, 9_000)
         out.copy(2, 800_000, 810_000)
-        out.source(5, Name="SoC Metrics")
-        out.type(50, 5, Name="Tegra234 metrics")
+        out.put("TARGET_INFO_SOC_METRICS", 50, 5, "SoC Metrics [Tegra234]", 3, "DLA0 Active")
         for at in range(0, 900_000, 100_000):
-            out.event(at, 50, {"DLA0 Active": "57", "DLA0 Read Throughput": "12"})
+            out.put("SOC_METRICS", at, at, 50, 3, 57)
     return path

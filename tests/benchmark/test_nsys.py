@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.layers import linked_layers
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -78,79 +76,6 @@ def test_time_of_a_pc_is_no_board_time(tmp_path):
             for name, clock in document["otherData"]["clocks"].items()
         }
     assert clocks == {(True, "board-measured", False), (False, "cpu-measured", True)}
-
-
-WHOLE = {"start": "9000400", "end": "9000900", "taskName": "net", "dlaId": "1"}
-DRIVER = {"common_pid": "1", "class": "244", "thresh": "9"}
-SPELLINGS = {
-    "begin and end events": [
-        (10, "NVDLA Task Begin", {"task_id": "4", "engine": "dla0"}, None, None),
-        (15, "NVDLA Task End", {"task_id": "4", "engine": "dla0"}, None, ("DLA0", 10, 15)),
-    ],
-    "the driver's events": [
-        (10, "nvhost:nvhost_task_begin", DRIVER, None, None),
-        (20, "nvhost:nvhost_task_end", DRIVER, None, ("DLA1", 10, 20)),
-    ],
-    "one event, raw clock": [(900, "DLA task", WHOLE, 9000900, ("DLA1", 400, 900))],
-    "one event, its duration": [(400, "dla1_exec", {"duration": 250}, None, ("DLA1", 400, 650))],
-    "a phase in its data": [
-        (5, "NvMedia DLA0", {"Phase": "Submit", "id": 1}, None, None),
-        (9, "NvMedia DLA0", {"Phase": "Complete", "id": 1}, None, ("DLA0", 5, 9)),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_tasks_of_a_dla_are_found(spelling, tmp_path):
-    """No export with a DLA's events is public: these are ways in which they may be told."""
-    path = tmp_path / "a.sqlite"
-    expected = []
-    with Writer(path) as out:
-        out.source(1, Name="Tegra Accelerators")
-        out.range("host", 0, 1)
-        types = {}
-        for at, name, data, raw, found in SPELLINGS[spelling]:
-            if name not in types:
-                types[name] = 10 + len(types)
-                out.type(types[name], 1, Name=name)
-            out.event(at, types[name], data, raw)
-            expected += [found] if found else []
-    _, source, slices = traced(path, tmp_path / "t.json")
-    found = [
-        (track, round(s["ts"] * 1000), round((s["ts"] + s["dur"]) * 1000))
-        for track, all_of in slices.items()
-        if track.startswith("DLA")
-        for s in all_of
-    ]
-    assert found == expected
-    assert not source.generic.unknown
-
-
-def test_tasks_that_interleave_come_out_in_order_and_ends_without_begins_do_not(tmp_path):
-    path = tmp_path / "a.sqlite"
-    with Writer(path) as out:
-        out.source(1, Name="DLA")
-        out.type(1, 1, Name="dla0_task_begin")
-        out.type(2, 1, Name="dla0_task_end")
-        out.type(3, 1, Name="sched_switch")
-        for at, kind, task in ((1, 1, 7), (2, 1, 8), (3, 2, 8), (4, 2, 7), (5, 2, 99)):
-            out.event(at, kind, {"task": task})
-    _, _, slices = traced(path, tmp_path / "t.json")
-    assert {track: [s["ts"] for s in all_of] for track, all_of in slices.items()} == {
-        "DLA0": [0.001, 0.002]
-    }
-
-
-def test_events_of_others_are_counted(tmp_path):
-    path = tmp_path / "a.sqlite"
-    with Writer(path) as out:
-        out.source(1, Name="FTrace")
-        out.type(1, 1, Name="irq:irq_handler_entry")
-        out.event(3, 1, {"common_pid": "0", "irq": "66"})
-        out.range("host", 0, 1)
-    _, source, slices = traced(path, tmp_path / "t.json")
-    assert dict(source.generic.unknown) == {"irq:irq_handler_entry": 1}
-    assert len(slices) == 1
 
 
 def test_an_engine_s_own_range_is_no_layer(tmp_path):

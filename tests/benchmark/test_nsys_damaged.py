@@ -54,20 +54,18 @@ def test_values_of_any_type_are_read(tmp_path):
             out.db.execute("CREATE TABLE IF NOT EXISTS NVTX_EVENTS (start, end, eventType, text, "
                            "globalTid, textId, domainId)")  # fmt: skip
             out.put("NVTX_EVENTS", start, end, 59, "r", "nobody", None, b"\xff")
-        out.db.execute("CREATE TABLE GENERIC_EVENTS (rawTimestamp, timestamp, typeId, data)")
-        for data in (
-            "{",
-            "[1]",
-            '{"DLA0 Active": 1e999}',
-            '{"DLA0 Active": "' + "9" * 999 + '"}',
-            b"\xff",
-            None,
-            3,
-        ):
-            out.put("GENERIC_EVENTS", 1, 1, 1, data)
+        out.db.execute(
+            "CREATE TABLE SOC_METRICS (rawTimestamp, timestamp, typeId, metricId, value)"
+        )
+        out.put("TARGET_INFO_SOC_METRICS", 1, 1, "SoC Metrics", 2, "DLA0 Active")
+        for value in (5, "text", b"\xff", None, 1e999, 1 << 62):
+            out.put("SOC_METRICS", 1, 1, 1, 2, value)
+        out.put("SOC_METRICS", 1, "now", 1, 2, 5)
+        out.put("SOC_METRICS", 1, 1, 1, b"", 5)
     document, _, _ = traced(path, tmp_path / "t.json")
     # the one that never ended; what ends before it begins is none
     assert sum(e["name"] == "r" for e in document["traceEvents"]) == 1
+    assert sum(e["name"] == "DLA0 Active" for e in document["traceEvents"]) == 1
 
 
 @pytest.fixture(scope="module")

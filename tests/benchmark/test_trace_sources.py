@@ -1,6 +1,4 @@
 import json
-import os
-import stat
 
 import pytest
 
@@ -8,7 +6,7 @@ from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.monitor import monitor_process
 from edgekit.benchmark.trace.nsys import NsysSource
-from edgekit.benchmark.trace.nsys_export import exported, open_export
+from edgekit.benchmark.trace.nsys_export import open_export
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
@@ -19,7 +17,6 @@ from edgekit.benchmark.trace.sources import (
     write_trace,
 )
 from edgekit.benchmark.trtexec import Iteration
-from edgekit.errors import DataError, EnvironmentLack
 from tests.benchmark import handmade_plan, monitor_samples
 from tests.benchmark.nsys_export import engine_run
 
@@ -161,26 +158,6 @@ def test_a_trace_holds_no_more_than_it_may(tmp_path):
     written = write_trace(tmp_path / "t.json", [source], {}, most=5)
     assert sum(written.events.values()) == 5
     assert written.left_out > 0
-
-
-def test_a_report_needs_nsys(tmp_path, monkeypatch):
-    report = tmp_path / "r.nsys-rep"
-    report.write_bytes(b"report")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentLack, match="nsys"), exported(report):
-        pass
-    # a program of that name that makes the export, as nsys does
-    made = engine_run(tmp_path / "made.sqlite")
-    fake = tmp_path / "nsys"
-    fake.write_text(f'#!/bin/sh\nfor a in "$@"; do case "$a" in --output=*) '
-                    f'/bin/cp "{made}" "${{a#--output=}}";; esac; done\n')  # fmt: skip
-    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
-    with exported(report) as export:
-        assert "NVTX_EVENTS" in export.tables
-    fake.write_text("#!/bin/sh\necho report does not exist >&2; exit 3\n")
-    with pytest.raises(DataError, match="report does not exist"), exported(report):
-        pass
-    assert os.listdir(tmp_path).count("r.nsys-rep") == 1
 
 
 def test_a_monitor_without_samples_is_no_process():

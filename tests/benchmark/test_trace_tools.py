@@ -1,4 +1,4 @@
-"""What TensorRT's and cuDLA's own files become on a timeline, and traces that are refused."""
+"""What TensorRT's own files become on a timeline, and traces that are refused."""
 
 import json
 
@@ -8,9 +8,7 @@ from edgekit.benchmark.trace.layers import profile_process
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     read_bench,
-    read_statistics,
     read_trace,
-    statistics_process,
 )
 from edgekit.errors import DataError
 from edgekit.placement.profiles.profile import Profile, ProfileRow
@@ -44,38 +42,6 @@ def test_a_profile_s_waits_are_on_their_dla_s_track(tmp_path):
         assert found["DLA1"] == pytest.approx(waits)
         assert found["GPU"] == [500.0]
         assert found["copies"] == [10.0]
-
-
-HEAD = "layer_name,start_ms,end_ms\n"
-STATISTICS = """layer_name,start_ms,end_ms,compute_precisions
-'Conv_0 + Relu_1, fused',0.004556,0.708967,INT8
-'MaxPool_2',0.5,1.290478,INT8
-"""
-
-
-def test_a_dla_task_s_statistics_are_layers_on_its_core(tmp_path):
-    path = tmp_path / "s1.csv"
-    path.write_text(STATISTICS)
-    process = statistics_process(read_statistics(path), pid=1, core=1)
-    document, _ = combined([PreparedSource("s", [process])], tmp_path / "t.json")
-    layers = [e for e in document["traceEvents"] if e.get("cat") == "layer"]
-    assert [e["name"] for e in layers] == ["Conv_0 + Relu_1, fused", "MaxPool_2"]
-    assert layers[0]["dur"] == pytest.approx(704.411)
-    assert {e["args"]["device"] for e in layers} == {"DLA1"}
-    assert len({e["tid"] for e in layers}) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [("", "form"), ("a,b\n1,2\n", "form"), (HEAD, "form"), (HEAD + "x,2,1\n", "value"),
-     (HEAD + "x,nan,1\n", "value"), (HEAD + "x\n", "value")],
-)  # fmt: skip
-def test_what_is_no_statistics_is_reported(text, code, tmp_path):
-    path = tmp_path / "s.csv"
-    path.write_text(text)
-    with pytest.raises(DataError) as caught:
-        read_statistics(path)
-    assert caught.value.code == f"statistics.{code}"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_stripped_engine_whose_full_size_nobody_knows_is_reported_all_the_same
 ):
     engine = {"key": "net", "bytes": 1000, "full_bytes": full, "seconds": 2.0, "stripped": True,
               "version_compatible": False}  # fmt: skip
-    steps._show_build({"board": "lab", "tensorrt": "10.3.0", "builder": "trtexec",
+    steps._show_build({"board": "lab", "tensorrt": "10.3.0",
                        "engines": [engine], "plan": {"same": True, "differences": []}})  # fmt: skip
     assert says in capsys.readouterr().out
 

@@ -18,12 +18,12 @@ def test_host_and_board_have_the_same_defaults() -> None:
 def test_all_of_it_reaches_the_board() -> None:
     section = HealthSection(
         latency_ms=33, accuracy_min=0.99, samples=4, measure_s=2, soak_s=30,
-        soak_every_s=5, download_s=10, refit_s=20, test_s=30,
+        soak_every_s=5, refit_s=20, test_s=30,
     )  # fmt: skip
     requested = read_policy(section.policy())
     assert requested == Policy(
         latency_ms=33, accuracy_min=0.99, measure_s=2, soak_s=30, soak_every_s=5,
-        timeouts=Timeouts(download_s=10, refit_s=20, test_s=30),
+        timeouts=Timeouts(refit_s=20, test_s=30),
     )  # fmt: skip
 
 

@@ -57,6 +57,14 @@ def test_a_misspelt_key_is_one_problem_not_two():
     assert "did you mean 'model'?" in found["f.yaml:3:1"]
 
 
+def test_a_key_that_was_removed_names_what_to_do():
+    found = problems(GOOD + "deploy:\n  mirror: [https://m.example.org/]\n")
+    assert "key 'deploy.mirror' no longer exists" in found["f.yaml:6:3"]
+    assert "edgekit deploy sends the bundle over SSH" in found["f.yaml:6:3"]
+    found = problems(GOOD + "build: {backend: trtexec}\n")
+    assert "'trtexec' no longer exists | write tensorrt" in found["f.yaml:5:9"]
+
+
 def test_a_board_has_its_own_name_whatever_the_order_of_its_words():
     file = parse_config(GOOD.replace("jetson-agx-orin", "Jetson-Orin-AGX"), "f.yaml", Path()).file
     assert file.target == "jetson-agx-orin-64gb"

@@ -240,7 +240,6 @@ def test_control_of_jobs_and_servers(life: Life) -> None:
     life.run("serve-reload-stopped", "serve", config, "reload")
     full = life.folder / "full.ekb"
     life.run("bundle-full", "bundle", config, *out, "--full", full)
-    life.run("bundle-push", "bundle", "push", full, life.folder / "mirror")
 
 
 @pytest.mark.whole

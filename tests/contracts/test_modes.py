@@ -14,7 +14,6 @@ import pytest
 from edgekit.fleet.ansible import run
 from edgekit.results.recording import record
 from tests.benchmark import handmade_plan
-from tests.benchmark.test_trace_tools import STATISTICS
 from tests.buildlog import timing_log
 from tests.cli.board_fakes import FakeBoard, lend
 from tests.cli.test_plan import PROBLEM
@@ -132,12 +131,11 @@ def test_modes_of_trace(folder: Path, ask: Ask, found: dict[str, Any], golden: G
 def test_files_of_other_programs(
     folder: Path, ask: Ask, found: dict[str, Any], golden: Golden
 ) -> None:
-    """What trtexec, tegrastats, cuDLA and TensorRT's log say, alone and with a measurement."""
+    """What trtexec, tegrastats and TensorRT's log say, alone and with a measurement."""
     (folder / "profile.json").write_text(json.dumps(PROFILE))
     layers = [{"Name": "conv1 + relu1", "LayerType": "DLA", "Outputs": [{"Name": "pool.in"}]}]
     (folder / "layers.json").write_text(json.dumps({"Layers": layers}))
     (folder / "build.log").write_text("\n".join(timing_log.stem()) + "\n")
-    (folder / "task.csv").write_text(STATISTICS)
     shutil.copy(ROOT / "tests/data/orin_jp62_trt103/teg_conc_solo_dla0.log", "board.log")
     measured = handmade_plan.measurement() | {
         "schema": "edgekit.bench/1", "name": "app", "clock": "board-measured", "warmup_ms": 500.0,
@@ -149,7 +147,6 @@ def test_files_of_other_programs(
     rows = ("--profile", "profile.json", "--layer-info", "layers.json")
     ask("plan", "small.onnx", *ORIN, *rows)
     ask("trace", *rows, "-o", "rows.json", writes=("rows.json",))
-    ask("trace", "--dla-stats", "task.csv", "-o", "task.json", writes=("task.json",))
     ask("trace", "--tegrastats", "board.log", "-o", "board.json", writes=("board.json",))
     ask("bench", "bench.json", "--tegrastats", "board.log")
     golden("modes/files", brief(found))

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.files import build_zipapp, write
 from edgekit.bundles.manifest import Bundle
-from edgekit.bundles.push import push
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.deployment.loader import ENSURE
 from tests.boards.toy_jobs import until
@@ -35,10 +34,9 @@ from tests.processes import processes
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 LOADER = "~/.edgekit/bin/edgekit_device.pyz"
-# what the docs call the application and where its bundles come from
+# what the docs call the application and its bundle
 WORDS = {
-    "NAME": "toy", "APP": "toy", "resnet50": "toy", "SOURCE": "~/mirror",
-    "/media/usb/mirror": "~/mirror",
+    "NAME": "toy", "APP": "toy", "resnet50": "toy", "/media/usb/resnet50.ekb": "~/toy.ekb",
 }  # fmt: skip
 
 
@@ -121,10 +119,10 @@ def board(tmp_path: Path) -> Iterator[_OnBoard]:
         os.kill(pid, signal.SIGKILL)
 
 
-def _push(board: _OnBoard, seed: int, folder: Path) -> Bundle:
+def _copy(board: _OnBoard, seed: int, folder: Path) -> Bundle:
     bundle = toy_bundle(seed)
     bundle = bundle.signed(sign(bundle.manifest_bytes, folder / "id_ed25519"))
-    push(bundle, str(board.home / "mirror"))
+    write(bundle, board.home / "toy.ekb", stripped=False)
     return bundle
 
 
@@ -142,9 +140,10 @@ def test_every_documented_command_runs_through_the_documented_path(
 
     link = board.root / "bin/edgekit_device.pyz"
     assert run("hello")["loader"] == hashlib.sha256(link.read_bytes()).hexdigest()
-    first = _push(board, 0, tmp_path)
-    assert run("install --from /media/usb/mirror --app resnet50")["changed"]
-    assert not run("install --from SOURCE --app APP")["changed"]
+    first = _copy(board, 0, tmp_path)
+    install = "install --from /media/usb/resnet50.ekb --app resnet50"
+    assert run(install)["changed"]
+    assert not run(install)["changed"]
     status = run("status --app resnet50")["apps"]["toy"]
     assert status["deployment"]["digest"] == first.digest
     assert run("releases --app resnet50")["apps"]["toy"]["current"] == status["current"]
@@ -168,9 +167,9 @@ with edgekit_device.connect("~/.edgekit/apps/toy") as client:
     assert board.run("serve-stop --app NAME")["stopped"]
 
     # a deployment that is cut off is carried on, and taken back while it soaks
-    second = _push(board, 1, tmp_path)
+    second = _copy(board, 1, tmp_path)
     policy = shlex.quote(json.dumps({"measure_s": 0, "soak_s": 600}))
-    cut = board.start(f"install --from SOURCE --app APP --policy {policy}")
+    cut = board.start(f"{install} --policy {policy}")
     journal = board.root / "apps/toy/deployment.json"
 
     def soaks() -> bool:
@@ -195,8 +194,8 @@ def test_an_application_finds_the_module_through_the_documented_path(
     board: _OnBoard, tmp_path: Path
 ) -> None:
     assert f"PYTHONPATH={LOADER} python3 app.py" in (ROOT / "docs/start.md").read_text()
-    _push(board, 0, tmp_path)
-    board.run("install --from SOURCE --app APP")
+    _copy(board, 0, tmp_path)
+    board.run("install --from /media/usb/resnet50.ekb --app resnet50")
     board.environment["PYTHONPATH"] += f":{board.root}/bin/edgekit_device.pyz"
     frame = np.zeros((1, 3, 8, 8), np.float32)
     np.save(board.home / "x.npy", frame)

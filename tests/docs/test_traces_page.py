@@ -13,7 +13,6 @@ from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.cli import main
 from tests.benchmark import handmade_plan, monitor_samples
 from tests.benchmark.nsys_export import engine_run
-from tests.benchmark.test_trace_tools import STATISTICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "traces.md"
 TEGRASTATS = (
@@ -32,7 +31,6 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("page")
     engine_run(path / "report.sqlite")
     (path / "board.log").write_text("".join(TEGRASTATS.format(n) for n in range(4)))
-    (path / "task1.csv").write_text(STATISTICS)
     (path / "times.json").write_text("[\n" + "\n, ".join(TIMES.format(n) for n in (1, 2)) + "\n]\n")
     loadable = "{ForeignNode[conv1...relu9]}"
     rows = [("data to nvm", 0.01), (loadable, 0.01), ("out from nvm", 2.5), ("softmax", 0.1)]
@@ -68,7 +66,7 @@ def test_example(line, folder, monkeypatch, capsys):
     if "--json" in arguments:
         reported = json.loads(out)
         assert reported["file"] == file
-        assert {p["source"] for p in reported["processes"]} == {"bench.json", "task1.csv"}
+        assert {p["source"] for p in reported["processes"]} == {"bench.json", "board.log"}
     else:
         assert f"trace: {file}" in out
         assert out.count("board-measured") == len(trace["otherData"]["processes"])
@@ -81,10 +79,10 @@ def test_example(line, folder, monkeypatch, capsys):
         (("--layer-info", "layers.json"), "no measurements for"),
         (("--times", "times.json", "--layer-info", "layers.json"), "needs --profile"),
         (("--nsys", "board.log"), "not an SQLite database"),
-        (("--nsys", "none.nsys-rep"), "report does not exist"),
+        (("--nsys", "none.nsys-rep"), "cannot be read"),
         (("profile.json",), "not a bench document"),
         (("--tegrastats", "times.json"), "contains no tegrastats line"),
-        (("--dla-stats", "board.log"), "not statistics of a DLA task"),
+        (("--dla-stats", "board.log"), "no longer exists"),
     ],
 )
 def test_what_cannot_be_shown_is_reported_and_nothing_is_written(

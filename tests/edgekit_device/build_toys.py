@@ -32,7 +32,6 @@ KINDS = {
     "fc": "MATRIX_MULTIPLY",
 }
 BOARD = {
-    "backend": "tensorrt",
     "machine": "aarch64",
     "module": "NVIDIA Jetson AGX Orin",
     "l4t": "36.4.3",
@@ -197,7 +196,6 @@ def engine(key: str = "lane0", **more: Any) -> dict[str, Any]:
         "refit_individual": [],
         "profiles": [],
         "attempts": [{"flags": [], "gives_up": ""}],
-        "trtexec": [],
         **more,
     }
 
@@ -236,7 +234,6 @@ def request(*engines: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "schema": "edgekit.build.request/1",
         "name": "toy",
-        "backend": "tensorrt",
         "tensorrt": "10.3",
         "timing_cache": True,
         "lanes": [{"share": 1.0, "engines": [one["key"] for one in engines]}],

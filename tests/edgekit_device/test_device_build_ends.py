@@ -86,14 +86,14 @@ def test_a_builder_that_dies_is_a_failed_attempt(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = make("10.3.0")
-    real = engine.python.build_attempt
+    real = engine.build_attempt
 
     def dies(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
         if "VERSION_COMPATIBLE" in attempt.flags:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(trt, log, spec, attempt, **more)
 
-    monkeypatch.setattr(engine.python, "build_attempt", dies)
+    monkeypatch.setattr(engine, "build_attempt", dies)
     attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
     (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
     assert entry["attempt"] == 1
@@ -113,13 +113,13 @@ def test_an_attempts_code_distinguishes_a_refusal_from_a_lack_of_memory(
     make: Any, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
 ) -> None:
     on = make("10.3.0")
-    real = engine.python.build_attempt
+    real = engine.build_attempt
 
     def short(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
         trt._double.settings.broken = broken if attempt.flags else ""
         return real(trt, log, spec, attempt, **more)
 
-    monkeypatch.setattr(engine.python, "build_attempt", short)
+    monkeypatch.setattr(engine, "build_attempt", short)
     attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
     (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
     assert [one["code"] for one in entry["attempts"]] == [code, None]

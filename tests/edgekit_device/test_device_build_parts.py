@@ -44,22 +44,6 @@ def test_phases_of_unknown_parents_and_no_steps_do_no_harm() -> None:
     assert phases.reached() == 0
 
 
-def test_every_line_of_trtexec_keeps_its_own_form() -> None:
-    lines: list[str] = []
-    log = BuilderLog(None, lines.append)
-    said = [
-        "&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec",
-        "[11/21/2026-10:00:00] [W] [TRT] conv: DLA only supports this",
-        "[11/21/2026-10:00:01] [E] Error[2]: out of memory",
-    ]
-    for line in said:
-        log.raw(line)
-    assert lines == said
-    assert log.since(0, "E") == ["Error[2]: out of memory"]
-    assert log.since(0, "WE")[0] == "conv: DLA only supports this"
-    assert log.since(log.mark(), "E") == []
-
-
 def test_a_log_without_end_keeps_the_lines_that_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit_device.build.attempt._MOST_RETAINED", 500)
     log = BuilderLog(None, lambda line: None)

@@ -28,24 +28,3 @@ def test_the_digest_is_the_contents_alone() -> None:
 def test_engines_have_keys_of_their_own() -> None:
     with pytest.raises(DeviceError, match="names must be different"):
         read_request(toys.request(toys.engine(), toys.engine()))
-
-
-def test_an_argument_may_be_as_long_as_a_program_takes() -> None:
-    longest = "--layerPrecisions=" + "x" * (131071 - len("--layerPrecisions="))
-    document = toys.request(toys.engine(trtexec=[[longest]]), backend="trtexec")
-    assert read_request(document).engines[0].trtexec == ((longest,),)
-    document["engines"][0]["trtexec"] = [[longest + "x"]]
-    with pytest.raises(DeviceError) as caught:
-        read_request(document)
-    assert caught.value.where == "engines[0].trtexec[0][0]"
-    document["engines"][0]["trtexec"] = [[3]]
-    with pytest.raises(DeviceError):
-        read_request(document)
-
-
-def test_trtexec_needs_a_command_for_each_attempt() -> None:
-    document = toys.request(toys.engine(trtexec=[["--onnx={model}"]]), backend="trtexec")
-    assert read_request(document).engines[0].trtexec == (("--onnx={model}",),)
-    document["engines"][0]["attempts"] *= 2
-    with pytest.raises(DeviceError, match="every attempt needs one command"):
-        read_request(document)

@@ -74,7 +74,7 @@ _JOURNAL = {
     **_ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
     "digest": _DIGEST, "known": False, "operator": "me", "trust_unsigned": False,
     "on_purpose": None, "job": None, "attempts": 1, "policy": {"soak_s": 1}, "health": None,
-    "issued": {"signer": "me", "at": 7, "counter": None}, "source": None,
+    "issued": {"signer": "me", "at": 7, "counter": None},
     "steps": [{"state": "testing", "at": _NOW, "seconds": None}],
 }  # fmt: skip
 _HEALTH = {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgekit.bundles.files import write
 from edgekit.bundles.manifest import Bundle
-from edgekit.bundles.push import push
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit_device.deployment.job import deploy
 from edgekit_device.deployment.request import read_request
@@ -27,8 +26,8 @@ NOW, LATER = "1767225600", "3471292800"  # 2026-01-01, 2080-01-01
 
 
 @pytest.fixture
-def mirror(tmp_path: Path) -> Path:
-    return tmp_path / "mirror"
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "net.ekb"
 
 
 @pytest.fixture
@@ -43,20 +42,20 @@ def make(signing_key: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def install(board: BoardFolder, source: Path, *more: str, app: str = "toy") -> dict[str, Any]:
-    return board.command("install", "--from", str(source), "--app", app, "--policy", POLICY, *more)
+def install(board: BoardFolder, file: Path, *more: str, app: str = "toy") -> dict[str, Any]:
+    return board.command("install", "--from", str(file), "--app", app, "--policy", POLICY, *more)
 
 
-def refused(board: BoardFolder, bundle: Bundle, mirror: Path, *more: str) -> str:
-    push(bundle, str(mirror))
+def refused(board: BoardFolder, bundle: Bundle, file: Path, *more: str) -> str:
+    write(bundle, file, stripped=False)
     with pytest.raises(Refused) as caught:
-        install(board, mirror, *more, app=bundle.name)
+        install(board, file, *more, app=bundle.name)
     return caught.value.code
 
 
-def accepted(board: BoardFolder, bundle: Bundle, mirror: Path, *more: str) -> dict[str, Any]:
-    push(bundle, str(mirror))
-    answer = install(board, mirror, *more, app=bundle.name)
+def accepted(board: BoardFolder, bundle: Bundle, file: Path, *more: str) -> dict[str, Any]:
+    write(bundle, file, stripped=False)
+    answer = install(board, file, *more, app=bundle.name)
     assert (answer["state"], answer["digest"]) == ("committed", bundle.digest)
     return answer
 
@@ -66,134 +65,111 @@ def app_of(board: BoardFolder, name: str = "toy") -> dict[str, Any]:
     return found
 
 
-def give_as(mirror: Path, other: Bundle, app: str) -> None:
-    """The mirror offers a bundle of another application as the newest of this one."""
-    push(other, str(mirror))
-    folder = mirror / app / other.digest
-    shutil.copytree(mirror / other.name / other.digest, folder)
-    (mirror / app / "latest").write_text(other.digest + "\n")
-
-
 @pytest.mark.whole
-def test_a_mirror_that_gives_another_applications_bundle_changes_nothing(
-    board: BoardFolder, toy: Bundle, mirror: Path, tmp_path: Path, make: Any
+def test_another_applications_bundle_changes_nothing(
+    board: BoardFolder, toy: Bundle, file: Path, make: Any
 ) -> None:
-    accepted(board, toy, mirror)
+    accepted(board, toy, file)
     before = board.files()
-    give_as(mirror, make(3, "other"), "toy")
+    write(make(3, "other"), file, stripped=False)
     with pytest.raises(Refused) as caught:
-        install(board, mirror)
+        install(board, file)
     assert caught.value.code == "bundle.wrong-app"
     assert {name for name in board.files() - before if "lock" not in name} == set()
-    # another source has the right one
-    good = make(4)
-    push(good, str(tmp_path / "second"))
-    answer = board.command("install", "--from", str(mirror), "--from", str(tmp_path / "second"),
-                       "--app", "toy", "--policy", POLICY)  # fmt: skip
-    assert answer["digest"] == good.digest
+    accepted(board, make(4), file)
     assert "other" not in board.command("status")["apps"]
 
 
-def test_from_a_mirror_the_application_must_be_named(board: BoardFolder) -> None:
-    with pytest.raises(Refused) as caught:
-        board.command("install", "--from", "https://mirror.invalid/")
-    assert caught.value.code == "source.no-app"
-
-
-def test_counters_only_rise_and_survive_removal(
-    board: BoardFolder, mirror: Path, make: Any
-) -> None:
+def test_counters_only_rise_and_survive_removal(board: BoardFolder, file: Path, make: Any) -> None:
     fifth = make(1, counter=5)
-    accepted(board, fifth, mirror)
+    accepted(board, fifth, file)
     serving = app_of(board)["current"]
-    assert refused(board, make(2, counter=4), mirror) == "install.older"
-    assert refused(board, make(2), mirror) == "install.older"  # none at all
-    assert refused(board, make(2, counter=5), mirror) == "install.older"  # another one's counter
+    assert refused(board, make(2, counter=4), file) == "install.older"
+    assert refused(board, make(2), file) == "install.older"  # none at all
+    assert refused(board, make(2, counter=5), file) == "install.older"  # another one's counter
     assert app_of(board)["current"] == serving
     board.command("selftest", "--app", "toy")
     board.command("remove", "--app", "toy")
-    assert refused(board, make(2, counter=4), mirror) == "install.older"
-    accepted(board, fifth, mirror)
-    accepted(board, make(2, counter=6), mirror)
-    assert refused(board, fifth, mirror) == "install.older"
-    accepted(board, make(1, "other", counter=1), mirror)  # each application has its own
+    assert refused(board, make(2, counter=4), file) == "install.older"
+    accepted(board, fifth, file)
+    accepted(board, make(2, counter=6), file)
+    assert refused(board, fifth, file) == "install.older"
+    accepted(board, make(1, "other", counter=1), file)  # each application has its own
 
 
 @pytest.mark.whole
 def test_a_signers_last_bundle_is_old_when_another_signer_has_a_newer_one(
-    board: BoardFolder, mirror: Path, make: Any, tmp_path: Path
+    board: BoardFolder, file: Path, make: Any, tmp_path: Path
 ) -> None:
     second = ensure_key(tmp_path / "second")
     board.trust(allowed_signers_line(second.with_name("second.pub"), "second"))
     first = make(1, counter=5)
-    accepted(board, first, mirror)
-    accepted(board, make(2, key=second, counter=1), mirror)
-    assert refused(board, first, mirror) == "install.older"
+    accepted(board, first, file)
+    accepted(board, make(2, key=second, counter=1), file)
+    assert refused(board, first, file) == "install.older"
 
 
 @pytest.mark.whole
 def test_going_back_on_purpose_is_recorded_and_lowers_nothing(
-    board: BoardFolder, mirror: Path, make: Any
+    board: BoardFolder, file: Path, make: Any
 ) -> None:
-    accepted(board, make(1, counter=5), mirror)
+    accepted(board, make(1, counter=5), file)
     older = make(2, counter=4)
-    assert refused(board, older, mirror, "--allow-older", "") == "usage"
-    accepted(board, older, mirror, "--allow-older", "5 drops frames")
+    assert refused(board, older, file, "--allow-older", "") == "usage"
+    accepted(board, older, file, "--allow-older", "5 drops frames")
     newest = app_of(board)["history"][-1]
     assert newest["on_purpose"].startswith("5 drops frames (")
     # what serves is left alone, whatever its counter
-    assert not install(board, mirror)["changed"]
-    assert refused(board, make(3, counter=4), mirror) == "install.older"
-    assert refused(board, make(3, counter=5), mirror) == "install.older"  # 5 was seen, and stays
+    assert not install(board, file)["changed"]
+    assert refused(board, make(3, counter=4), file) == "install.older"
+    assert refused(board, make(3, counter=5), file) == "install.older"  # 5 was seen, and stays
 
 
 @pytest.mark.whole
 def test_what_an_operator_took_back_is_not_installed_again(
-    board: BoardFolder, mirror: Path, make: Any
+    board: BoardFolder, file: Path, make: Any
 ) -> None:
-    accepted(board, make(1), mirror)
+    accepted(board, make(1), file)
     new = make(2)
-    accepted(board, new, mirror)
+    accepted(board, new, file)
     board.command("rollback", "--app", "toy", "--reason", "too many false alarms")
     with pytest.raises(Refused, match="too many false alarms") as caught:
-        install(board, mirror)
+        install(board, file)
     assert caught.value.code == "install.taken-back"
-    assert refused(board, new, mirror, "--allow-older", "it is not older") == "install.taken-back"
-    accepted(board, new, mirror, "--again")
-    assert not install(board, mirror)["changed"]
+    assert refused(board, new, file, "--allow-older", "it is not older") == "install.taken-back"
+    accepted(board, new, file, "--again")
+    assert not install(board, file)["changed"]
 
 
-def test_validity_ends_installs_and_nothing_else(
-    board: BoardFolder, mirror: Path, make: Any
-) -> None:
-    accepted(board, make(1, counter=1, valid_until="2999-12-31"), mirror)
+def test_validity_ends_installs_and_nothing_else(board: BoardFolder, file: Path, make: Any) -> None:
+    accepted(board, make(1, counter=1, valid_until="2999-12-31"), file)
     late = make(2, counter=2, valid_until="2026-01-31")
-    assert refused(board, late, mirror) == "install.expired"
-    accepted(board, late, mirror, "--allow-older", "there is no other")
-    assert not install(board, mirror)["changed"]
+    assert refused(board, late, file) == "install.expired"
+    accepted(board, late, file, "--allow-older", "there is no other")
+    assert not install(board, file)["changed"]
     board.command("selftest", "--app", "toy")
 
 
 @pytest.mark.whole
 def test_a_clock_before_the_newest_signed_time_refuses_installs_and_not_what_serves(
-    board: BoardFolder, mirror: Path, make: Any
+    board: BoardFolder, file: Path, make: Any
 ) -> None:
-    accepted(board, make(1, counter=1), mirror)
-    assert refused(board, make(2, counter=2, at=LATER), mirror) == "install.clock"
+    accepted(board, make(1, counter=1), file)
+    assert refused(board, make(2, counter=2, at=LATER), file) == "install.clock"
     # also of bundles that are older than the clock
-    assert refused(board, make(3, counter=3), mirror) == "install.clock"
-    assert refused(board, make(4, "other"), mirror) == "install.clock"
+    assert refused(board, make(3, counter=3), file) == "install.clock"
+    assert refused(board, make(4, "other"), file) == "install.clock"
     board.command("selftest", "--app", "toy")
     board.command("switch", "--app", "toy", "--release", app_of(board)["current"])
 
 
 def test_a_damaged_record_refuses_installs_and_not_what_serves(
-    board: BoardFolder, mirror: Path, make: Any
+    board: BoardFolder, file: Path, make: Any
 ) -> None:
-    accepted(board, make(1, counter=1), mirror)
+    accepted(board, make(1, counter=1), file)
     for damage in ('{"schema": "edgekit.counters/1"', '{"schema": "edgekit.counters/1"}'):
         (board.root / "counters.json").write_text(damage)
-        assert refused(board, make(2, counter=2), mirror) == "install.counters"
+        assert refused(board, make(2, counter=2), file) == "install.counters"
     board.command("selftest", "--app", "toy")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from edgekit.bundles.files import read
 from edgekit.bundles.sign import ensure_key, sign
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import UsageError
@@ -100,15 +101,15 @@ def test_what_ansible_cannot_do_is_refused_before_anything_is_written(tmp_path, 
     assert [percentage(text) for text in ("0", "0%", "5%", " 100% ")] == [0, 0, 5, 100]
 
 
-@pytest.mark.parametrize("sources", [(), ("https://mirror.example.org/",)])
-def test_what_a_board_is_queried_first_is_there_with_a_mirror_too(tmp_path, key, sources):
+def test_what_a_board_is_asked_first_and_the_whole_bundle_are_there(tmp_path, key):
     bundle = bundle_of(key)
-    export(tmp_path, [member("a")], bundle, sources=sources)
+    export(tmp_path, [member("a")], bundle)
     here = tmp_path / "bundles/net" / bundle.digest
     offer = json.loads((here / "offer.json").read_text())
     assert offer["manifest"].encode() == bundle.manifest_bytes
     assert offer["signature"].encode() == bundle.signature
-    assert (here / "bundle.ekb").exists() is (not sources)
+    for name in ("bundle", "bundle.ekb"):
+        assert set(read(here / name).weights) == set(bundle.weights)
 
 
 def test_an_export_into_the_same_folder_keeps_what_users_put_there(tmp_path, key):
@@ -118,7 +119,7 @@ def test_an_export_into_the_same_folder_keeps_what_users_put_there(tmp_path, key
     (folder / "group_vars/all.yml").write_text("mine: 1\n")
     export(folder, [member("a"), member("b")], bundle_of(key, 1))
     assert (folder / "group_vars/all.yml").read_text() == "mine: 1\n"
-    assert len(list(folder.glob("bundles/net/*/manifest.json"))) == 2
+    assert len(list(folder.glob("bundles/net/*/bundle/manifest.json"))) == 2
 
 
 def test_the_role_has_no_shell_and_says_what_its_variables_are():

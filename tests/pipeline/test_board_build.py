@@ -9,13 +9,13 @@ import pytest
 
 from edgekit.config.loader import open_config
 from edgekit.deployment.embedded_sshd import sshd
-from edgekit.errors import BoardError, EnvironmentLack, GateError
+from edgekit.errors import BoardError, GateError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from tests.boards.fixtures import need_sshd
 from tests.edgekit_device.cudla_host_cuda import build_stub
 from tests.pipeline.nets import small_config, small_net
-from tests.trt_double.board import board_python, board_trtexec, offences
+from tests.trt_double.board import board_python, offences
 
 BOARD = (
     "    - {{name: {name}, host: {b.host}, port: {b.port}, user: {b.user}, key: {b.key}, "
@@ -24,14 +24,11 @@ BOARD = (
 
 
 @contextmanager
-def board(tmp_path, version, *, names=("lab",), trtexec=False, cudla=False, **settings):
+def board(tmp_path, version, *, names=("lab",), cudla=False, **settings):
     """A board with a TensorRT; the configuration's deploy section, and its python."""
     need_sshd()
     python = board_python(tmp_path / "python", version, **settings)
     own = []
-    if trtexec:
-        board_trtexec(python)
-        own.append(f"export PATH={python.parent}:$PATH")
     if cudla:
         own.append(f"export EDGEKIT_CUDLA={build_stub(python.parent)}")
         own.append(f"export EDGEKIT_CUDLA_STUB_LOG={python.parent / 'cudla.txt'}")
@@ -108,30 +105,24 @@ def test_a_board_builds_serves_and_refits(tmp_path):
 @pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    ("version", "tensorrt", "trtexec"),
-    [
-        ("10.7.0", "10.7", True),
-        ("8.6.1", "8.6", False),
-        ("11.4.0", "11.4.1", False),
-    ],
-    ids=["10.7 through trtexec", "8.6 in Python", "11.4 with Q/DQ nodes"],
+    ("version", "tensorrt"),
+    [("8.6.1", "8.6"), ("11.4.0", "11.4.1")],
+    ids=["8.6", "11.4 with Q/DQ nodes"],
 )
-def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec):
-    options = {"flavours": ()} if trtexec else {}
+def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt):
     # the DLA is supported from 11.4.1 on, whose names are those of 11.4.0
-    options |= {"called": "11.4.1.1"} if version == "11.4.0" else {}
-    with board(tmp_path, version, trtexec=trtexec, **options) as (deploy, _):
+    options = {"called": "11.4.1.1"} if version == "11.4.0" else {}
+    with board(tmp_path, version, **options) as (deploy, _):
         path = config_of(tmp_path, deploy, tensorrt, "{}")
         with pipeline(path, tmp_path) as one:
             document = one.build()
     (built,) = document["boards"]
-    assert built["builder"] == ("trtexec" if trtexec else "python")
     assert built["tensorrt"].startswith(tensorrt[:4])
     assert built["plan"]["same"], built["plan"]["differences"]
     (engine,) = built["plan"]["engines"]
     assert engine["placement"]["loadables"]["builder"] == 1
-    # 8.6 has no strip, and without the module nobody knows what a stripped plan lacks
-    assert built["engines"][0]["stripped"] == (version != "8.6.1" and not trtexec)
+    # 8.6 has no strip
+    assert built["engines"][0]["stripped"] == (version != "8.6.1")
     dropped = any("build.strip is not used" in note for note in document["notes"])
     assert dropped == (not built["engines"][0]["stripped"])
 
@@ -241,7 +232,3 @@ def test_a_board_that_was_not_planned_for_is_refused_before_anything_is_sent(tmp
         assert caught.value.code == "board.other-tensorrt"
         assert "tensorrt: 10.7" in caught.value.hint
         assert not jobs(tmp_path)
-        named = config_of(tmp_path, deploy, "10.7", "{backend: trtexec}")
-        with pipeline(named, tmp_path) as two, pytest.raises(EnvironmentLack) as lacking:
-            two.build()
-        assert lacking.value.code == "build.no-tensorrt"

@@ -46,14 +46,14 @@ def python(**there):
 
 @pytest.mark.parametrize("mode", ["hybrid", "split", "standalone"])
 def test_a_board_that_has_everything_is_taken(planned, mode):
-    check_board(planned(mode), LAB, board(), deploys=True)
+    check_board(planned(mode), LAB, board())
     # a release that nobody could tell is no other release
-    check_board(planned(mode), LAB, board(""), deploys=True)
+    check_board(planned(mode), LAB, board(""))
 
 
 def test_a_board_without_numpy_is_refused_with_what_doctor_says(planned):
     with pytest.raises(EnvironmentLack) as caught:
-        check_board(planned(), LAB, board(numpy=None), deploys=False)
+        check_board(planned(), LAB, board(numpy=None))
     assert caught.value.code == "board.no-numpy"
     assert "apt-get install python3-numpy" in caught.value.hint
 
@@ -61,33 +61,11 @@ def test_a_board_without_numpy_is_refused_with_what_doctor_says(planned):
 @pytest.mark.parametrize("mode", ["split", "standalone"])
 def test_loadables_need_libcudla(planned, mode):
     with pytest.raises(EnvironmentLack) as caught:
-        check_board(planned(mode), LAB, board(cudla=None), deploys=False)
+        check_board(planned(mode), LAB, board(cudla=None))
     assert caught.value.code == "board.no-cudla"
     assert "libcudla-12-6" in caught.value.hint
     assert mode in caught.value.message
-    check_board(planned("hybrid"), LAB, board(cudla=None), deploys=True)
-
-
-@pytest.mark.parametrize("flavour", ["full", "lean", "dispatch"])
-def test_what_trtexec_built_is_run_by_any_of_the_modules(planned, flavour):
-    facts = {**board(), "tensorrt": python(**{flavour: "10.3.0"})}
-    check_board(planned(), LAB, facts, deploys=True)
-
-
-def test_a_board_that_runs_plans_needs_a_module_of_tensorrt(planned):
-    facts = {**board(), "tensorrt": python()}
-    with pytest.raises(EnvironmentLack) as caught:
-        check_board(planned(), LAB, facts, deploys=True)
-    assert caught.value.code == "board.no-runtime"
-    assert "python3-libnvinfer" in caught.value.hint
-    check_board(planned(), LAB, facts, deploys=False)
-    # the lean runtime is one for version compatible plans
-    facts["tensorrt"] = python(lean="10.3.0")
-    with pytest.raises(EnvironmentLack, match="lean"):
-        check_board(planned(compatible=False), LAB, facts, deploys=True)
-    # loadables are cuDLA's to run
-    facts["tensorrt"] = python()
-    check_board(planned("standalone"), LAB, facts, deploys=True)
+    check_board(planned("hybrid"), LAB, board(cudla=None))
 
 
 def test_a_bundle_needs_what_its_engines_run_through():
@@ -123,14 +101,14 @@ def test_releases_are_compared_as_far_as_they_are_reported(release, planned, fit
 
 def test_an_older_patch_than_planned_is_refused(planned):
     with pytest.raises(BoardError) as caught:
-        check_board(planned(tensorrt="11.4.1"), LAB, board("11.4.0.106"), deploys=False)
+        check_board(planned(tensorrt="11.4.1"), LAB, board("11.4.0.106"))
     assert caught.value.code == "board.other-tensorrt"
     assert "tensorrt: 11.4.0 " in caught.value.hint
 
 
 def test_a_release_that_drives_no_dla_is_refused_though_it_is_the_planned_one(planned):
     with pytest.raises(BoardError, match=r"10\.13\.2\.6 on the board does not support") as caught:
-        check_board(planned(tensorrt="10.13"), LAB, board("10.13.2.6"), deploys=False)
+        check_board(planned(tensorrt="10.13"), LAB, board("10.13.2.6"))
     assert caught.value.code == "board.no-dla"
 
 

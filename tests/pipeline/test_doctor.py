@@ -41,7 +41,7 @@ def test_a_good_board_has_no_complaints() -> None:
     assert document["ok"]
     assert set(status(document).values()) == {"ok"}
     assert document["can"] == {
-        "backends": ["tensorrt", "trtexec"], "loads": ["full", "lean", "dispatch"], "dla_cores": 2,
+        "backends": ["tensorrt"], "loads": ["full", "lean", "dispatch"], "dla_cores": 2,
         "standalone": True, "power_modes": ["MAXN"]}  # fmt: skip
 
 

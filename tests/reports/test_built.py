@@ -16,7 +16,6 @@ BUILT = {
     "job": "0123456789abcdef",
     "fingerprint": {"module": "NVIDIA Jetson AGX Orin", "tensorrt": "10.3.0.30"},
     "tensorrt": "10.3.0.30",
-    "builder": "python",
     "engines": [
         {
             "key": "lane0", "bytes": 1_000_000, "full_bytes": 4_000_000, "stripped": True,
@@ -57,4 +56,4 @@ def test_the_summary_names_the_board_and_how_far_the_build_is_from_the_plan():
     out = io.StringIO()
     terminal_summary(report_document(facts(built=(BUILT,))), Console(file=out, width=120))
     assert "Built on lab<b>" in out.getvalue()
-    assert "1 difference from the plan" in out.getvalue()
+    assert "1 difference from the plan" in " ".join(out.getvalue().split())

@@ -31,7 +31,7 @@ _ENTRY = {
 }  # fmt: skip
 _DEPLOYMENT = {
     **_ENTRY, "policy": {"keep": 3}, "health": {"golden": {"cases": 1}, "notes": []},
-    "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}], "source": "http://x",
+    "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}],
 }  # fmt: skip
 _APP = {
     "current": _RELEASE, "previous": None, "taken_back": _BACK,
@@ -63,7 +63,7 @@ _ENGINE = {
 }  # fmt: skip
 _BUILD = {
     "schema": "edgekit.build.result/1", "request": _DIGEST, "fingerprint": {"machine": "aarch64"},
-    "tensorrt": "10.3.0", "builder": "python", "engines": [_ENGINE], "notes": ["n"],
+    "tensorrt": "10.3.0", "engines": [_ENGINE], "notes": ["n"],
     "golden": [{"seed": 7, "lane": 0, "outputs": {
         "y": {"digest": _DIGEST, "dtype": "float32", "shape": [1, 10]}}}],
 }  # fmt: skip

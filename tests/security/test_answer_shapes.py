@@ -164,11 +164,9 @@ def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> Non
 
     offer = {**SAMPLES["offer"], "digest": bundle.digest, "missing": missing, "serving": None}
     del offer["taken_back"]
-    with lying(tmp_path, lambda command: offer) as client:
-        for fetches in (False, True):
-            with pytest.raises(BoardError) as caught:
-                send(client, bundle, None, None, check=unexpected, fetches=fetches)
-            assert caught.value.code == "board.protocol"
+    with lying(tmp_path, lambda command: offer) as client, pytest.raises(BoardError) as caught:
+        send(client, bundle, None, None, check=unexpected)
+    assert caught.value.code == "board.protocol"
 
 
 @pytest.mark.parametrize(

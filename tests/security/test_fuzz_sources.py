@@ -1,14 +1,10 @@
-"""Mirrors and a server's socket meet mutated answers: only DeviceErrors come out."""
+"""A server's socket meets mutated messages: only DeviceErrors come out."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import http.client
-import io
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,93 +17,13 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.protocol.server import MAX_HEAD, Closed, MessageReader, parse_head, read_request
 from edgekit_device.protocol.serving import RunRequest
-from edgekit_device.release import mirrors
-from edgekit_device.release.download import stream
-from edgekit_device.release.mirrors import Credentials
-from edgekit_device.release.sources import Mirror
 from edgekit_device.serve.client import connect
 from edgekit_device.serve.memory import SharedMemory
 from edgekit_device.serve.worker import _Answers
-from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
+from tests.security.security_fuzz import CORPUS, limits, mutated, times
 from tests.security.test_fuzz_board import survive
 
 pytestmark = pytest.mark.slow
-
-BLOB = b"one two\n"
-HERE = "127.0.0.1:8"
-LOGINS = (Credentials(), Credentials({HERE: ("user", "word")}))
-
-
-class Wire:
-    """A socket whose other side has said everything already."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(self.data)
-
-    def sendall(self, data: bytes) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def answering(said: list[bytes]) -> Iterator[None]:
-    """Every new connection says the next of the answers; there is no network."""
-    left = iter(said)
-
-    def reach(self: http.client.HTTPConnection) -> None:
-        data = next(left, None)
-        if data is None:
-            raise ConnectionRefusedError("refused")
-        self.sock = Wire(data)  # type: ignore[assignment]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http.client.HTTPConnection, "connect", reach)
-        patch.setattr(mirrors, "FIRST_WAIT_S", 0.0)
-        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-            patch.delenv(name, raising=False)
-        yield
-
-
-ANSWERS = st.lists(mutated("web"), min_size=1, max_size=4)
-
-
-@times(250)
-@given(said=ANSWERS, login=st.sampled_from(LOGINS))
-def test_what_mirrors_say(said: list[bytes], login: Credentials) -> None:
-    source = Mirror(f"http://{HERE}/m/", login, None)
-    with answering(said):
-        survive(lambda: source.offer("net"))
-        source.close()
-
-
-@times(150)
-@given(said=ANSWERS, start=st.sampled_from([0, 4]))
-def test_blobs_of_a_mirror(said: list[bytes], start: int) -> None:
-    source = Mirror(f"http://{HERE}/m/", Credentials(), None)
-    digest = hashlib.sha256(BLOB).hexdigest()
-    found: list[bytes] = []
-
-    def read() -> None:
-        for piece in stream(source, digest, start, len(BLOB), lambda: None):
-            found.append(bytes(piece))
-
-    with answering(said):
-        survive(read)
-        source.close()
-    assert len(b"".join(found)) <= len(BLOB) - start
-
-
-@pytest.mark.parametrize("seed", seeds("web"))
-def test_each_answer_by_itself(seed: bytes) -> None:
-    source = Mirror(f"http://{HERE}/m/", LOGINS[1], None)
-    with answering([seed] * 12):
-        survive(lambda: source.offer("net"))
-        source.close()
 
 
 @times(200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,12 @@ from hypothesis import given
 from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.layers import profile_process
 from edgekit.benchmark.trace.nsys import NsysSource
-from edgekit.benchmark.trace.nsys_export import exported
+from edgekit.benchmark.trace.nsys_export import open_export
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     TraceSource,
     read_bench,
-    read_statistics,
     read_trace,
-    statistics_process,
     times_process,
     write_trace,
 )
@@ -59,19 +58,6 @@ def test_bench_documents(data: bytes, folder: Path) -> None:
 
 
 @times(40)
-@given(data=mutated("statistics"))
-def test_statistics_of_tasks(data: bytes, folder: Path) -> None:
-    path = folder / "task.csv"
-    path.write_bytes(data)
-
-    def read() -> None:
-        process = statistics_process(read_statistics(path), pid=1)
-        written(folder, PreparedSource("s", [process]))
-
-    survive(read)
-
-
-@times(40)
 @given(data=mutated("times"))
 def test_iterations(data: bytes, folder: Path) -> None:
     path = folder / "times.json"
@@ -102,7 +88,7 @@ def test_exports_of_nsight_systems(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
 
     def read() -> None:
-        with exported(path) as export:
+        with closing(open_export(path)) as export:
             written(folder, NsysSource(export, "a"))
 
     survive(read)

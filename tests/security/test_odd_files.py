@@ -39,7 +39,6 @@ READERS = {
     "power log": (".log", ["trace", "m.json", "--tegrastats", "{}"]),
     "report": (".json", ["report", "{}"]),
     "bundle": (".ekb", ["deploy", "c.yaml", "--bundle", "{}"]),
-    "bundle to push": (".ekb", ["bundle", "push", "{}", "mirror"]),
     "inventory": (".yaml", ["fleet", "deploy", "c.yaml", "-i", "{}"]),
     "weights": (".onnx", ["refit", "c.yaml", "--weights", "{}"]),
     "key": (".pub", ["trust", "lab", "--add", "{}", "--identity", "a"]),

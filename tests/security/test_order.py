@@ -12,7 +12,6 @@ import pytest
 
 import edgekit_device
 from edgekit.bundles.files import write
-from edgekit.bundles.push import push_mirror
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import manifest
 from edgekit_device.protocol.codec import dump
@@ -20,7 +19,6 @@ from edgekit_device.store.root import Root
 from edgekit_device.trust import bundle as bundle_module
 from edgekit_device.trust.bundle import ReleaseRecord
 from tests.edgekit_device.device_board import run_command
-from tests.edgekit_device.source_servers import Handler, serving
 from tests.security.security_keys import Signer, make_signer, small_bundle
 
 BUNDLE = small_bundle()
@@ -109,34 +107,17 @@ def from_app(root: Root, folder: Path, signature: bytes | None) -> None:
     from_release(root, folder, signature, app=True)
 
 
-def from_source(root: Root, source: str) -> None:
+def by_install(root: Root, folder: Path, signature: bytes | None) -> None:
     """``install --from``, whose job would go on once the manifest is parsed."""
-    run_command(root, ["install", "--app", BUNDLE.name, "--from", source])
-
-
-def from_source_file(root: Root, folder: Path, signature: bytes | None) -> None:
     bundle = BUNDLE if signature is None else BUNDLE.signed(signature)
-    from_source(root, str(write(bundle, folder / "b.ekb", stripped=False)))
-
-
-def from_mirror(root: Root, folder: Path, signature: bytes | None, served: bool = True) -> None:
-    bundle = BUNDLE if signature is None else BUNDLE.signed(signature)
-    push_mirror(bundle, folder / "mirror")
-    if not served:
-        from_source(root, str(folder / "mirror"))
-        return
-    with serving(Handler, folder=folder / "mirror") as server:
-        from_source(root, server.url)
-
-
-def from_copied_mirror(root: Root, folder: Path, signature: bytes | None) -> None:
-    from_mirror(root, folder, signature, served=False)
+    path = write(bundle, folder / "b.ekb", stripped=False)
+    run_command(root, ["install", "--app", BUNDLE.name, "--from", str(path)])
 
 
 WAYS: dict[str, Callable[[Root, Path, bytes | None], None]] = {
     "stage": by_command("stage"), "verify": by_command("verify"), "offer": by_command("offer"),
     "file": from_file, "folder": from_folder, "release": from_release, "app": from_app,
-    "source-file": from_source_file, "mirror": from_mirror, "copied-mirror": from_copied_mirror,
+    "install": by_install,
 }  # fmt: skip
 
 

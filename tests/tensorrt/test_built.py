@@ -45,7 +45,7 @@ def built(stripped=True, refit="identical", names=NAMES):
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
     x, y = (NetworkTensor(name, "float32", (1, 8, 6, 6)) for name in "xy")
     request = build_request(
-        "toy", lanes, BuildOptions("tensorrt", "10.3", "weak"), attempts=attempts,
+        "toy", lanes, BuildOptions("10.3", "weak"), attempts=attempts,
         network=NetworkSpec((x,), (y,)),
     )  # fmt: skip
     engines = []
@@ -67,7 +67,7 @@ def built(stripped=True, refit="identical", names=NAMES):
         })  # fmt: skip
     result = {
         "engines": engines, "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
-        "tensorrt": "10.3.0.30", "builder": "python", "notes": [], "golden": [],
+        "tensorrt": "10.3.0.30", "notes": [], "golden": [],
     }  # fmt: skip
     return request, result, lanes, lambda digests: {d: blobs[d] for d in digests}, weights
 
@@ -107,7 +107,6 @@ def test_engines_with_their_weights_have_none_to_send():
     made = artefacts_of(request, result, lanes, fetch)
     assert made.weights == {}
     assert made.backend == "tensorrt"
-    assert made.fingerprint["builder"] == "python"
 
 
 def test_a_weight_that_is_not_in_the_model_is_reported():

@@ -83,17 +83,6 @@ def test_an_attempt_says_whether_it_breaks_a_constraint():
     assert [attempt.breaks for attempt in made.plans] == [False, False, True, True]
 
 
-def test_without_the_python_module_nobody_knows_the_names_of_a_plans_weights():
-    made = decide(requested_build(bindings=False))
-    assert not any("STRIP_PLAN" in attempt.flags for attempt in made.plans)
-    assert any("build.strip is not used" in note and "trtexec" in note for note in made.notes)
-    for requested in ({"strip": True}, {"refit": "any"}, {"refit": ("w",)}):
-        error = refused(requested_build(bindings=False, **requested))
-        assert len(error.problems) == 1
-        assert "python3-libnvinfer" in error.hint
-    assert decide(requested_build(bindings=False, mode="standalone")).loadables
-
-
 def test_any_weights_and_named_ones():
     assert "REFIT" in decide(requested_build(refit="any", dla=False)).plans[0].flags
     named = decide(requested_build(refit=("w",), dla=False)).plans[0].flags
@@ -224,7 +213,7 @@ CHOICES = st.sampled_from(["auto", True, False])
     refit=st.sampled_from(["identical", "any", ("w",)]),
     lean=st.sampled_from(["auto", "embedded", "external"]),
     precision=st.sampled_from(["int8", "fp16", "fp32"]), profiles=st.integers(0, 2),
-    plugins=st.booleans(), qdq=st.booleans(), bindings=st.booleans(),
+    plugins=st.booleans(), qdq=st.booleans(),
 )  # fmt: skip
 def test_no_attempt_has_what_the_release_lacks_or_forbids(**requested):
     try:
@@ -237,8 +226,6 @@ def test_no_attempt_has_what_the_release_lacks_or_forbids(**requested):
         base = "DLA_STANDALONE" if kind == "loadable" else "DLA_HYBRID"
         dla = kind == "loadable" or (requested["dla"] and requested["mode"] == "hybrid")
         assert len(set(attempts)) == len(attempts)
-        if not requested["bindings"]:
-            assert not any("STRIP_PLAN" in a.flags or "REFIT" in a.flags for a in attempts)
         for attempt in attempts:
             assert all(on.has(f"BuilderFlag.{flag}") for flag in attempt.flags)
             have = {by_flag[flag] for flag in attempt.flags} | ({base} if dla else set())

@@ -31,7 +31,7 @@ def toy():
 
 def requested(lanes, tensorrt="10.3", **options):
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
-    chosen = BuildOptions("tensorrt", tensorrt, "weak", ("fp16", "int8"), **options)
+    chosen = BuildOptions(tensorrt, "weak", ("fp16", "int8"), **options)
     return build_request("toy", lanes, chosen, network=NetworkSpec((), ()), attempts=attempts)
 
 
@@ -195,16 +195,14 @@ def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     plan = plan_of(place_all(network, "int8", lambda i: i))
     first, second = Attempt((), ""), Attempt(("REFIT",), "stripping")
     lanes = lanes_of(segmented(model, network, plan), "split", SCALES)
-    options = BuildOptions("trtexec", "10.3", "weak", ("fp16", "int8"))
+    options = BuildOptions("10.3", "weak", ("fp16", "int8"))
     requests = {"plan": [first, second], "loadable": [first]}
     whole = build_request(
         "toy", lanes, options, network=NetworkSpec((), ()), attempts=requests,
-        command=lambda engine, attempt: [engine.key, *attempt.flags],
     )  # fmt: skip
     left = whole.trying({"plan": [second], "loadable": [first]})
     plans = [one for one in left.document["engines"] if one["kind"] == "plan"]
     assert [one["attempts"] for one in plans] == [[write(second)], [write(second)]]
-    assert [one["trtexec"] for one in plans] == [[[one["key"], "REFIT"]] for one in plans]
     assert left.blobs == whole.blobs
     assert left.digest != whole.digest
     assert whole.trying(requests).digest == whole.digest

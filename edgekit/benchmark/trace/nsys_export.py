@@ -1,17 +1,12 @@
-"""Opens an SQLite export of Nsight Systems, read only, or makes one of a report by the user's own
-``nsys``; what its names mean (``targets/_nsys.yaml``).
+"""Opens an SQLite export of Nsight Systems, read only; what its names mean
+(``targets/_nsys.yaml``).
 """
 
 from __future__ import annotations
 
-import re
-import shutil
 import sqlite3
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -20,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from edgekit.errors import DataError, EnvironmentLack
+from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.knowledge import data_folder, read_knowledge
 
@@ -32,23 +27,6 @@ _HINT = "give a file from `nsys export --type sqlite`"
 _EPOCH = "TARGET_INFO_SESSION_START_TIME"
 #: What an export says of itself, in releases from 2021 to 2025.
 _META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
-_SECONDS = 1800
-
-
-@dataclass(frozen=True)
-class DlaWords:
-    """Spellings of a DLA's events, most of them guesses; see the file."""
-
-    classes: dict[int, int]
-    begin: re.Pattern[str]
-    end: re.Pattern[str]
-    phase: tuple[str, ...]
-    starts: tuple[str, ...]
-    ends: tuple[str, ...]
-    durations: tuple[str, ...]
-    cores: tuple[str, ...]
-    tasks: tuple[str, ...]
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -57,15 +35,6 @@ class RangeWords:
 
     domains: frozenset[str]
     not_layers: tuple[str, ...]
-
-
-@lru_cache(maxsize=1)
-def dla_words() -> DlaWords:
-    """Returns the spellings of a DLA's events."""
-    rows = {name: row["value"] for name, row in _file()["dla"].items()}
-    classes = {int(number): int(core) for number, core in rows.pop("classes").items()}
-    begin, end = _suffix(rows.pop("begin")), _suffix(rows.pop("end"))
-    return DlaWords(classes, begin, end, **{name: tuple(words) for name, words in rows.items()})
 
 
 @lru_cache(maxsize=1)
@@ -79,10 +48,6 @@ def range_words() -> RangeWords:
 def copy_names() -> dict[int, str]:
     """Returns a copy's name by its kind."""
     return {int(kind): name for kind, name in _file()["copies"]["value"].items()}
-
-
-def _suffix(words: list[str]) -> re.Pattern[str]:
-    return re.compile(rf"[_ :.-]?(?:{'|'.join(map(re.escape, words))})$", re.IGNORECASE)
 
 
 def _file() -> dict[str, Any]:
@@ -174,15 +139,6 @@ class Export:
         self.connection.close()
 
 
-def is_export(path: Path) -> bool:
-    """Whether a file is an SQLite database by its first bytes."""
-    try:
-        with regular(path).open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
-
-
 def open_export(path: str | Path) -> Export:
     """Opens an export and reads what it holds.
 
@@ -256,57 +212,3 @@ def _apart(local: object, utc: object) -> int | None:
     except ValueError:
         return None
     return round((both[0] - both[1]).total_seconds())
-
-
-@contextmanager
-def exported(path: Path) -> Iterator[Export]:
-    """Opens an export, or a report that ``nsys export`` first makes into one.
-
-    Raises:
-        DataError: As ``open_export``; or nsys refuses the report ("nsys.export").
-        EnvironmentLack: There is no nsys here to read a report with ("nsys.missing").
-    """
-    if path.suffix.lower() not in (".nsys-rep", ".qdrep") or is_export(path):
-        export = open_export(path)
-        try:
-            yield export
-        finally:
-            export.close()
-        return
-    if not path.is_file():
-        raise DataError("the report does not exist", code="nsys.unreadable", where=str(path))
-    program = shutil.which("nsys")
-    if program is None:
-        raise EnvironmentLack(
-            "nsys is needed to read this report and is not installed",
-            code="nsys.missing",
-            where=str(path),
-            hint=f"on a machine with nsys run: nsys export --type sqlite {path.name}; then give "
-            "the .sqlite file",
-        )
-    with tempfile.TemporaryDirectory(prefix="edgekit-nsys-") as folder:
-        made = Path(folder) / "export.sqlite"
-        arguments = [
-            program, "export", "--type=sqlite", "--quiet=true", f"--output={made}",
-            str(path.resolve()),
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                arguments, capture_output=True, timeout=_SECONDS, check=False,
-                stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DataError(
-                f"nsys export failed: {error}"[:300], code="nsys.export", where=str(path)
-            ) from None
-        if done.returncode or not made.is_file():
-            words = done.stderr.decode("utf-8", "replace").strip() or "it wrote no file"
-            raise DataError(
-                f"nsys export failed: {words[-300:]}", code="nsys.export", where=str(path),
-                hint="use the nsys version that made the report, or a later one",
-            )  # fmt: skip
-        export = open_export(made)
-        try:
-            yield export
-        finally:
-            export.close()

@@ -17,7 +17,6 @@ import yaml
 
 from edgekit.bundles.files import build_board_loader, read, write
 from edgekit.bundles.manifest import Bundle
-from edgekit.bundles.push import push
 from edgekit.bundles.sign import allowed_signers_line
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import UsageError
@@ -100,7 +99,6 @@ def export(
     inventory: Path | None = None,
     selector: str | None = None,
     bundle: Path | None = None,
-    sources: Sequence[str] = (),
     canary: int = 0,
     waves: str = DEFAULT_WAVES,
     budget: str = "0",
@@ -117,8 +115,7 @@ def export(
         inventory: The boards; None: those of the configuration.
         selector: Which of them.
         bundle: Instead of building one.
-        sources: See ``export_ansible``, as ``canary``, ``waves``, ``budget``, ``again`` and
-            ``private``. None given: the configuration's ``deploy.mirror``.
+        canary: See ``export_ansible``, as ``waves``, ``budget``, ``again`` and ``private``.
         trust_key: Whether boards are to trust the keys that sign the configurations' bundles.
         progress: Where a build reports.
 
@@ -149,7 +146,6 @@ def export(
         canary=canary,
         waves=waves,
         budget=budget,
-        sources=[*sources] or deploy.mirror,
         signers=list(dict.fromkeys(signers)),
         policy={"keep": deploy.keep, **deploy.health.policy()},
         again=again,
@@ -166,7 +162,6 @@ def export_ansible(
     canary: int = 0,
     waves: str = DEFAULT_WAVES,
     budget: str = "0",
-    sources: Sequence[str] = (),
     signers: Sequence[str] = (),
     policy: Mapping[str, Any] | None = None,
     again: bool = False,
@@ -182,7 +177,6 @@ def export_ansible(
         canary: Boards of a first wave of their own.
         waves: As of ``make_waves``.
         budget: Percent of a wave's boards that may fail, "5%".
-        sources: Mirrors' URLs that boards fetch from; none: Ansible copies.
         signers: Lines of allowed_signers that boards shall trust.
         policy: The health policy.
         again: Whether boards put back what was taken back on them.
@@ -209,7 +203,6 @@ def export_ansible(
     settings: dict[str, Any] = {
         "edgekit_board_signers": list(signers),
         "edgekit_board_policy": dict(policy or {}),
-        "edgekit_board_sources": list(sources),
         **({"edgekit_board_again": True} if again else {}),
         "edgekit_board_loader": "{{ inventory_dir }}/loader/" + loader.name,
     }
@@ -218,7 +211,7 @@ def export_ansible(
         for name, bundle in bundles.items()
     }
     for bundle in different.values():
-        _put_bundle(bundle, folder, copied=not sources)
+        _put_bundle(bundle, folder / "bundles" / bundle.name / bundle.digest)
     texts = {
         "ansible.cfg": _SETTINGS,
         "pinned_host_key": PIN,
@@ -279,13 +272,11 @@ def _packed(config: Config, progress: Progress | None) -> Bundle:
         return pipeline.packed()
 
 
-def _put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
-    """Writes a bundle as a mirror has it, and the board's request; for copying also whole."""
-    mirror = folder / "bundles"
-    push(bundle, str(mirror))
-    here = mirror / bundle.name / bundle.digest
-    if copied:
-        write(bundle, here / "bundle.ekb", stripped=False)
+def _put_bundle(bundle: Bundle, here: Path) -> None:
+    """Writes what Ansible copies, blob by blob and as one file, and the board's request."""
+    here.mkdir(parents=True, exist_ok=True)
+    write(bundle, here / "bundle", stripped=False)
+    write(bundle, here / "bundle.ekb", stripped=False)
     signature = None if bundle.signature is None else bundle.signature.decode("ascii")
     offer = {"manifest": bundle.manifest_bytes.decode("utf-8"), "signature": signature}
     (here / "offer.json").write_text(json.dumps(offer) + "\n", encoding="utf-8")

@@ -64,7 +64,7 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "TensorRT for Python",
             "warn",
             "import tensorrt fails",
-            "sudo apt-get install python3-libnvinfer; until then builds use trtexec",
+            "sudo apt-get install python3-libnvinfer; without it this board builds no engines",
         )
     for flavour in ("lean", "dispatch"):
         there = trt[flavour] or python[flavour]
@@ -82,7 +82,11 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         yield DoctorCheck("trtexec", "trtexec", "ok", probe["trtexec"]["path"])
     elif trt["full"]:
         yield DoctorCheck(
-            "trtexec", "trtexec", "warn", "not found", "sudo apt-get install libnvinfer-bin"
+            "trtexec",
+            "trtexec",
+            "warn",
+            "not found",
+            "sudo apt-get install libnvinfer-bin; only edgekit bench --with-trtexec needs it",
         )
 
 
@@ -340,7 +344,6 @@ def _can(probe: Mapping[str, Any]) -> dict[str, Any]:
     backends = {
         "reference": bool(probe["onnxruntime"] and probe["numpy"]),
         "tensorrt": bool(trt["python"]["full"] and probe["numpy"]),
-        "trtexec": bool(probe["trtexec"]),
     }
     return {
         "backends": [name for name, there in backends.items() if there],

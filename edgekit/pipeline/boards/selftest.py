@@ -75,11 +75,9 @@ def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
         "optimization_level": None,
         "refit_individual": [],
         "profiles": [],
-        "trtexec": [],
     }
     build = {
         "schema": "edgekit.build.request/1",
-        "backend": "tensorrt",
         "tensorrt": ".".join(version.split(".")[:2]),
         "timing_cache": True,
         "lanes": [{"share": 1.0, "engines": ["toy"]}],

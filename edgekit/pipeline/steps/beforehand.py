@@ -179,7 +179,7 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
     backend = backend_for(context, boards)
     for client in boards.clients():
         if backend != "reference":
-            check_software(context, client, boards.probe(client), deploys=deploys)
+            check_software(context, client, boards.probe(client))
         elif deploys:
             _check_reference(client, boards, probed=requested != backend)
 

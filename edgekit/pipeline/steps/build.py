@@ -68,7 +68,7 @@ class BuiltPlan:
 
 @computed("backend", "build.backend", "deploy")
 def backend_for(context: Context, boards: ConnectedBoards) -> str:
-    """Returns "reference", "tensorrt" or "trtexec".
+    """Returns "reference" or "tensorrt".
 
     Boards are connected when the backend is not known without them.
 
@@ -82,50 +82,39 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
         return "reference"
     if not context.file.deploy.boards:
         raise EnvironmentLack(
-            f"the {requested} backend needs a board with TensorRT, and none is configured",
+            "the tensorrt backend needs a board with TensorRT, and none is configured",
             code="build.no-tensorrt",
             where=context.config.document.where(("build", "backend")),
             hint="add one under deploy.boards, or use build.backend: reference",
         )
     clients = boards.clients()
-    for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
-        have = [client for client in clients if _has(boards.probe(client), backend)]
-        if have and (lacking := [c.name for c in clients if c not in have]):
-            raise EnvironmentLack(
-                f"{have[0].name} supports the {backend} backend, but {lacking[0]} does not",
-                code="build.no-tensorrt",
-                where=lacking[0],
-                hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
-            )
-        if have:
-            return backend
-    if requested != "auto":
+    have = [client for client in clients if has_module(boards.probe(client))]
+    if have and (lacking := [c.name for c in clients if c not in have]):
         raise EnvironmentLack(
-            f"the board lacks {_NEEDS[requested]}",
+            f"{have[0].name} supports the tensorrt backend, but {lacking[0]} does not",
             code="build.no-tensorrt",
-            where=clients[0].name,
-            hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
+            where=lacking[0],
+            hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
         )
-    return "reference"
+    if not have and requested == "tensorrt":
+        raise _no_module(clients[0].name)
+    return "tensorrt" if have else "reference"
 
 
-def every_build(context: Context, boards: ConnectedBoards, *, deploys: bool) -> list[BuiltPlan]:
+def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
     """Returns the different builds, in the order of the boards; one where this machine builds.
 
     Args:
         context: The configuration; its plan is what is built.
         boards: Its boards.
-        deploys: Whether they are to run what they build.
     """
     if backend_for(context, boards) == "reference":
         return [_reference_build(context)]
-    every = (build_for(context, boards, one, deploys=deploys) for one in boards.clients())
+    every = (build_for(context, boards, one) for one in boards.clients())
     return list({built.key: built for built in every}.values())
 
 
-def build_for(
-    context: Context, boards: ConnectedBoards, client: BoardClient, *, deploys: bool
-) -> BuiltPlan:
+def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) -> BuiltPlan:
     """Returns the build that a board runs: its own, or that of a board that is like it.
 
     Raises:
@@ -134,7 +123,7 @@ def build_for(
     """
     if backend_for(context, boards) == "reference":
         return _reference_build(context)
-    return _build_of_kind(context, boards, _kind(boards, client), deploys)
+    return _build_of_kind(context, boards, _kind(boards, client))
 
 
 @computed()
@@ -144,12 +133,9 @@ def _reference_build(context: Context) -> BuiltPlan:
 
 
 @computed()
-def _build_of_kind(
-    context: Context, boards: ConnectedBoards, kind: tuple[str, ...], deploys: bool
-) -> BuiltPlan:
+def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, ...]) -> BuiltPlan:
     client = next(one for one in boards.clients() if _kind(boards, one) == kind)
-    probe, backend = boards.probe(client), backend_for(context, boards)
-    return build_on(context, client, probe, backend, deploys=deploys)
+    return build_on(context, client, boards.probe(client))
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
@@ -184,10 +170,6 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
 #: What two boards must share to run each other's engines.
 BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
 
-_NEEDS = {
-    "tensorrt": "TensorRT's Python module with its builder",
-    "trtexec": "trtexec",
-}
 _FALLBACK = "build.backend: reference"
 
 
@@ -208,44 +190,32 @@ def backend_of(requested: str, probe: Mapping[str, Any], where: str) -> str:
     Raises:
         EnvironmentLack: "build.no-tensorrt".
     """
-    for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
-        if backend == "reference" or _has(probe, backend):
-            return backend
-    if requested == "auto":
-        return "reference"
-    raise EnvironmentLack(
-        f"the board lacks {_NEEDS[requested]}",
+    if requested != "reference" and has_module(probe):
+        return "tensorrt"
+    if requested == "tensorrt":
+        raise _no_module(where)
+    return "reference"
+
+
+def _no_module(where: str) -> EnvironmentLack:
+    return EnvironmentLack(
+        "the board lacks TensorRT's Python module with its builder",
         code="build.no-tensorrt",
         where=where,
         hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
     )
 
 
-def _has(probe: Mapping[str, Any], backend: str) -> bool:
-    if backend == "trtexec":
-        return bool(probe.get("trtexec"))
-    return has_module(probe)
-
-
 _SHOWN, _REFUSED = 5, 10
 
 
-def build_on(
-    context: Context,
-    client: BoardClient,
-    probe: Mapping[str, Any],
-    backend: str,
-    *,
-    deploys: bool = False,
-) -> BuiltPlan:
+def build_on(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> BuiltPlan:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
     Args:
         context: The configuration; its plan is what is built.
         client: The board.
         probe: What it is.
-        backend: "tensorrt" or "trtexec".
-        deploys: Whether the board is to run them too.
 
     Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
@@ -256,8 +226,8 @@ def build_on(
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
     from edgekit.tensorrt.comparison import compare_build
 
-    check_board(context, client, probe, deploys=deploys)
-    request, lanes = request_of(context, probe, backend)
+    check_board(context, client, probe)
+    request, lanes = request_of(context, probe)
     kind = board_kind(probe["fingerprint"]) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     record = None if context.force else context.cache.get("board-build", key)
@@ -267,9 +237,7 @@ def build_on(
         context.session.fresh.add("build")
         # what is known to fail on such a board is not tried again, and is no other build
         tried = (
-            request
-            if context.force
-            else request_without_known_failures(context, probe, backend, request)
+            request if context.force else request_without_known_failures(context, probe, request)
         )
         record = run_build_job(context, client, tried)
         _record_outcomes(context, probe, tried, record["result"])
@@ -333,9 +301,9 @@ def reweighed(
             hint="build with build.refit: any (slower: fewer fusions)",
         )
     probe = {"fingerprint": built.artefacts.fingerprint}
-    request, lanes = request_of(context, probe, "tensorrt", other=other)
+    request, lanes = request_of(context, probe, other=other)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
-    own = engines_of(context, probe, "tensorrt")
+    own = engines_of(context)
     fixed = _unchangeable_weights(own, lanes, built.result["engines"])
     if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
         raise UsageError(

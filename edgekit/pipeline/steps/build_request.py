@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
-    from edgekit_device.build.request import Attempt, EngineSpec, GoldenSpec
+    from edgekit_device.build.request import Attempt, GoldenSpec
     from edgekit_device.protocol.manifest import EngineEntry
 
 
@@ -42,25 +42,23 @@ def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, fl
 
 
 def request_of(
-    context: Context, probe: Mapping[str, Any], backend: str, *, other: Model | None = None
+    context: Context, probe: Mapping[str, Any], *, other: Model | None = None
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
     Args:
         context: The configuration.
         probe: What the board is.
-        backend: "tensorrt" or "trtexec".
         other: Other weights in the same network; the configuration's own model when None.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
     """
     from edgekit.tensorrt.requests import BuildOptions, build_request
-    from edgekit.tensorrt.trtexec import trtexec_command
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decided(context, probe, backend)
+    decision = _decided(context)
     _note(context, decision)
     strong = decision.typing == "strong"
     scales = plan_scales(context)
@@ -68,7 +66,6 @@ def request_of(
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
     individual = file.build.refit if isinstance(file.build.refit, list) else []
     options = BuildOptions(
-        backend=backend,
         tensorrt=context.tensorrt,
         typing=decision.typing,
         # a DLA runs an INT8 network's other layers in FP16
@@ -82,11 +79,7 @@ def request_of(
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
     )
-    release, net = release_of(probe) or context.tensorrt, network(context)
-
-    def line(engine: EngineSpec, attempt: Attempt) -> list[str]:
-        cache, noted = file.build.timing_cache, context.session.notes
-        return trtexec_command(engine, attempt, release, timing_cache=cache, notes=noted)
+    net = network(context)
 
     def plain(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
         tensors = (net.tensors[name] for name in names)
@@ -99,19 +92,18 @@ def request_of(
         network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
         golden=_golden(context, len(lanes)),
         attempts=_attempts(decision),
-        command=line if backend == "trtexec" else None,
     )
     return request, lanes
 
 
 def request_without_known_failures(
-    context: Context, probe: Mapping[str, Any], backend: str, request: BuildRequest
+    context: Context, probe: Mapping[str, Any], request: BuildRequest
 ) -> BuildRequest:
     """Returns a request without the attempts that failed on such boards before."""
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decided(context, probe, backend),
+        _decided(context),
         outcomes_file(context.cache.folder),
         probe["fingerprint"],
         dla=_on_dla(context),
@@ -120,21 +112,18 @@ def request_without_known_failures(
     return request.trying(_attempts(decision))
 
 
-def engines_of(
-    context: Context, probe: Mapping[str, Any], backend: str
-) -> tuple[RequestedLane, ...]:
-    """Returns the engines of a board's build alone; arguments as for ``request_of``."""
-    return _lanes(context, _decided(context, probe, backend).typing == "strong", None)
+def engines_of(context: Context) -> tuple[RequestedLane, ...]:
+    """Returns the engines of a board's build alone."""
+    return _lanes(context, _decided(context).typing == "strong", None)
 
 
-def _decided(context: Context, probe: Mapping[str, Any], backend: str) -> Decision:
+def _decided(context: Context) -> Decision:
     from edgekit.tensorrt.options import decide
 
     return decide(
         requested_build(
             context,
             dla=_on_dla(context),
-            bindings=backend == "tensorrt" or has_module(probe),
             plugins=any(layer.kind.startswith("PLUGIN") for layer in network(context).layers),
         )
     )
@@ -174,15 +163,12 @@ def _model(context: Context, strong: bool, other: Model | None) -> Model:
     return to_qdq(other or model(context), net, known, fp16_layers=fp16_layers(context, net))
 
 
-def requested_build(
-    context: Context, *, dla: bool, bindings: bool = True, plugins: bool = False
-) -> RequestedBuild:
+def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> RequestedBuild:
     """Returns the build that a configuration requests of TensorRT.
 
     Args:
         context: The configuration.
         dla: Whether the plan uses a DLA.
-        bindings: Whether the board has TensorRT's Python module.
         plugins: Whether the network has layers that are plugins.
     """
     from edgekit.tensorrt.options import RequestedBuild
@@ -207,7 +193,6 @@ def requested_build(
         lean=build.lean,
         hardware_compatible=build.hardware_compatible,
         plugins=plugins,
-        bindings=bindings,
         places={".".join(path): document.where(path) for path in paths if document.knows(path)},
     )
 
@@ -271,12 +256,7 @@ def check_build_options(context: Context) -> None:
         return
     from edgekit.tensorrt.options import decide
 
-    build, document = context.file.build, context.config.document
-    if build.backend == "trtexec" and isinstance(build.refit, list):
-        message = "trtexec cannot mark individual weights as refittable"
-        hint = "use build.refit: identical or any, or build.backend: tensorrt"
-        place = document.where(("build", "refit"))
-        raise ConfigError([Problem(message, place, hint)], code="trt.features")
+    document = context.config.document
     # cores that are not configured are used where they can be
     names_dla = document.knows(("placement", "dla_cores"))
     driven = names_dla or drives_dla(context.target, context.tensorrt)
@@ -376,28 +356,24 @@ def check_names(context: Context) -> None:
 def _on_board(context: Context) -> bool:
     """Whether a board may build with TensorRT, as far as the configuration says."""
     backend = context.file.build.backend
-    requested = backend in ("tensorrt", "trtexec")
-    return requested or (backend == "auto" and bool(context.file.deploy.boards))
+    return backend == "tensorrt" or (backend == "auto" and bool(context.file.deploy.boards))
 
 
-def check_board(
-    context: Context, client: BoardClient, probe: Mapping[str, Any], *, deploys: bool
-) -> None:
+def check_board(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
     """Refuses a board that the plan is not for, or that lacks what the engines need.
 
     Args:
         context: The configuration.
         client: The board.
         probe: What it is.
-        deploys: Whether the board is to run what it builds, not only to build it.
 
     Raises:
         BoardError: "board.other-tensorrt": another release than was planned for; "board.no-dla":
             the plan uses DLA cores that its TensorRT does not support.
-        EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
+        EnvironmentLack: "board.no-numpy", "board.no-cudla".
         GateError: "model.parse": the parser of the board's own TensorRT refuses the model.
     """
-    check_software(context, client, probe, deploys=deploys)
+    check_software(context, client, probe)
     require_parse(context, release_of(probe))
     dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
     if dla:
@@ -407,17 +383,13 @@ def check_board(
         _cudla(client, probe, f"build.mode: {build.mode} builds DLA loadables")
 
 
-def check_software(
-    context: Context, client: BoardClient, probe: Mapping[str, Any], *, deploys: bool
-) -> None:
+def check_software(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
     """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
     _numpy(client, probe)
     _release(context, client, probe)
     build = context.file.build
     if build.mode == "standalone":
         _cudla(client, probe, "build.mode: standalone builds DLA loadables")
-    elif deploys:
-        _runtime(client, probe, compatible=build.version_compatible is not False)
 
 
 def check_runs(
@@ -503,8 +475,7 @@ def _runtime(client: BoardClient, probe: Mapping[str, Any], *, compatible: bool)
         f"engines need TensorRT's Python module; the board has {other}",
         code="board.no-runtime",
         where=client.name,
-        hint="sudo apt-get install python3-libnvinfer; edgekit build alone needs only "
-        "trtexec, and build.backend: reference needs neither",
+        hint="sudo apt-get install python3-libnvinfer; build.backend: reference does not need it",
     )
 
 

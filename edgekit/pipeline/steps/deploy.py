@@ -65,8 +65,7 @@ class SigningKey:
 _STEPS = ("deploy", "refit", "self-test")
 # phases of an installation by the step they belong to; the others belong to the step before
 _STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
-_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle",
-          "download": "the board downloads the bundle"}  # fmt: skip
+_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle"}
 _PHASE_TEXTS = {
     "stage": "the board checks the bundle",
     "soak": "the board monitors the new release",
@@ -529,7 +528,6 @@ class ConnectedBoards:
                         again=always,
                         put_back=put_back,
                         on_purpose=self._allow_older or None,
-                        source="\n".join(self._config.file.deploy.mirror) or None,
                         on_start=job.begins,
                         passed=cache.get("deployed", key),
                     )
