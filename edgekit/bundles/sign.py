@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.files import regular, replacing
+from edgekit.files import read_file, replacing
 
+LARGEST_KEY = 1 << 20  # bytes of a file with public keys
 _KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
 _IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
@@ -86,7 +87,7 @@ def public_key(source: str | Path) -> PublicKeyLine:
         path = Path(source).expanduser()
         where = text[:200]
         try:
-            text = regular(path).read_text(encoding="utf-8")
+            text = read_file(path, LARGEST_KEY).decode("utf-8")
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(

@@ -31,7 +31,7 @@ from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
 from edgekit.documents import load_json
 from edgekit.errors import DataError
-from edgekit.files import regular, write_atomically
+from edgekit.files import read_file, write_atomically
 
 # Several measurements as one timeline: whose clocks meet, and the file that holds them all.
 #
@@ -429,9 +429,7 @@ def read_statistics(path: str | Path) -> tuple[TaskLayer, ...]:
     """
     path = Path(path)
     try:
-        if regular(path).stat().st_size > _LARGEST_STATISTICS:
-            raise _no_statistics(path, "too large for the statistics of a task")
-        text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
+        text = read_file(path, _LARGEST_STATISTICS).decode("utf-8", "replace").replace("\0", "")
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="statistics.unreadable", where=str(path)
