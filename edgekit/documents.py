@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import ErrorDetails
 
-from edgekit.files import parse_json, regular
+from edgekit.files import parse_json, read_file
 from edgekit.text import plain
 
 _SHOWN = 5
@@ -52,22 +52,15 @@ def json_schema(model: type[BaseModel], name: str) -> dict[str, Any]:
     return schema
 
 
-class DocumentTooLargeError(ValueError):
-    """A file is larger than any that edgekit would have written."""
-
-
 def load_json(path: Path, largest: int) -> Any:
     """Returns what a JSON file says.
 
     Raises:
-        OSError: It cannot be read.
-        DocumentTooLargeError: It is larger.
+        OSError: It cannot be read, or is larger (``EFBIG``).
         ValueError: It is no JSON, or has a number that is none (NaN).
         RecursionError: It is nested too deeply.
     """
-    if regular(path).stat().st_size > largest:
-        raise DocumentTooLargeError(f"it is larger than {largest >> 20} MiB")
-    return parse_json(path.read_bytes(), parse_constant=_refuse)
+    return parse_json(read_file(path, largest), parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> None:

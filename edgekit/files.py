@@ -72,6 +72,19 @@ def regular(path: Path) -> Path:
     return path
 
 
+def read_file(path: Path, largest: int) -> bytes:
+    """Returns the bytes of a file of somebody else, which may have ``largest`` of them.
+
+    Raises:
+        OSError: As :func:`regular`; or it is larger.
+    """
+    with regular(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise OSError(errno.EFBIG, f"it is larger than {largest >> 20} MiB", str(path))
+        return file.read(size)
+
+
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
     """Returns what JSON says, as ``json.loads`` does with these hooks.
 

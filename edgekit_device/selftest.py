@@ -4,7 +4,6 @@ are those of ``edgekit doctor --selftest``.
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from edgekit_device.account import account_name
 from edgekit_device.benchmark.trtexec import run_plan
 from edgekit_device.board.identity import fingerprint
 from edgekit_device.board.inventory import find_trtexec, output_of
@@ -218,9 +218,11 @@ def _run_check(context: JobContext, item: SelftestItem, built: Dict[str, Dict[st
 
 
 def _private(context: JobContext) -> List[str]:
-    names = {socket.gethostname(), socket.gethostname().partition(".")[0], getpass.getuser(),
+    names = {socket.gethostname(), socket.gethostname().partition(".")[0], account_name(),
              os.path.expanduser("~"), str(context.root.folder)}  # fmt: skip
-    return sorted((name for name in names if len(name) > 1), key=len, reverse=True)
+    return sorted(
+        (name for name in names if len(name) > 1 and not name.isdigit()), key=len, reverse=True
+    )
 
 
 def scrub(value: Any, names: List[str]) -> Any:

@@ -17,7 +17,7 @@ from edgekit.benchmark.statistics import latency_summary
 from edgekit.buildlog.summary import parse_summary
 from edgekit.documents import Document, Number
 from edgekit.errors import DataError
-from edgekit.files import regular
+from edgekit.files import read_file
 
 # trtexec's --exportTimes: one object for each measured iteration.
 #
@@ -61,14 +61,12 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
     """Reads the file of --exportTimes.
 
     Raises:
-        DataError: It is missing or unreadable ("times.unreadable"), no such file, cut off, or too
-            large ("times.form"), or has a time that is none ("times.value").
+        DataError: It is missing, unreadable or too large ("times.unreadable"), no such file or cut
+            off ("times.form"), or has a time that is none ("times.value").
     """
     path = Path(path)
     try:
-        if regular(path).stat().st_size > _LARGEST:
-            raise _no(path, "too large for a file from trtexec")
-        text = path.read_text("utf-8")
+        text = read_file(path, _LARGEST).decode("utf-8")
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="times.unreadable", where=str(path)

@@ -30,6 +30,7 @@ _ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 _MOST_SUMMARY = 1000
 # a longer line is no line of a builder; its beginning is enough
 _LONGEST = 1 << 16
+_MOST_LINE = 64 << 20  # a file without line ends is no log
 # what pages make of a pasted text
 _PAGE = (("\u00a0", " "), ("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"'),
          ("&#39;", "'"), ("&#x27;", "'"), ("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"),
@@ -210,11 +211,15 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(_encoding(head))(errors="replace")
     rest = ""
     data = head
+    size = 0  # of what was read of the line that has not ended
     while data:
         text = rest + decoder.decode(data).lstrip("\ufeff")
         for made, was in _PAGE:
             text = text.replace(made, was)
         pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        size = len(pieces[-1]) + (0 if pieces[1:] else size)
+        if size > _MOST_LINE:
+            raise ValueError(f"a line is longer than {_MOST_LINE >> 20} MiB")
         rest = pieces.pop()[:_LONGEST]
         for piece in pieces:
             yield piece[:_LONGEST]

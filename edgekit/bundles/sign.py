@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import getpass
 import hashlib
 import os
 import re
@@ -19,8 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.files import regular, replacing
+from edgekit.files import read_file, replacing
+from edgekit_device.account import account_name
 
+LARGEST_KEY = 1 << 20  # bytes of a file with public keys
 _KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
 _IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
@@ -86,7 +87,7 @@ def public_key(source: str | Path) -> PublicKeyLine:
         path = Path(source).expanduser()
         where = text[:200]
         try:
-            text = regular(path).read_text(encoding="utf-8")
+            text = read_file(path, LARGEST_KEY).decode("utf-8")
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(
@@ -191,7 +192,7 @@ def _make_key(key: Path) -> None:
     key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix=".key-", dir=key.parent) as folder:
         made = Path(folder, "key")
-        arguments = ["-q", "-t", "ed25519", "-N", "", "-C", account_name(), "-f", str(made)]
+        arguments = ["-q", "-t", "ed25519", "-N", "", "-C", user_at_host(), "-f", str(made)]
         _check(_keygen(arguments, b""), key)
         made.chmod(0o600)
         # a link fails where another process was first, whose key then holds
@@ -199,13 +200,9 @@ def _make_key(key: Path) -> None:
             os.link(made, key)
 
 
-def account_name() -> str:
+def user_at_host() -> str:
     """Returns USER@HOST, by which people recognise who it is; ssh-keygen's own comment of a key."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        name = "somebody"
-    return f"{name}@{socket.gethostname()}"
+    return f"{account_name()}@{socket.gethostname()}"
 
 
 def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:

@@ -19,7 +19,7 @@ from edgekit.cli.commands import argument
 from edgekit.cli.jobs import follow, jobs_arguments
 from edgekit.cli.output import WIDE, console, mark_printed, print_json, say, terminal_format
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, GateError, UsageError
-from edgekit.files import regular
+from edgekit.files import read_file
 from edgekit.text import counted
 from edgekit.text import plain as harmless
 
@@ -805,10 +805,10 @@ def _trust_text(path: Path) -> str:
 
 def _read_public_key_file(path: Path) -> bytes:
     """A file's bytes; those of a private key go to no board."""
-    from edgekit.bundles.sign import refuse_private
+    from edgekit.bundles.sign import LARGEST_KEY, refuse_private
 
     try:
-        data = regular(path.expanduser()).read_bytes()
+        data = read_file(path.expanduser(), LARGEST_KEY)
     except OSError as error:
         raise UsageError(
             f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path)

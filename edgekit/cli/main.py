@@ -367,6 +367,11 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
         return EnvironmentLack(error.strerror or str(error), code="os.error", where=where)
     if isinstance(error, MemoryError):
         return EnvironmentLack("out of memory", code="os.memory")
+    if isinstance(error, RuntimeError) and os.path.expanduser("~") == "~":
+        # what pathlib raises, wherever a path begins with ~
+        return EnvironmentLack(
+            "this account has no home folder", code="os.home", hint="set HOME to a folder"
+        )
     fault = EdgekitError(
         f"internal error: {type(error).__name__}: {error}",
         code="internal",

@@ -20,12 +20,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from edgekit.config.positions import RefusedScalar, YamlDocument, parse_yaml
+from edgekit.config.positions import LARGEST_YAML, RefusedScalar, YamlDocument, parse_yaml
 from edgekit.config.removed import REMOVED_KEYS, REMOVED_VALUES
 from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
-from edgekit.files import regular
+from edgekit.files import read_file
 from edgekit.network.source import PYTHON, missing_model, parse_builtin, refuse_foreign
 from edgekit.targets.loader import get, names, same_words, unknown_target
 
@@ -63,7 +63,7 @@ def load_config(path: str | Path) -> Config:
     """
     path = Path(path)
     try:
-        text = regular(path).read_bytes().decode("utf-8")
+        text = read_file(path, LARGEST_YAML).decode("utf-8")
     except FileNotFoundError:
         hint = "give the path of a YAML file, or write one with: edgekit init MODEL.onnx"
         problem = Problem("no such configuration file", str(path), hint)

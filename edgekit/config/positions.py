@@ -14,6 +14,7 @@ from yaml.composer import Composer
 
 from edgekit.errors import ConfigError, Problem
 
+LARGEST_YAML = 64 << 20  # bytes of a file
 _MAX_DEPTH = 40
 _MOST_DIGITS = 100  # of a number; Python reads none of more than 4,300
 _MAX_NODES = 20_000  # an alias bomb grows past this long before memory does

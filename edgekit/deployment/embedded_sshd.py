@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import getpass
 import os
 import re
 import select
@@ -23,6 +22,7 @@ from pathlib import Path
 from edgekit.deployment.board import Board
 from edgekit.deployment.host_keys import fingerprint
 from edgekit.errors import EnvironmentLack
+from edgekit_device.account import account_name
 
 _READY_S = 15.0
 _ATTEMPTS = 5
@@ -61,7 +61,7 @@ class Sshd:
             name="embedded",
             host="127.0.0.1",
             port=self.port,
-            user=getpass.getuser(),
+            user=account_name(),
             key=user_key,
             host_key=pin,
             root=str(root),
@@ -201,7 +201,7 @@ def _privilege_separation() -> None:
 
 
 def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
-    user = getpass.getuser()
+    user = account_name()
     lines = [
         "ListenAddress 127.0.0.1",
         f"Port {port}",

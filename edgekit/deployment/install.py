@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.bundles.sign import account_name
+from edgekit.bundles.sign import user_at_host
 from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.board import Progress, Release
 from edgekit.deployment.client import BoardClient
@@ -360,7 +360,7 @@ def install(
             "app": bundle.name,
             "digest": bundle.digest,
             "policy": policy,
-            "operator": account_name(),
+            "operator": user_at_host(),
             "nonce": secrets.token_hex(8),
             # what was sent anew is tested anew
             "again": again or sent.blobs_sent > 0,

@@ -4,7 +4,6 @@ which OpenSSH itself reads (``ssh -G``); without its client paramiko reads ``~/.
 
 from __future__ import annotations
 
-import getpass
 import os
 import pwd
 import shlex
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from edgekit.deployment.board import Board
 from edgekit.errors import ConfigError, Problem
+from edgekit_device.account import account_name
 
 _SYSTEM = Path("/etc/ssh/ssh_config")
 _TIMEOUT_S = 60.0  # "Match exec" runs commands
@@ -192,7 +192,7 @@ def resolve(board: Board) -> Endpoint:
     The embedded board needs nothing of the user's account and ignores the files.
     """
     if board.kind == "sshd":
-        user, port = board.user or getpass.getuser(), board.port or 22
+        user, port = board.user or account_name(), board.port or 22
         keys = (board.key,) if board.key else ()
         return Endpoint(
             board.host,
@@ -206,7 +206,7 @@ def resolve(board: Board) -> Endpoint:
         )
     found = look_up(board.host, user=board.user, port=board.port)
     host = found.one("hostname") or board.host
-    user = board.user or found.one("user") or getpass.getuser()
+    user = board.user or found.one("user") or account_name()
     port = board.port or int(found.one("port") or 22)
     alias = found.one("hostkeyalias")
     jumps = found.one("proxyjump")

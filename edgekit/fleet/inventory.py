@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from edgekit.config.loader import fault_text
-from edgekit.config.positions import YamlDocument, parse_yaml
+from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
-from edgekit.files import regular
+from edgekit.files import read_file
 from edgekit.fleet.waves import FleetBoard
 from edgekit.text import listed
 
@@ -245,7 +245,7 @@ def _missing(path: Path) -> ConfigError:
 
 def _parse(path: Path) -> YamlDocument:
     try:
-        text = regular(path).read_bytes().decode("utf-8")
+        text = read_file(path, LARGEST_YAML).decode("utf-8")
     except FileNotFoundError:
         raise _missing(path) from None
     except UnicodeDecodeError as error:

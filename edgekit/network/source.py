@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -57,6 +58,7 @@ _MAGIC = (
     (0, b"<!DOCTYPE", "a web page", "the download failed: download the file itself"),
     (0, b"<html", "a web page", "the download failed: download the file itself"),
 )  # fmt: skip
+_MOST_ENTRIES = 1 << 16  # of a zip archive that is named
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _WEIGHTS = (
     "the file contains weights but no network: load them in their framework and export to ONNX"
@@ -212,12 +214,16 @@ def _folder(path: Path, named: str) -> tuple[str, str] | None:
 
 
 def _archive(path: Path, named: str) -> tuple[str, str]:
-    import zipfile
+    from edgekit_device.files import map_file
+    from edgekit_device.zips import zip_entries
 
+    names = set()
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
+        for count, entry in enumerate(zip_entries(map_file(path), 1 + _MOST_ENTRIES)):
+            if count == _MOST_ENTRIES:
+                return f"a zip archive of more than {_MOST_ENTRIES:,} entries", "give the ONNX file"
+            names.add(entry.name.decode("utf-8", "replace"))
+    except (ValueError, struct.error):
         return "a damaged zip archive", "copy the complete file again"
     ends = {name.rpartition("/")[2] for name in names}
     if {"archive_format", "serialized_exported_program.json"} & ends:

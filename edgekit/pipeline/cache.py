@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # bytes up to which a map of the file does not pay
 _READ = 64 << 10
+_MOST_HASHED = 4 << 30  # bytes of a data file; more take longer to hash than edgekit reads of it
 _KINDS = (".py", ".yaml", ".j2", ".css", ".js")
 
 
@@ -359,13 +360,19 @@ def load_bundle(cache: Cache, record: Mapping[str, Any]) -> Bundle | None:
 
 
 def identity_of_path(path: Path) -> str:
-    """Returns what identifies data: a file's SHA-256, a folder's names, sizes and times."""
+    """Returns what identifies data: a file's SHA-256, a folder's names, sizes and times.
+
+    Of a file of more than 4 GiB it is size and time, too: it is not read before it is checked.
+    """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())
         stats = [(p.relative_to(path).as_posix(), p.stat()) for p in files]
         return digest_of([[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats])
     if not path.is_file():
         return "missing"
+    stat = path.stat()
+    if stat.st_size > _MOST_HASHED:
+        return digest_of([stat.st_size, stat.st_mtime_ns])
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

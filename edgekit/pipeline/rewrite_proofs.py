@@ -12,7 +12,7 @@ from edgekit.bundles.manifest import rewrite_record
 from edgekit.bundles.sign import allowed_signers_line
 from edgekit.config.loader import open_config
 from edgekit.errors import BundleError, DataError
-from edgekit.files import parse_json, regular
+from edgekit.files import parse_json, read_file
 from edgekit.knowledge import cache_folder
 from edgekit.network.loading.load import load
 from edgekit.network.model import Model
@@ -126,9 +126,7 @@ def _signers(model: str) -> list[str]:
 def _json(path: Path) -> Any:
     hint = "give a file from edgekit rewrite: a --record file, a model (.onnx) or a bundle (.ekb)"
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError("it is too large")
-        return parse_json(regular(path).read_bytes())
+        return parse_json(read_file(path, _LARGEST))
     except OSError as error:
         raise DataError(
             f"the record cannot be read: {error.strerror or error}",

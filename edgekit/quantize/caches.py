@@ -19,7 +19,7 @@ import numpy as np
 
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import DataError, EdgekitError, UsageError
-from edgekit.files import regular, replacing
+from edgekit.files import read_file, replacing
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.quantize.needs import FLOATS, Lack, follow, needs, without_too
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 #: The calibrator that a DLA needs, as a header names it.
 ALGORITHM = "EntropyCalibration2"
 _ALGORITHMS = frozenset({ALGORITHM, "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration"})
+_LARGEST = 64 << 20  # bytes of a file; a line has a name and eight digits
 _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
 _LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
 #: What counts where several caches have a tensor.
@@ -194,7 +195,7 @@ def load_cache(path: str | Path) -> CalibrationCache:
             "cache.scale" name the line).
     """
     try:
-        text = regular(Path(path)).read_bytes().decode("utf-8-sig")
+        text = read_file(Path(path), _LARGEST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or error if isinstance(error, OSError) else "it is not text"
         raise DataError(

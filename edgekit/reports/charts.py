@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edgekit.reports.text import clean, microseconds
+from edgekit.reports.text import clean, microseconds, plan_prefix, several_plans
 from edgekit.text import counted, percent
 
 LINES = 8
@@ -82,11 +82,12 @@ def track(
 
     A segment of the first plan that is in ``linked`` is a link to its row.
     """
+    several = several_plans(slots, "plan")
     slots = [slot for slot in slots if slot["device"] == device]
     scale = 1000 / end if end > 0 else 0.0
     shapes = []
     for slot in slots:
-        title = _slot_title(slot, device, clock)
+        title = _slot_title(slot, device, clock, several)
         shape = _rect(
             slot["start_us"] * scale, slot["duration_us"] * scale, 0, 24,
             f"slot fill-{device_class(device)}", title,
@@ -101,12 +102,13 @@ def track(
     return _figure(1000, 24, label, shapes, "track", role="group" if linked else "img")
 
 
-def _slot_title(slot: Mapping[str, Any], device: str, clock: str) -> str:
+def _slot_title(slot: Mapping[str, Any], device: str, clock: str, several: bool) -> str:
+    number = plan_prefix(slot["plan"], several) + f"segment {slot['segment']}"
     time = f"{microseconds(slot['duration_us'])} {clock}"
     layers = slot.get("layers")
     if layers == 0:
-        return f"reformats on {device} for segment {slot['segment']}: {time}"
-    what = f"segment {slot['segment']} on {device}: "
+        return f"reformats on {device} for {number}: {time}"
+    what = f"{number} on {device}: "
     if layers:
         what += f"{counted(layers, 'layer')}, {slot['first'][:200]} to {slot['last'][:200]}, "
     if us := slot.get("reformats_us"):

@@ -39,7 +39,7 @@ from edgekit.reports.layers import (
     sharing_words,
     within_words,
 )
-from edgekit.reports.text import clean
+from edgekit.reports.text import clean, several_plans
 from edgekit.text import percent, sentence
 
 LIMIT = 65_536
@@ -263,12 +263,15 @@ def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
     _write_measured(document, paper)
     if on_cpu:  # a footnote, as in the terminal
         _write_verdict(document, paper)
+    parts = document.get("segments") or ()
+    several = several_plans(parts)
     segments = [
-        [escaped(one.get("lane", "")), escaped(one.get("index", "")), escaped(one.get("device")),
-         _ms((one.get("latency_ms") or {}).get("median"))]
-        for one in document.get("segments") or ()
+        [*([str((one.get("lane") or 0) + 1)] if several else []), escaped(one.get("index", "")),
+         escaped(one.get("device")), _ms((one.get("latency_ms") or {}).get("median"))]
+        for one in parts
     ]  # fmt: skip
-    paper.folded("Segments", ("plan", "segment", "device", "median"), segments, "rrlr")
+    head = (*(["plan"] if several else []), "segment", "device", "median")
+    paper.folded("Segments", head, segments, "r" * several + "rlr")
     _write_pairs("Settings", document.get("settings"), paper)
     _write_pairs("Runtime", document.get("runtime"), paper)
 

@@ -15,7 +15,7 @@ from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import DocumentTooLargeError, fault_words, json_schema, load_json
+from edgekit.documents import fault_words, json_schema, load_json
 from edgekit.errors import DataError
 from edgekit.results.comparison import Comparison
 
@@ -677,10 +677,6 @@ def read_report(path: Path) -> dict[str, Any]:
             f"the report document cannot be read: {error.strerror or error}",
             code="report.file", where=str(path), hint=hint,
         ) from None  # fmt: skip
-    except DocumentTooLargeError as error:
-        raise DataError(
-            f"not a report: {error}", code="report.too-large", where=str(path), hint=hint
-        ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"the file is not JSON: {error}", code="report.file", where=str(path), hint=hint

@@ -161,6 +161,16 @@ def mode_words(document: Mapping[str, Any]) -> str:
     return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
 
 
+def several_plans(parts: Iterable[Mapping[str, Any]], key: str = "lane") -> bool:
+    """Tells whether parts of a run (segments, slots of a timeline) are of more than one plan."""
+    return len({part.get(key) or 0 for part in parts}) > 1
+
+
+def plan_prefix(number: int | None, several: bool) -> str:
+    """Returns "plan 1, " for plan 0 of several, numbered as `edgekit plan` does; else ""."""
+    return f"plan {(number or 0) + 1}, " if several else ""
+
+
 def shape(sizes: Sequence[int]) -> str:
     """Returns a tensor's shape: "1x64x28x28", "scalar"."""
     return "x".join(map(str, sizes)) or "scalar"

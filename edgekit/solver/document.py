@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgekit.errors import DataError, GateError
-from edgekit.files import parse_json, regular
+from edgekit.files import parse_json, read_file
 from edgekit.solver.cpsat.makespan import schedule_once
 from edgekit.solver.cpsat.running_order import solve_steps
 from edgekit.solver.optimiser import minimise, smallest_conflict
@@ -39,7 +39,7 @@ from edgekit.solver.problem import (
 SOLUTION_SCHEMA = "edgekit.solution/1"
 ROUNDING = 1e-9  # relative, by which a metric may exceed its bound
 TIGHTER = 4e-6  # relative: the solver keeps bounds to half of it
-LARGEST_FILE = 64 * 2**20
+_LARGEST = 64 << 20
 PROBLEM_SCHEMA = "edgekit.problem/1"
 KINDS = ("GPU", "DLA")
 DIRECTIONS = ("GPU>DLA", "DLA>GPU", "DLA>DLA")
@@ -176,8 +176,7 @@ def read_document(path: Path) -> object:
             (``problem.invalid``).
     """
     try:
-        with regular(path).open("rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
+        raw = read_file(path, _LARGEST)
     except OSError as error:
         raise DataError(
             f"cannot read the problem: {error.strerror or error}",
@@ -185,8 +184,6 @@ def read_document(path: Path) -> object:
             where=str(path),
             hint="give a JSON file with schema edgekit.problem/1",
         ) from error
-    if len(raw) > LARGEST_FILE:
-        fail(f"the file is too large (limit {LARGEST_FILE >> 20} MiB)", str(path))
     try:
         return parse_json(
             raw.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_constant=_constant

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, UsageError
-from edgekit.files import parse_json, regular
+from edgekit.files import parse_json, read_file
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -31,6 +31,7 @@ _SUM = ',"sum":"'
 PROFILE_NAME = "tuned.profile.json"
 LOCK_NAME = "lock"
 _LONGEST_NAME = 200
+_LARGEST = 256 << 20  # bytes of a table, or of the record of trials
 
 
 class TuningJournal:
@@ -94,7 +95,7 @@ class TuningJournal:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         try:
-            text = regular(self.path).read_text(encoding="utf-8", errors="replace")
+            text = read_file(self.path, _LARGEST).decode("utf-8", "replace")
         except OSError:
             return
         for line in text.split("\n"):
@@ -126,7 +127,7 @@ def read_table(path: Path) -> EarlierTable:
     from edgekit.placement.profiles.profile import SCHEMA, check_table
 
     try:
-        document = parse_json(regular(path).read_text(encoding="utf-8"))
+        document = parse_json(read_file(path, _LARGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             "cannot read the measured times", code="profile.unreadable", where=str(path),

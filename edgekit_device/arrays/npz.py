@@ -6,7 +6,7 @@ import io
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, Dict, Mapping
+from typing import IO, TYPE_CHECKING, BinaryIO, Dict, Mapping, Tuple
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.zips import zip_entries
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 _LIMIT = 1 << 32
-_MOST_ARRAYS = 1 << 12
+MOST_ARRAYS = 1 << 12
+_MOST_HEADER = 10_000  # bytes; NumPy's own limit, which releases before 1.23.3 lack
 _MOST_BYTES = _LIMIT + (16 << 20)  # of the file: the arrays, and what a zip has around them
 _SUFFIX = ".npy"
 
@@ -31,6 +32,9 @@ _BROKEN = (
     RuntimeError,  # an encrypted entry, or one of a kind that zipfile does not know
     SyntaxError,
 )
+# by version of the .npy format: how the length of a header is written, and what reads it
+_LENGTHS = {(1, 0): "<H", (2, 0): "<I"}
+_READERS = {(1, 0): "read_array_header_1_0", (2, 0): "read_array_header_2_0"}
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -46,7 +50,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
     """
     found: Dict[str, np.ndarray] = {}
     try:
-        for _ in zip_entries(data, _MOST_ARRAYS):
+        for _ in zip_entries(data, MOST_ARRAYS):
             pass  # before zipfile makes an object of each
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
@@ -90,14 +94,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     import numpy as np
 
     with archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        readers = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }
-        if version not in readers:
-            raise _invalid("{} has an unknown version".format(info.filename[:80]))
-        shape, fortran, dtype = readers[version](file)
+        shape, fortran, dtype = read_header(file)
         if dtype.hasobject:
             raise _invalid("{} contains Python objects".format(info.filename[:80]))
         count = 1
@@ -107,6 +104,35 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
             raise _invalid("{} is shorter than its header says".format(info.filename[:80]))
         array = np.frombuffer(file.read(count * dtype.itemsize), dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
+
+
+def read_header(file: IO[bytes]) -> Tuple[Tuple[int, ...], bool, np.dtype]:
+    """Reads what stands before an array's bytes in an ``.npy``.
+
+    Args:
+        file: At its begin; left where the bytes of the array begin.
+
+    Returns:
+        Shape, whether the first axis is the fastest, and type.
+
+    Raises:
+        ValueError: It is none, is of an unknown version, or has more than 10,000 bytes.
+    """
+    import numpy as np
+
+    version = np.lib.format.read_magic(file)
+    if version not in _LENGTHS:  # 3.0 is for structured types with names beyond Latin-1
+        raise ValueError("version {}.{} of the format is not supported".format(*version))
+    form, read = _LENGTHS[version], getattr(np.lib.format, _READERS[version])
+    length = file.read(struct.calcsize(form))
+    (size,) = struct.unpack(form, length)
+    if size > _MOST_HEADER:
+        raise ValueError("a header has {} bytes, more than {}".format(size, _MOST_HEADER))
+    try:
+        found: Tuple[Tuple[int, ...], bool, np.dtype] = read(io.BytesIO(length + file.read(size)))
+    except Exception as error:  # it is parsed as Python, which fails in many ways
+        raise ValueError("its header is damaged") from error
+    return found
 
 
 def _invalid(message: str) -> DeviceError:

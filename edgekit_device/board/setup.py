@@ -10,7 +10,6 @@ where sudo wants one, a script is left for the user to run.
 from __future__ import annotations
 
 import argparse
-import getpass
 import grp
 import os
 import shlex
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
+from edgekit_device.account import account_name
 from edgekit_device.board.inventory import account_groups
 from edgekit_device.board.power_tools import CLOCKS_FILE, read_modes
 from edgekit_device.board.tegrastats import SetupRecord
@@ -72,7 +72,7 @@ class SetupAnswer:
 
 def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Shows what would be changed, or with --apply changes it; --undo takes it back."""
-    account = Account(getpass.getuser(), os.geteuid() == 0, account_groups())
+    account = Account(account_name(), os.geteuid() == 0, account_groups())
     found = setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
     return dict(write(found))
 

@@ -215,8 +215,19 @@ def _points(link: Path, release: str) -> bool:
 
 
 def default_root() -> Path:
-    """$EDGEKIT_ROOT, or ~/.edgekit."""
-    return Path(os.environ.get("EDGEKIT_ROOT") or "~/.edgekit").expanduser()
+    """$EDGEKIT_ROOT, or ~/.edgekit.
+
+    Raises:
+        DeviceError: "root.no-home".
+    """
+    try:
+        return Path(os.environ.get("EDGEKIT_ROOT") or "~/.edgekit").expanduser()
+    except RuntimeError as error:
+        raise DeviceError(
+            "this account has no home folder",
+            code="root.no-home",
+            hint="give --root, or set EDGEKIT_ROOT or HOME to a folder",
+        ) from error
 
 
 class Root:

@@ -44,6 +44,56 @@ def test_slow_then_cut_at_every_command(
         faults.survived("connection cut at a command")
 
 
+#: In the order of a deployment: bytes of the handshake, commands, and what a step reports.
+_MOMENTS = (
+    "banner", "key exchange", "authentication", "first command", "second command", "last command",
+    "send", "send, half", "stage", "refit", "selftest", "switch",
+)  # fmt: skip
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("moment", _MOMENTS[::-1])
+def test_cut_at_every_kind_of_moment(
+    moment: str, direction: Literal["up", "down"], live: LiveBoard, faults: Faults,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The next byte that goes this way, from that moment on, ends the connection."""
+    commands = live.measure()
+    client = live.client()
+    handshake = live.relay.carried[direction] - live.sizes[direction]
+    client.close()
+    bundle = live.bundle(columns=20_000)
+    faults.injected("connection cut at a kind of moment")
+
+    def next_byte() -> None:
+        live.relay.cut_at[direction] = live.relay.carried[direction] + 1
+
+    def report(phase: str, done: int, total: int) -> None:
+        if (phase, done > 0) == (moment.partition(",")[0], moment.endswith("half")):
+            next_byte()
+
+    live.relay.carried = {"up": 0, "down": 0}
+    bytes_of = {"banner": 1, "key exchange": handshake // 3, "authentication": handshake - 1}
+    if moment in bytes_of:
+        live.relay.cut_at[direction] = bytes_of[moment]
+    steps = {"first command": 0, "second command": 1, "last command": commands - 1}
+    with monkeypatch.context() as patch:
+        if moment in steps:
+            run, count = Agent.run, iter(range(1 << 30))
+
+            def cut(self: Agent, *arguments: Any, **named: Any) -> Any:
+                if next(count) == steps[moment]:
+                    next_byte()
+                return run(self, *arguments, **named)
+
+            patch.setattr(Agent, "run", cut)
+        _broken(live, bundle, report)
+    assert live.relay.was_cut.is_set()
+    live.finish(bundle)
+    faults.survived("connection cut at a kind of moment")
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("direction", ["up", "down"])

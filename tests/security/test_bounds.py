@@ -8,12 +8,17 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edgekit.buildlog.reading import read_log
 from edgekit.config.positions import parse_yaml
-from edgekit.errors import ConfigError
+from edgekit.errors import ConfigError, UsageError
+from edgekit.files import read_file
+from edgekit.network.source import foreign
+from edgekit.quantize.data.arrays import members
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import dump, load, parse_json, read_json
@@ -48,11 +53,11 @@ def directory(
     return b"".join(local) + listed + end
 
 
-def refusal(work: Callable[[], object], most: int) -> DeviceError:
+def refusal(work: Callable[[], object], most: int, kind: type[Exception] = DeviceError) -> Any:
     """The error, for which at most so many bytes were taken."""
     tracemalloc.start()
     try:
-        with pytest.raises(DeviceError) as caught:
+        with pytest.raises(kind) as caught:
             work()
         assert tracemalloc.get_traced_memory()[1] < most
     finally:
@@ -131,6 +136,41 @@ def test_an_npz_is_refused_before_it_unpacks_to_more_than_its_bound() -> None:
     assert set(read_npz(write_npz({"x": np.zeros(3)}))) == {"x"}
 
 
+@pytest.mark.parametrize("read", [read_npz, None], ids=["board", "host"])
+def test_a_header_in_an_npz_is_bounded(
+    read: Callable[[bytes], object] | None, tmp_path: Path
+) -> None:
+    """A version 2.0 header may have 4 GiB, and a zip packs them into 4 MiB."""
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        header = b"\x93NUMPY\x02\x00" + struct.pack("<I", 64 * _MIB)
+        archive.writestr("x.npy", header + b" " * (64 * _MIB))
+    path = tmp_path / "x.npz"
+    path.write_bytes(made.getvalue())
+    kind = DeviceError if read else ValueError
+    error = refusal(lambda: read(path.read_bytes()) if read else members(path, "x"), _MIB, kind)
+    assert "a header has 67108864 bytes" in str(error)
+
+
+def test_entries_of_a_data_file_are_counted_before_a_list_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "many.npz"
+    path.write_bytes(directory(50_000))
+    assert "4096 entries" in str(refusal(lambda: members(path, "x"), _MIB, ValueError))
+
+
+def test_entries_of_an_archive_that_is_named_are_counted_before_a_list_is_made(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "many.onnx"
+    path.write_bytes(directory(70_000, blobs=True))
+    tracemalloc.start()
+    assert foreign(path) == ("a zip archive of more than 65,536 entries", "give the ONNX file")
+    assert tracemalloc.get_traced_memory()[1] < 32 * _MIB
+    tracemalloc.stop()
+
+
 def test_standard_input_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit_device.arrays.npz._MOST_BYTES", 1000)
     with Path("/dev/zero").open("rb") as endless:
@@ -176,3 +216,22 @@ def test_yaml_is_bounded(text: str) -> None:
         parse_yaml(text, "edgekit.yaml")
     assert "edgekit.yaml" in str(caught.value)
     parse_yaml("a: [" + "1, " * 1000 + "1]", "edgekit.yaml")
+
+
+def test_a_file_is_as_large_as_it_may_be(tmp_path: Path) -> None:
+    """Whatever reads a whole file does so; tests/security/test_odd_files.py tries the commands."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * _MIB)
+    assert len(read_file(path, _MIB)) == _MIB
+    os.truncate(path, _MIB + 1)
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_file(path, _MIB)
+
+
+def test_a_line_of_a_log_ends(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text("&&&& RUNNING TensorRT\n")
+    with path.open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UsageError, match="a line is longer than 64 MiB"):
+        read_log(path)

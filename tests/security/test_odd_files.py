@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli.main import main
+from tests.results.measurements import bench
 from tests.security.test_terminal import network
 
 TARGET = ["--target", "jetson-agx-orin-64gb"]
@@ -31,12 +33,12 @@ READERS = {
     "function": (".py", ["calibrate", "m.onnx", "--data", "python:{}:f", *TARGET]),
     "build log": (".log", ["check", "m.onnx", "--compare-log", "{}", *TARGET]),
     "profile": (".json", ["plan", "m.onnx", "--profile", "{}", *TARGET]),
-    "record": (".json", ["rewrite", "--verify", "{}"]),
+    "record": (".json", ["rewrite", "m.onnx", "--verify", "{}"]),
     "problem": (".json", ["plan", "--problem", "{}"]),
     "measurement": (".json", ["compare", "{}", "{}"]),
     "trace": (".json", ["trace", "{}"]),
-    "export": (".sqlite", ["trace", "m.json", "--nsys", "{}"]),
-    "power log": (".log", ["trace", "m.json", "--tegrastats", "{}"]),
+    "export": (".sqlite", ["trace", "b.json", "--nsys", "{}"]),
+    "power log": (".log", ["trace", "b.json", "--tegrastats", "{}"]),
     "report": (".json", ["report", "{}"]),
     "bundle": (".ekb", ["deploy", "c.yaml", "--bundle", "{}"]),
     "inventory": (".yaml", ["fleet", "deploy", "c.yaml", "-i", "{}"]),
@@ -44,7 +46,7 @@ READERS = {
     "key": (".pub", ["trust", "lab", "--add", "{}", "--identity", "a"]),
 }
 KINDS = ("pipe", "folder", "zeros", "device", "socket", "link", "NUL", "long", "below",
-         "brackets", "digits", "nothing")  # fmt: skip
+         "brackets", "digits", "nothing", "huge")  # fmt: skip
 
 #: All; in the first quarter each reader meets a quarter of the kinds, each kind of the readers.
 PAIRS = [
@@ -76,6 +78,9 @@ def place(kind: str, path: Path) -> str:
         path.write_text('{"version": ' + "9" * 5000 + ', "schema": "edgekit.bench/1"}')
     elif kind == "nothing":
         path.touch()
+    elif kind == "huge":  # without a block on the disk, and more than there is memory
+        path.touch()
+        os.truncate(path, 1 << 40)
     named = {"NUL": f"{path.stem}\0{path.suffix}", "long": "a" * 5000 + path.suffix,
              "below": f"m.onnx/{path.name}"}  # fmt: skip
     return named.get(kind, str(path))
@@ -95,7 +100,7 @@ def test_one_clear_error(
     monkeypatch.setattr("edgekit.files._WRITER_S", 0.05)
     network(tmp_path / "m.onnx")
     (tmp_path / "c.yaml").write_text(f"{HEAD}model: {{onnx: m.onnx}}\n")
-    (tmp_path / "m.json").write_text("{}")
+    Path("b.json").write_text(json.dumps(bench([1.0, 1.1])))
     ending, words = READERS[reader]
     name = place(kind, tmp_path / f"odd{ending}")
     began = time.process_time()
@@ -105,6 +110,7 @@ def test_one_clear_error(
     assert end.value.code in (2, 3, 4), said
     assert "internal error" not in said
     assert "Traceback" not in said
+    assert "memory" not in said
     assert time.process_time() - began < 10
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import BundleError, DataError
-from edgekit.files import regular
+from edgekit.files import read_file
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.network.source import source_name
@@ -105,8 +105,7 @@ def check_labels(context: Context) -> None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        with regular(path).open(encoding="utf-8") as file:
-            return file.read(_MOST_BYTES).splitlines()
+        return read_file(path, _MOST_BYTES).decode("utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise _bad_labels(
             path, f"it cannot be read: {error}", "write one class number per line"
@@ -124,8 +123,8 @@ def health_key(context: Context) -> list[Any]:
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
-            path = regular(context.config.resolve(health.labels))
-            key.append(hashlib.sha256(path.read_bytes()).hexdigest())
+            data = read_file(context.config.resolve(health.labels), _MOST_BYTES)
+            key.append(hashlib.sha256(data).hexdigest())
     return key
 
 

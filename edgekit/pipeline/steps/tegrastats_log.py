@@ -14,7 +14,7 @@ from edgekit.benchmark.document import measured_facts, write_json
 from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
 from edgekit.benchmark.validity import config_words
 from edgekit.errors import DataError, EnvironmentLack, UsageError
-from edgekit.files import parse_json, regular
+from edgekit.files import parse_json, read_file
 from edgekit.pipeline.cache import Cache
 from edgekit.results.recording import amend
 from edgekit.targets.loader import get
@@ -135,9 +135,7 @@ def _of_log(document: Mapping[str, Any]) -> bool:
 
 def _read_document(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise DataError("not a bench document", code="bench.form", where=str(path), hint=_HINT)
-        found = parse_json(regular(path).read_bytes())
+        found = parse_json(read_file(path, _LARGEST))
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)

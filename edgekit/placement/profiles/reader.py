@@ -18,7 +18,7 @@ from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.reading import read_timings
 from edgekit.buildlog.timings import Combination, Timings, UnitTiming
 from edgekit.errors import DataError, UsageError
-from edgekit.files import parse_json, regular
+from edgekit.files import parse_json, read_file, regular
 from edgekit.placement.profiles.profile import (
     SCHEMA,
     MeasuredReformat,
@@ -239,12 +239,7 @@ def _conversions(
 
 def _text(path: Path) -> str:
     try:
-        if regular(path).stat().st_size > _LARGEST:
-            raise DataError(
-                f"the profile is larger than {_LARGEST >> 20} MiB",
-                code="profile.unreadable", where=str(path), hint="export one engine's profile",
-            )  # fmt: skip
-        data = path.read_bytes()
+        data = read_file(path, _LARGEST)
     except OSError as error:
         raise DataError(
             f"cannot read the profile: {error.strerror or error}",

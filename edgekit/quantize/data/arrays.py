@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from numpy.lib import format as npy
 
 from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.quantize.data.rows import DataRow, RowLayout, ahead, shown
+from edgekit_device.arrays.npz import MOST_ARRAYS, read_header
+from edgekit_device.files import map_file
+from edgekit_device.zips import zip_entries
 
 #: What reading a broken file raises.
 BROKEN = (
@@ -43,17 +45,17 @@ class Member:
 
     Attributes:
         path: The file.
-        dtype: Its type.
         shape: Its shape.
         fortran: Whether its first axis is the fastest.
+        dtype: Its type.
         offset: Where its data begin: in the file, or in the decompressed member.
         packed: Its name in the archive when it is compressed there.
     """
 
     path: Path
-    dtype: np.dtype
     shape: tuple[int, ...]
     fortran: bool
+    dtype: np.dtype
     offset: int
     packed: str | None = None
 
@@ -124,16 +126,18 @@ def members(path: Path, only: str) -> dict[str, Member]:
     size = regular(path).stat().st_size
     if path.suffix.lower() == ".npy":
         with path.open("rb") as file:
-            member = Member(path, *_header(file), file.tell())
+            member = Member(path, *read_header(file), file.tell())
         member.check(size - member.offset)
         return {only: member}
+    for _ in zip_entries(map_file(path), MOST_ARRAYS):
+        pass  # before zipfile makes an object of each
     found = {}
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if info.flag_bits & _ENCRYPTED:
                 raise ValueError("the archive is encrypted")
             with archive.open(info) as stream:
-                header, offset = _header(stream), stream.tell()
+                header, offset = read_header(stream), stream.tell()
             if info.compress_type == zipfile.ZIP_STORED:
                 file.seek(info.header_offset + _LENGTHS)
                 name, extra = struct.unpack("<HH", file.read(4))
@@ -156,20 +160,6 @@ def refused(path: Path, error: Exception, where: str = "") -> DataError:
         where=where or shown(path),
         hint="save it with numpy.savez or numpy.save, without object arrays",
     )
-
-
-def _header(file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], bool]:
-    version = npy.read_magic(file)
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-    if read is None:  # 3.0 is for structured types with names beyond Latin-1
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
-    try:
-        shape, fortran, dtype = read(file)
-    except BROKEN:
-        raise
-    except Exception as error:  # it is parsed as Python, which fails in many ways
-        raise ValueError("its header is damaged") from error
-    return dtype, shape, fortran
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -114,6 +114,8 @@ def accuracy_view(
         passed = None if accuracy.get("constant") else accuracy.get("passed")
         answer = {True: "passed", False: "failed"}.get(passed, "not judged")  # type: ignore[arg-type]
         gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
+    segments = accuracy.get("segments") or ()
+    several = text.several_plans(segments)
     return {
         "nonfinite": warning_words(accuracy),
         "measures": [
@@ -133,15 +135,17 @@ def accuracy_view(
         "groups": _groups(accuracy.get("groups") or ()),
         "scores": part_words({"scores": accuracy.get("scores") or ()}),
         "columns": [name for _, name in SEGMENT_MEASURES],
+        "several": several,
         "segments": [
             {
+                "plan": (segment.get("lane") or 0) + 1,
                 "index": text.clean(segment.get("segment", position)),
                 "device": text.clean(segment.get("device", "")),
                 "css": charts.device_class(str(segment.get("device", ""))),
                 "constant": bool(segment.get("constant")),
                 "cells": [measure_words(segment, key) for key, _ in SEGMENT_MEASURES],
             }
-            for position, segment in enumerate(accuracy.get("segments") or ())
+            for position, segment in enumerate(segments)
         ],
     }  # fmt: skip
 

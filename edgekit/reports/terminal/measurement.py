@@ -83,8 +83,9 @@ def _times(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     rows += [(f"  {word}", phases[name]) for name, word in _PHASES.items() if phases.get(name)]
     segments = document.get("segments") or ()
     if len(segments) > 1:
+        several = text.several_plans(segments)
         rows += [
-            (f"  {_segment(one)}", one["latency_ms"])
+            (f"  {_segment(one, several)}", one["latency_ms"])
             for one in segments[:_SEGMENTS]
             if one.get("latency_ms")
         ]
@@ -98,9 +99,9 @@ def _times(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
 
 
-def _segment(segment: Mapping[str, Any]) -> str:
-    lane = f"plan {segment['lane'] + 1} " if segment.get("lane") else ""
-    return f"{lane}{segment.get('device')} {segment.get('index')}"
+def _segment(segment: Mapping[str, Any], several: bool) -> str:
+    plan = text.plan_prefix(segment.get("lane"), several)
+    return f"{plan}segment {segment.get('index')} ({segment.get('device')})"
 
 
 def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

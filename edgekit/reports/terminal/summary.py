@@ -152,7 +152,7 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
     cell += f"\non {data}" if data else ""
     cell += "".join(f"\n{one}" for one in part_words(accuracy))
     segments = accuracy.get("segments") or ()
-    several = len({segment.get("lane") for segment in segments}) > 1
+    several = text.several_plans(segments)
     cell += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
     more = len(segments) - SEGMENTS
     return cell + (f"\nand {counted(more, 'more segment')}, see the report" if more > 0 else "")
@@ -161,7 +161,7 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
 def _segment(segment: Mapping[str, Any], several: bool) -> str:
     number, device = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
     where = f"{number} ({device})"
-    lane = f"plan {segment['lane'] + 1}, " if several else ""
+    lane = text.plan_prefix(segment.get("lane"), several)
     if segment.get("constant"):
         return f"{lane}after segment {where}: same output for all inputs"
     return (

@@ -1,0 +1,14 @@
+"""The account that a process runs as."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+
+def account_name() -> str:
+    """The account's name; its number where it has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
