@@ -59,6 +59,7 @@ _UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silen
 @o.parser
 @o.missing
 @o.strict
+@o.thorough
 @o.force
 @o.boards
 @o.talk
@@ -67,6 +68,7 @@ def build_command(
     part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
+    thorough: bool | None,
     parser: bool | None,
     json: bool,
     **settings: Any,
@@ -75,6 +77,7 @@ def build_command(
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
+        "accuracy": {"thorough": thorough},
         "parser": parser,
     }
     with o.open_pipeline(config, options, **settings) as pipeline:
@@ -650,6 +653,7 @@ def page_without_board(known: Path) -> Iterator[None]:
 @o.parser
 @o.missing
 @o.strict
+@o.thorough
 @o.force
 @o.again
 @o.boards
@@ -661,6 +665,7 @@ def run_command(
     part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
+    thorough: bool | None,
     parser: bool | None,
     json: bool,
     markdown: str | None,
@@ -673,6 +678,7 @@ def run_command(
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
+        "accuracy": {"thorough": thorough},
         "parser": parser,
     }
     with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
