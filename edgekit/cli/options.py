@@ -68,6 +68,14 @@ parser = click.option(
 strict = click.option(
     "--strict", is_flag=True, default=None, help="Fail if a build differs from the plan."
 )
+#: The key "accuracy.thorough".
+thorough = click.option(
+    "--thorough",
+    is_flag=True,
+    default=None,
+    help="Where INT8 misses the accuracy gate, search for the fewest FP16 layers without bounds "
+    "(slow).",
+)
 again = click.option(
     "--again", is_flag=True, help="Install again a release that a board rolled back."
 )

@@ -57,6 +57,7 @@ _UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silen
 @o.parser
 @o.missing
 @o.strict
+@o.thorough
 @o.force
 @o.boards
 @o.talk
@@ -65,6 +66,7 @@ def build_command(
     part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
+    thorough: bool | None,
     parser: bool | None,
     json: bool,
     **settings: Any,
@@ -73,6 +75,7 @@ def build_command(
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
+        "accuracy": {"thorough": thorough},
         "parser": parser,
     }
     with o.open_pipeline(config, options, **settings) as pipeline:
@@ -620,6 +623,7 @@ def page_without_board(known: Path) -> Iterator[None]:
 @o.parser
 @o.missing
 @o.strict
+@o.thorough
 @o.force
 @o.again
 @o.boards
@@ -631,6 +635,7 @@ def run_command(
     part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
+    thorough: bool | None,
     parser: bool | None,
     json: bool,
     markdown: str | None,
@@ -643,6 +648,7 @@ def run_command(
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
+        "accuracy": {"thorough": thorough},
         "parser": parser,
     }
     with o.open_pipeline(config, options, connects=True, **settings) as pipeline:

@@ -657,6 +657,11 @@ class AccuracySection(Section):
         "(with `calibration.method: auto`), then keep the fewest layers in FP16 that make it pass "
         "(`fp16`); or fail at once (`none`).",
     )
+    thorough: bool = Field(
+        False,
+        description="Search for these layers without bounds on builds and inputs "
+        "([sensitivity.md](sensitivity.md#how-far-it-searches)).",
+    )
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> AccuracySection:

@@ -19,6 +19,7 @@ from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, describe_bound
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
+from edgekit.pipeline.steps.bounds import bounds_of_question
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
@@ -470,7 +471,10 @@ def sensitivity_of(
 ) -> tuple[Sensitivity, Proposal | None]:
     """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16."""
     found = measured_sensitivity(context)
-    return found, None if minimum is None else proposed_layers(context, metric, minimum)
+    if minimum is None:
+        return found, None
+    bounds = bounds_of_question(context, minimum)
+    return found, proposed_layers(context, metric, minimum, bounds)
 
 
 def sensitivity_answer(

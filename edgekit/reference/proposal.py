@@ -5,6 +5,7 @@ layers by glob, and a plan with some of them in FP16.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 Accuracy = Mapping[str, Any]
-# the head of the ranking takes about ten; what is left gives back halves, quarters and eighths
+# to find the head of the ranking takes about ten; the rest gives back halves, quarters and eighths
 _BUILDS = 32
 
 
@@ -100,15 +101,15 @@ def propose(
     metric: str,
     minimum: float | None,
     keep: frozenset[str] = frozenset(),
-    most: int = _BUILDS,
+    most: int | None = _BUILDS,
 ) -> Proposal:
     """Looks for the fewest kernels to keep in FP16.
 
-    The worst kernels are taken until the build reaches the accuracy (their number by doubling and
-    halving), then those that turn out superfluous are given back: first many at once, at last,
-    while ``most`` allows, one by one. What is proposed was measured; where it is reported to be
-    minimal, so was each of it without one of its kernels. There may be a smaller set of others:
-    all sets are too many.
+    The worst kernels are taken until the build reaches the accuracy (their number by bisection of
+    its logarithm), then those that turn out superfluous are given back: first many at once, at
+    last one by one; both while ``most`` allows. What is proposed was measured; where it is
+    reported to be minimal, so was each of it without one of its kernels. There may be a smaller
+    set of others: all sets are too many.
 
     Args:
         impacts: The kernels in INT8, worst first.
@@ -116,7 +117,8 @@ def propose(
         metric: "cosine", "snr_db" or "top1_agreement".
         minimum: The lowest value that passes; None if only nothing may collapse.
         keep: Layers that stay in FP16 whatever is found.
-        most: Builds to measure; a proposal that is not minimal by then is reported as such.
+        most: Builds to measure, and no fewer than two; a proposal that is not minimal by then is
+            reported as such. None: as many as it takes.
     """
     known: dict[frozenset[int], Accuracy] = {}
 
@@ -143,24 +145,27 @@ def propose(
             len(known),
         )
 
+    def more() -> bool:
+        return most is None or len(known) < most
+
     everything = range(len(impacts))
     if passes(()):
         return proposal((), minimal=True)
     if not passes(everything):
         return proposal(None, minimal=False)
-    chosen = _worst(passes, len(impacts))
-    chosen, minimal = _fewest(chosen, passes, lambda: len(known) < most)
+    chosen = _worst(passes, len(impacts), more)
+    chosen, minimal = _fewest(chosen, passes, more)
     return proposal(chosen, minimal)
 
 
-def _worst(passes: Callable[[Sequence[int]], bool], count: int) -> list[int]:
+def _worst(
+    passes: Callable[[Sequence[int]], bool], count: int, more: Callable[[], bool]
+) -> list[int]:
     """Returns the fewest kernels from the head of the ranking that reach the accuracy."""
-    low, high = 0, 1
-    while high < count and not passes(range(high)):
-        low, high = high, 2 * high
-    high = min(high, count)
-    while high - low > 1:
-        middle = (low + high) // 2
+    low, high = 0, count
+    while high - low > 1 and more():
+        # a few culprits are more likely than many
+        middle = min(max(math.isqrt(low * high), low + 1), high - 1)
         if passes(range(middle)):
             high = middle
         else:

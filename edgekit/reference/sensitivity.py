@@ -94,6 +94,8 @@ class Proposal:
         int8: Of the build without.
         minimal: Whether every single kernel was left out once and missed the accuracy.
         builds: Builds that were measured.
+        ranked: Inputs that the kernels were ranked on; None for all.
+        tried: Inputs that the builds were measured on; None for all.
     """
 
     metric: str
@@ -104,6 +106,8 @@ class Proposal:
     int8: Mapping[str, Any]
     minimal: bool
     builds: int
+    ranked: int | None = None
+    tried: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

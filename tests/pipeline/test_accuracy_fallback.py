@@ -7,12 +7,14 @@ import json
 import pytest
 
 import edgekit
+from edgekit.cli.main import main
 from edgekit.config.loader import load_config
 from edgekit.errors import GateError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Quiet
 from edgekit.pipeline.steps import accuracy as steps
+from edgekit.pipeline.steps import bounds
 from edgekit.pipeline.steps.plan import plan
 from tests.pipeline.nets import small_config
 
@@ -133,15 +135,50 @@ def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch
     assert any("layers in FP16" in text for text in progress.messages)
 
 
-def test_a_search_that_ended_early_is_reported(plain, monkeypatch):
-    from edgekit.reference import proposal as proposal_module
-
+def test_a_bounded_search_says_what_it_left_out_and_thorough_goes_on(plain, monkeypatch, capsys):
     folder, int8, half = plain
     config = gated(folder, "early", int8 + (half - int8) * 0.6)
-    monkeypatch.setitem(proposal_module.propose.__kwdefaults__, "most", 1)
-    with Pipeline(load_config(config), cache=Cache(folder / "early-cache")) as pipeline:
-        notes = pipeline.build()["notes"]
-    assert any("fewer layers may be enough" in note for note in notes)
+    for bound, value in (("_FEWEST_BUILDS", 2), ("_SEARCH_MACS", 1), ("_RANKING_MACS", 1)):
+        monkeypatch.setattr(bounds, bound, value)
+
+    def build(cache, *options):
+        monkeypatch.setenv("EDGEKIT_CACHE", str(folder / cache))
+        with pytest.raises(SystemExit) as ended:
+            main(["build", str(config), "--json", "-q", *options])
+        assert not ended.value.code
+        return json.loads(capsys.readouterr().out)
+
+    first, again = build("early-cache"), build("early-cache-2")
+    assert first["accuracy"] == again["accuracy"]
+    assert first["notes"] == again["notes"]
+    text = next(note for note in first["notes"] if "--thorough" in note)
+    assert "stopped after 2 builds, so fewer layers may be enough" in text
+    assert "ranked the kernels on the first input" in text
+    assert build("early-cache")["notes"] == first["notes"], "from the cache, too"
+    thorough = build("early-cache", "--thorough")
+    assert not any("--thorough" in note for note in thorough["notes"])
+    assert thorough["accuracy"]["snr_db"] >= int8 + (half - int8) * 0.6
+    assert len(kept_layers(thorough)) < len(kept_layers(first))
+
+
+def kept_layers(document):
+    """The layers that a build keeps in FP16, as its notes name them."""
+    (text,) = (note for note in document["notes"] if note.startswith("kept in FP16: "))
+    return text.removeprefix("kept in FP16: ").partition(" (")[0].split(", ")
+
+
+def test_builds_are_tried_on_the_first_inputs_where_there_are_many(plain, monkeypatch):
+    folder, int8, _ = plain
+    config = gated(folder, "many", int8 + 3)
+    for bound in ("_FEWEST_INPUTS", "_MOST_INPUTS"):
+        monkeypatch.setattr(bounds, bound, 2)
+    with Pipeline(load_config(config), cache=Cache(folder / "many-cache")) as pipeline:
+        document = pipeline.build()
+    assert any("tried builds on the first 2 inputs" in note for note in document["notes"])
+    # the gate itself is about all inputs
+    assert document["accuracy"]["count"] == 3
+    assert document["accuracy"]["snr_db"] >= int8 + 3
+    assert document["accuracy"]["data"].startswith("3 synthetic")
 
 
 def test_without_fallback_the_run_stops_as_it_is(plain):

@@ -17,6 +17,14 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.pipeline.cache import load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, MethodByGate, computed
+from edgekit.pipeline.steps.bounds import (
+    Feeds,
+    FirstInputs,
+    SearchBounds,
+    bound_note,
+    bounds_of_run,
+    part_of,
+)
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     inputs_identity,
@@ -41,16 +49,14 @@ from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
     from edgekit.config.schema import AccuracySection
+    from edgekit.reference.accuracy import Float32
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.sensitivity import Proposal, Sensitivity
-
-    Feeds = Iterable[Mapping[str, np.ndarray]]
 
 
 # plans in which more and more layers are FP16: places change with the precisions
 _ROUNDS = 4
-# builds that bring a run without a gate to what always holds
-_BUILDS = 12
+# inputs, and FP32 outputs for them, that stay in memory while builds are tried
 _HELD_BYTES = 1 << 28
 _SHOWN = 3
 
@@ -122,21 +128,31 @@ def refit_accuracy(context: Context, other: Model, built: Artefacts) -> dict[str
 
 def measured_accuracy(
     context: Context,
-    other: Model,
+    other: Model | Float32,
     built: Artefacts,
     *,
     text: str = "",
-    inputs: Iterable[Mapping[str, np.ndarray]] | None = None,
+    inputs: Feeds | None = None,
+    part: int | None = None,
 ) -> dict[str, Any]:
     """Compares a build with its FP32 model over the calibration inputs.
 
     Of several plan variants the worst counts; ``per_segment`` has them all.
+
+    Args:
+        context: The configuration.
+        other: The FP32 model.
+        built: The build.
+        text: What to call it while it goes on.
+        inputs: The inputs; None to read them.
+        part: How many of the calibration inputs they are; None for all.
     """
     from edgekit.reference.accuracy import accuracy as compare
 
     found = []
     lanes = _distinct_lanes(built)
     text = text or f"accuracy{fp16_suffix(context)}"
+    inputs = calibration_inputs(context) if inputs is None else inputs
     for number, lane in enumerate(lanes):
         error = compare(
             other, built, _counted(context, text, inputs, number, len(lanes)), lane=lane,
@@ -144,50 +160,51 @@ def measured_accuracy(
         )  # fmt: skip
         segments = [{"lane": lane, **part} for part in error["per_segment"]]
         found.append({**error, "per_segment": segments})
+    if part is None:
+        context.session.read = found[0]["count"]
     worst = min(found, key=lambda error: float(error["cosine"]))
     random = "random weights and " if context.file.model.builtin is not None else ""
-    data = random + inputs_text(context)
+    data = random + _tried_text(context, part)
     parts = [part for error in found for part in error["per_segment"]]
     failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
     return {**worst, "failures": failures, "per_segment": parts, "data": data}
 
 
+def _tried_text(context: Context, part: int | None) -> str:
+    """Says for people what builds are compared on."""
+    return inputs_text(context) if part is None else f"the first {part} of {inputs_text(context)}"
+
+
 def _counted(
-    context: Context,
-    text: str,
-    inputs: Iterable[Mapping[str, np.ndarray]] | None,
-    plan: int,
-    plans: int,
+    context: Context, text: str, inputs: Feeds, plan: int, plans: int
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """The calibration inputs, reporting how many were taken of those of all plans."""
-    inputs = calibration_inputs(context) if inputs is None else inputs
+    """The inputs, reporting how many were taken of those of all plans."""
     total = len(inputs) if isinstance(inputs, Sized) else 0
     text += f", plan {plan + 1} of {plans}" if plans > 1 else ""
     of = f" of {total}" if total else ""
-    count = 0
     for done, sample in enumerate(inputs):
         context.update(plan * total + done, plans * total, f"{text}, input {done + 1}{of}")
         yield sample
-        count = done + 1
-    context.session.read = count
 
 
-def measured_sensitivity(context: Context) -> Sensitivity:
-    """Returns what INT8 of each kernel of the plan costs."""
+def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivity:
+    """Returns what INT8 of each kernel of the plan costs, on all inputs or on the first few."""
     from edgekit.reference.sensitivity import Impact, Sensitivity, analyse
 
     def compute() -> dict[str, Any]:
+        inputs = calibration_inputs(context)
         found = analyse(
             segments(context),
             plan_scales(context),
-            calibration_inputs(context),
+            inputs if part is None else FirstInputs(inputs, part),
             progress=lambda done, total: context.update(
                 done, total, f"INT8 sensitivity by kernel{fp16_suffix(context)}"
             ),
         )
         return asdict(found)
 
-    stored = context.stored("sensitivity", compute, build_key(context), inputs_identity(context))
+    key = build_key(context), inputs_identity(context), *([] if part is None else [part])
+    stored = context.stored("sensitivity", compute, *key)
     rows = [
         {**row, "layers": tuple(row["layers"]), "place": tuple(row["place"])}
         for row in stored["impacts"]
@@ -195,19 +212,37 @@ def measured_sensitivity(context: Context) -> Sensitivity:
     return Sensitivity(tuple(Impact(**row) for row in rows), stored["floats"], stored["samples"])
 
 
-def proposed_layers(context: Context, metric: str, minimum: float | None) -> Proposal:
+def proposed_layers(
+    context: Context,
+    metric: str,
+    minimum: float | None,
+    bounds: SearchBounds,
+    ranking: Context | None = None,
+) -> Proposal:
     """Returns the fewest layers to keep in FP16 for an accuracy, each trial built and measured.
 
     Trials leave every layer at its place; the caller plans with what is found. Each is kept, so a
     search that was interrupted goes on where it was, and one for another accuracy begins with what
     is known.
+
+    Args:
+        context: The configuration.
+        metric: "cosine", "snr_db" or "top1_agreement".
+        minimum: The lowest value that passes; None if only nothing may collapse.
+        bounds: What the search may take.
+        ranking: The configuration whose plan's kernels are ranked; None for ``context``.
     """
     from edgekit.reference.proposal import propose, reaches
     from edgekit.reference.sensitivity import Proposal
 
+    ranking = ranking or context
+    ranked = part_of(calibration_inputs(context), bounds.ranked)
+    int8 = _int8_layers(context)
+
     def compute() -> dict[str, Any]:
-        impacts = measured_sensitivity(context).impacts
-        inputs = _held(calibration_inputs(context))
+        found = measured_sensitivity(ranking, ranked).impacts
+        impacts = [one for one in found if not int8.isdisjoint(one.layers)]
+        builds = TrialBuilds.that_miss(context, bounds.tried, metric, minimum)
         trials = 0
         best: int | None = None
 
@@ -217,28 +252,31 @@ def proposed_layers(context: Context, metric: str, minimum: float | None) -> Pro
             so_far = "none yet" if best is None else f"{counted(best, 'layer')} in FP16"
             text = f"trial {trials}{fp16_suffix(context)}, best so far {so_far}"
             context.update(0, 0, text)
-            found = _trial(context, layers, inputs, text) if layers else accuracy(context)
+            found = builds.accuracy(context, layers, text)
             if reaches(found, metric, minimum):
                 best = len(layers) if best is None else min(best, len(layers))
             return found
 
-        # without a gate the fewest layers of all are not needed
-        if minimum is None:
-            found = propose(impacts, measure, metric=metric, minimum=minimum, most=_BUILDS)
-        else:
-            found = propose(impacts, measure, metric=metric, minimum=minimum)
-        return asdict(found)
+        proposal = propose(impacts, measure, metric=metric, minimum=minimum, most=bounds.builds)
+        return asdict(replace(proposal, ranked=ranked, tried=builds.part))
 
     key = (
         build_key(context),
+        build_key(ranking),
         inputs_identity(context),
         metric,
         minimum,
         context.file.accuracy.scores,
+        asdict(bounds),
     )
     stored = context.stored("proposal", compute, *key)
     layers = stored["layers"]
     return Proposal(**{**stored, "layers": None if layers is None else tuple(layers)})
+
+
+def _int8_layers(context: Context) -> frozenset[str]:
+    """Returns the layers that the plan has in INT8."""
+    return frozenset(one.name for one in plan(context).layers if one.precision == "int8")
 
 
 def _held(inputs: Feeds) -> Feeds:
@@ -252,50 +290,100 @@ def _held(inputs: Feeds) -> Feeds:
     return found
 
 
-def _trial(context: Context, layers: frozenset[str], inputs: Feeds, text: str) -> dict[str, Any]:
-    """Returns the accuracy of the plan's build with these layers in FP16; no engine is kept."""
-    from edgekit.placement.segments import segmented
-    from edgekit.reference.build import build_reference
-    from edgekit.reference.proposal import with_fp16
+class TrialBuilds:
+    """Builds that are compared with FP32 on the same inputs; none of their engines is kept.
 
-    context.update(0, 0, text)
+    Args:
+        context: The configuration.
+        most: Inputs to compare on; None for all.
 
-    def compute() -> dict[str, Any]:
-        placed = with_fp16(plan(context), layers)
-        cut = segmented(model(context), network(context), placed)
-        built = build_reference(cut, scales_of(context, placed))
-        return measured_accuracy(context, model(context), built, text=text, inputs=inputs)
+    Attributes:
+        part: How many of the inputs they are compared on; None for all.
+    """
 
-    key = build_key(context), inputs_identity(context), sorted(layers), context.file.accuracy.scores
-    found: dict[str, Any] = context.stored("trial", compute, *key)
-    return found
+    def __init__(self, context: Context, most: int | None) -> None:
+        from edgekit.reference.accuracy import Float32
+
+        self._context, inputs = context, calibration_inputs(context)
+        self.part = part_of(inputs, most)
+        self._inputs = _held(inputs if self.part is None else FirstInputs(inputs, self.part))
+        self._float32 = Float32(model(context), room=_HELD_BYTES)
+
+    @classmethod
+    def that_miss(
+        cls, context: Context, most: int | None, metric: str, minimum: float | None
+    ) -> TrialBuilds:
+        """Returns builds on so many inputs that the context's own misses the accuracy on them.
+
+        It misses it on all inputs; where it reaches it on the first ``most`` these are doubled.
+        """
+        from edgekit.reference.proposal import reaches
+
+        while True:
+            builds = cls(context, most)
+            if builds.part is None:
+                return builds
+            text = f"accuracy of the first {builds.part} inputs{fp16_suffix(context)}"
+            if not reaches(builds.accuracy(context, frozenset(), text), metric, minimum):
+                return builds
+            most = 2 * builds.part
+
+    def accuracy(self, context: Context, layers: frozenset[str], text: str) -> dict[str, Any]:
+        """Returns the accuracy of the plan's build with these layers in FP16."""
+        from edgekit.placement.segments import segmented
+        from edgekit.reference.build import build_reference
+        from edgekit.reference.proposal import with_fp16
+
+        if not layers and self.part is None and context is self._context:
+            return accuracy(context)
+        context.update(0, 0, text)
+
+        def compute() -> dict[str, Any]:
+            placed = with_fp16(plan(context), layers)
+            cut = segmented(model(context), network(context), placed)
+            built = build_reference(cut, scales_of(context, placed))
+            return measured_accuracy(
+                context, self._float32, built, text=text, inputs=self._inputs, part=self.part
+            )
+
+        found: dict[str, Any] = context.stored(
+            "trial", compute, build_key(context), inputs_identity(context), sorted(layers),
+            context.file.accuracy.scores, *([] if self.part is None else [self.part]),
+        )  # fmt: skip
+        return found
 
 
 def with_nearest_method(context: Context) -> Context:
     """Returns a context with the calibration method that is the best by the gate's measure.
 
     The scales of every method come from the ranges that were measured once; each is built as the
-    plan is and compared with FP32 on the same inputs.
+    plan is and compared with FP32 on the same inputs, which may be the first few.
     """
     from edgekit.quantize.calibration.histograms import METHODS
     from edgekit.reference.accuracy import describe_metric
     from edgekit.reference.proposal import reaches
 
     gate, first = context.file.accuracy, method(context)
+    bounds = bounds_of_run(context, gate.min)
 
     def compute() -> dict[str, Any]:
-        inputs = _held(calibration_inputs(context))
-        found = {first: accuracy(context)}
-        for name in METHODS:
+        builds = TrialBuilds.that_miss(context, bounds.tried, gate.metric, gate.min)
+        found = {}
+        for name in (first, *(name for name in METHODS if name != first)):
+            other = context
             if name != first:
                 other = replace(context, method_by_gate=MethodByGate(name))
-                text = f"accuracy gate, calibration method {name}"
-                found[name] = _trial(other, frozenset(), inputs, text)
+            text = f"accuracy gate, calibration method {name}"
+            found[name] = builds.accuracy(other, frozenset(), text)
         keys = gate.metric, "max_abs", "judged", "failures"
-        return {name: {key: one.get(key) for key in keys} for name, one in found.items()}
+        return {
+            "part": builds.part,
+            "methods": {name: {key: one.get(key) for key in keys} for name, one in found.items()},
+        }
 
-    key = build_key(context), inputs_identity(context), gate.metric, gate.scores
-    found = context.stored("methods", compute, *key)
+    key = build_key(context), inputs_identity(context), gate.metric, gate.scores, bounds.tried
+    stored = context.stored("methods", compute, *key)
+    found, part = stored["methods"], stored["part"]
 
     def nearness(name: str) -> tuple[bool, int, float, bool]:
         one = found[name]
@@ -318,14 +406,16 @@ def with_nearest_method(context: Context) -> Context:
         context.session.withdraw(choice_note(chosen))
     compared = counted(chosen["inputs"], "input") if chosen else ""
     context.note(_method_note(context, f"{first}, the choice by SNR on {compared},",
-                              by_gate, ", ".join(each)))  # fmt: skip
+                              by_gate, ", ".join(each), part))  # fmt: skip
     return replace(context, method_by_gate=by_gate)
 
 
-def _method_note(context: Context, first: str, by_gate: MethodByGate, each: str) -> str:
+def _method_note(
+    context: Context, first: str, by_gate: MethodByGate, each: str, part: int | None
+) -> str:
     gate, taken = context.file.accuracy, by_gate.method
     reach = "the accuracy gate" if gate.min is None else f"{gate.metric} {gate.min:g}"
-    figures = f"({gate.metric} on {inputs_text(context)}: {each})"
+    figures = f"({gate.metric} on {_tried_text(context, part)}: {each})"
     lost = {name: texts[0] for name, texts in by_gate.failures.items()}
     if by_gate.passes:
         text = (
@@ -355,18 +445,20 @@ def fall_back_to_fp16(context: Context) -> Context:
             f"Only calibration method {method(context)} is tried, because the configuration names "
             "it; to try the others before layers go to FP16: calibration: {method: auto}"
         )
+    bounds, ranking = bounds_of_run(context, gate.min), context
     for _ in range(_ROUNDS):
-        found = proposed_layers(context, gate.metric, gate.min)
+        # to rank anew takes as long as many builds
+        if gate.thorough or not _int8_layers(context) <= _int8_layers(ranking):
+            ranking = context
+        found = proposed_layers(context, gate.metric, gate.min, bounds, ranking)
         if found.layers is None:
             raise gate_failure(context, shortfall(found), found.accuracy, fp16=False)
         if not found.layers or set(found.layers) <= set(context.fp16_by_gate):
             break  # a plan of other places had it; the gate says how far this one is
-        context = keep(context, found.layers)
-        if not found.minimal:
-            context.note(
-                f"the search for layers to keep in FP16 stopped after {found.builds} builds: "
-                "fewer layers may be enough"
-            )
+        context, bounds = keep(context, found.layers), bounds.after(found.builds)
+        stopped = None if found.minimal else found.builds
+        if note := bound_note(stopped, found.ranked, found.tried):
+            context.note(note)
         if reaches(accuracy(context), gate.metric, gate.min):
             break
     return context

@@ -1,0 +1,123 @@
+"""How much the search for layers to keep in FP16 may take where nobody asks for more. It is counted
+in work, not in time: the same configuration gives the same result on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import network
+from edgekit.text import counted
+
+Feeds = Iterable[Mapping[str, np.ndarray]]
+
+# multiply-accumulates that rank the kernels: one kernel in INT8 is half a network in FP32
+_RANKING_MACS = 1_000_000_000_000
+# those of one build that is tried, and the inputs that it is tried on whatever they take
+_TRIAL_MACS, _FEWEST_INPUTS, _MOST_INPUTS = 64_000_000_000, 16, 64
+# those of all builds, and how many are tried whatever they take; more than the last few give back
+# single kernels
+_SEARCH_MACS, _FEWEST_BUILDS, _MOST_BUILDS = 640_000_000_000, 12, 32
+# builds that are left for a plan of other places, whatever was tried before
+_LAST_BUILDS = 4
+
+
+@dataclass(frozen=True)
+class SearchBounds:
+    """What a search may take; None is as much as there is or as it needs.
+
+    Attributes:
+        ranked: Inputs on which the kernels are ranked.
+        tried: Inputs on which builds are tried.
+        builds: Builds to try.
+    """
+
+    ranked: int | None = None
+    tried: int | None = None
+    builds: int | None = None
+
+    def after(self, builds: int) -> SearchBounds:
+        """Returns what is left after so many builds."""
+        if self.builds is None:
+            return self
+        return SearchBounds(self.ranked, self.tried, max(self.builds - builds, _LAST_BUILDS))
+
+
+def bounds_of_question(context: Context, minimum: float | None) -> SearchBounds:
+    """Returns the bounds for somebody who asks for the fewest layers: all inputs count."""
+    thorough = context.file.accuracy.thorough
+    return SearchBounds(builds=None if thorough else most_builds(minimum))
+
+
+def most_builds(minimum: float | None) -> int:
+    """Returns the most builds to try; without a gate the fewest layers of all are not needed."""
+    return _FEWEST_BUILDS if minimum is None else _MOST_BUILDS
+
+
+def bounds_of_run(context: Context, minimum: float | None) -> SearchBounds:
+    """Returns the bounds for a run whose INT8 misses the gate."""
+    if context.file.accuracy.thorough:
+        return SearchBounds()
+    macs = max(1, int(sum(layer.macs for layer in network(context).layers)))
+    layers = sum(layer.precision == "int8" for layer in plan(context).layers)
+    tried = min(max(_TRIAL_MACS // macs, _FEWEST_INPUTS), _MOST_INPUTS)
+    inputs = min(tried, context.file.calibration.count)
+    builds = max(_SEARCH_MACS // (macs * inputs), _FEWEST_BUILDS)
+    return SearchBounds(
+        ranked=max(1, 2 * _RANKING_MACS // (macs * max(1, layers))),
+        tried=tried,
+        builds=min(builds, most_builds(minimum)),
+    )
+
+
+class FirstInputs:
+    """The first of some inputs; each iteration begins anew."""
+
+    def __init__(self, inputs: Feeds, most: int) -> None:
+        self._inputs, self._most = inputs, most
+
+    def __len__(self) -> int:
+        return self._most
+
+    def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
+        return islice(iter(self._inputs), self._most)
+
+
+def part_of(inputs: Feeds, most: int | None) -> int | None:
+    """Returns ``most`` where there are more inputs, or else None: it is no bound then."""
+    if most is None or (isinstance(inputs, Sized) and len(inputs) <= most):
+        return None
+    return most
+
+
+def bound_note(builds: int | None, ranked: int | None, tried: int | None) -> str:
+    """Says what a bounded search left out, and how to get more; empty where it left out nothing.
+
+    Args:
+        builds: After how many it stopped; None where it came to its end.
+        ranked: Inputs that ranked the kernels; None where all did.
+        tried: Inputs that builds were tried on; None where all were.
+    """
+    parts = []
+    if builds is not None:
+        parts.append(f"stopped after {counted(builds, 'build')}, so fewer layers may be enough")
+    if ranked is not None:
+        parts.append(f"ranked the kernels on {_first(ranked)}")
+    if tried is not None:
+        parts.append(f"tried builds on {_first(tried)}")
+    if not parts:
+        return ""
+    return (
+        f"the search for layers to keep in FP16 {'; it '.join(parts)}. To search further: build or "
+        "run with --thorough, or accuracy: {thorough: true}"
+    )
+
+
+def _first(inputs: int) -> str:
+    return "the first input" if inputs == 1 else f"the first {inputs} inputs"
