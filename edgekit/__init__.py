@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         rollback,
         run,
         sensitivity,
-        solve,
         top,
         trace,
         tune,
@@ -68,7 +67,6 @@ __all__ = [
     "rollback",
     "run",
     "sensitivity",
-    "solve",
     "top",
     "trace",
     "tune",
@@ -79,6 +77,8 @@ __all__ = [
 
 # a name that goes, with the one to use instead: it works for one minor release and warns
 _FORMER: dict[str, str] = {}
+# a name that is gone, and what to do instead
+_GONE = {"solve": "edgekit places networks; state other problems with OR-Tools (CP-SAT)"}
 
 
 def __dir__() -> list[str]:
@@ -100,4 +100,5 @@ def __getattr__(name: str) -> Any:
         name = _FORMER[name]
     if name in __all__:
         return getattr(import_module("edgekit.api"), name)
-    raise AttributeError(f"module 'edgekit' has no attribute {name!r}")
+    instead = f": {_GONE[name]}" if name in _GONE else ""
+    raise AttributeError(f"module 'edgekit' has no attribute {name!r}{instead}")

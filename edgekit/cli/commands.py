@@ -12,6 +12,11 @@ import click.shell_completion
 
 from edgekit.errors import UsageError
 
+#: Options that are gone, by command, and what to do instead.
+_GONE = {
+    "plan --problem": "edgekit places networks; state other problems with OR-Tools (CP-SAT)",
+}
+
 
 def write_examples(formatter: click.HelpFormatter, examples: str | None) -> None:
     """Writes examples that can be copied: one a line, however long, and as it is typed."""
@@ -96,6 +101,9 @@ class Command(click.Command):
             left = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click's parser does not say whose option it is
+            option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+            if instead := _GONE.get(f"{ctx.info_name} {option}"):
+                raise UsageError(f"{option} no longer exists", hint=instead) from None
             raise
         for item in self.params:
             value = ctx.params.get(item.name or "")

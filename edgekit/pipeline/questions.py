@@ -1,6 +1,6 @@
 """Questions about a plan: why a layer is where it is, what changes would do (`--what-if`), a
 table of boards and power modes, trade-offs, and which layers INT8 costs most accuracy. And
-plans without a network: of a placement problem's document, and of a profile alone.
+the plan of a profile alone, without a network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
-from edgekit.pipeline.progress import Progress, Quiet, StepLog, describe_bound
+from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
@@ -37,33 +37,6 @@ if TYPE_CHECKING:
 Answer = tuple[dict[str, Any], str]  # a document, and what it says in a few words
 
 SOLVE_SECONDS = 60.0  # of search; what is not proved by then carries its gap
-
-
-def solve_problem(
-    problem: Path | Mapping[str, Any],
-    progress: Progress | None = None,
-    *,
-    seconds: float = SOLVE_SECONDS,
-) -> dict[str, Any]:
-    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1``, a file or a document.
-
-    Raises:
-        DataError: The file is none.
-        GateError: No placement keeps its constraints.
-    """
-    from edgekit.solver.document import read_document, solve_document
-
-    steps = StepLog(["solve"], progress or Quiet())
-    with steps.step("solve") as step:
-
-        def report(value: float, bound: float) -> None:
-            steps.progress.update(0, 0, describe_bound(value, bound))
-
-        read = read_document(problem) if isinstance(problem, Path) else problem
-        document = solve_document(read, seconds=seconds, progress=report)
-        proof = "proved optimal" if document["optimal"] else f"gap {100 * document['gap']:.2f} %"
-        step.detail = f"{document['objective']} {document['value']:.6g}, {proof}"
-    return document
 
 
 def plan_of_profile(

@@ -32,7 +32,6 @@ READERS = {
     "build log": (".log", ["check", "m.onnx", "--compare-log", "{}", *TARGET]),
     "profile": (".json", ["plan", "m.onnx", "--profile", "{}", *TARGET]),
     "record": (".json", ["rewrite", "--verify", "{}"]),
-    "problem": (".json", ["plan", "--problem", "{}"]),
     "measurement": (".json", ["compare", "{}", "{}"]),
     "trace": (".json", ["trace", "{}"]),
     "export": (".sqlite", ["trace", "m.json", "--nsys", "{}"]),

@@ -1,4 +1,4 @@
-"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front, solution), why a
+"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front), why a
 layer is where it is, and several networks on one board.
 """
 
@@ -162,22 +162,6 @@ def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         )
     else:
         yield paragraph(f"{count} of a longer front: {document['note']}")
-
-
-@group()
-def solution_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Returns an ``edgekit.solution/1`` as text."""
-    unit = UNITS["uj" if document["objective"] == "energy" else "us"]
-    yield paragraph(
-        f"{document['objective']} {unit(document['value'])}, {proof(document)}", style="bold"
-    )
-    yield ""
-    rows = [
-        [network, node, device, str(document["loadable_of"].get(network, {}).get(node, ""))]
-        for network, nodes in document["assignment"].items()
-        for node, device in nodes.items()
-    ]
-    yield table(["network", "node", "device", "loadable"], rows, "lllr")
 
 
 @group()
