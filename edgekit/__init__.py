@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         pareto,
         plan,
         plan_networks,
-        plan_of_log,
         plan_table,
         refit,
         rewrite,
@@ -60,7 +59,6 @@ __all__ = [
     "pareto",
     "plan",
     "plan_networks",
-    "plan_of_log",
     "plan_table",
     "refit",
     "rewrite",
@@ -78,7 +76,10 @@ __all__ = [
 # a name that goes, with the one to use instead: it works for one minor release and warns
 _FORMER: dict[str, str] = {}
 # a name that is gone, and what to do instead
-_GONE = {"solve": "edgekit places networks; state other problems with OR-Tools (CP-SAT)"}
+_GONE = {
+    "plan_of_log": "give edgekit.plan the model, and the log as placement.profile",
+    "solve": "edgekit places networks; state other problems with OR-Tools (CP-SAT)",
+}
 
 
 def __dir__() -> list[str]:

@@ -288,13 +288,6 @@ def plan_table(
         return pipeline.table(modes=modes, targets=targets, objective=objective)
 
 
-def plan_of_log(path: str | Path) -> dict[str, Any]:
-    """Returns an ``edgekit.logplan/1``: the best formats by a verbose build log's own timings."""
-    from edgekit.pipeline.questions import plan_of_profile
-
-    return plan_of_profile(Path(path))
-
-
 def tune(
     config: str | Path | Config,
     request: TuningRequest | None = None,

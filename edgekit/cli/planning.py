@@ -86,7 +86,7 @@ plan_options = o.all_of(
         "--profile",
         type=o.FILE,
         help="Measured times to use instead of predicted ones: a trtexec profile, an "
-        "edgekit bench or a verbose build log (which works without a model).",
+        "edgekit bench or a verbose build log.",
     ),
     click.option(
         "--cache",
@@ -232,13 +232,6 @@ def one_question(given: Mapping[str, Any]) -> str | None:
     return used[0] if used else None
 
 
-def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
-    """Refuses ``option`` together with any of those given."""
-    used = [name for name, value in given.items() if value not in (None, (), [], {}, False)]
-    if used:
-        raise UsageError(f"{option} cannot be combined with {', '.join(used)}", hint=because)
-
-
 @commands.command(
     "plan",
     "edgekit plan configs/resnet50-orin.yaml\nedgekit plan model.onnx "
@@ -280,16 +273,12 @@ def plan_command(
     from edgekit.pipeline.outputs import may_write_for
 
     if model is None:
-        given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-        given["--gpu"] = None if options["gpu"] is None else "given"  # False counts as not given
-        given["--shape, --batch or --outputs"] = [v for v in given.pop("--part").values() if v]
         if profile is not None:
-            only_with("--profile without a model", {"--report": report, **given},
-                           "give the model as well")  # fmt: skip
-            _print(_plan_of_log(profile, layer_info, quiet, verbose), "log_plan_text", json)
-        else:
-            raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
-        return
+            raise UsageError(
+                "--profile needs the model that was profiled",
+                hint=f"edgekit plan MODEL --target BOARD --profile {profile}",
+            )
+        raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
     config = _config(model, profile, layer_info, options)
     may_write_for(config, {"the report": report}, makes_folders=True)
     if config.file.model.networks:
@@ -431,12 +420,6 @@ def _print(document: Any, text: str, json: bool) -> None:
 
     settings = {"width": terminal_format()[0] or 80} if text == "plans_text" else {}
     show_page(getattr(texts, text)(document, **settings))
-
-
-def _plan_of_log(path: Path, layer_info: Path | None, quiet: bool, verbose: bool) -> dict[str, Any]:
-    from edgekit.pipeline.questions import plan_of_profile
-
-    return plan_of_profile(path, output.progress(quiet, verbose), layer_info=layer_info)
 
 
 @commands.command(

@@ -1,6 +1,5 @@
 """Questions about a plan: why a layer is where it is, what changes would do (`--what-if`), a
-table of boards and power modes, trade-offs, and which layers INT8 costs most accuracy. And
-the plan of a profile alone, without a network.
+table of boards and power modes, trade-offs, and which layers INT8 costs most accuracy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
-from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
@@ -35,30 +33,6 @@ if TYPE_CHECKING:
 
 
 Answer = tuple[dict[str, Any], str]  # a document, and what it says in a few words
-
-SOLVE_SECONDS = 60.0  # of search; what is not proved by then carries its gap
-
-
-def plan_of_profile(
-    path: Path, progress: Progress | None = None, *, layer_info: Path | None = None
-) -> dict[str, Any]:
-    """Returns what a builder's verbose log alone says of the best formats and devices.
-
-    Raises:
-        DataError: The file has no timings of alternatives.
-    """
-    from edgekit.placement.profiles.log_plan import plan_of_log
-    from edgekit.placement.profiles.reader import read_profile
-
-    steps = StepLog(["profile", "plan"], progress or Quiet())
-    with steps.step("profile") as step:
-        profile = read_profile(path, layer_info=layer_info)
-        step.detail = counted(len(profile.rows), "row")
-    with steps.step("plan") as step:
-        found = plan_of_log(profile, seconds=SOLVE_SECONDS)
-        step.detail = "proved optimal" if found.optimal else f"gap {100 * found.gap:.2f} %"
-    return found.to_json()
-
 
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _FORMS = {

@@ -214,15 +214,12 @@ def test_wrong_options_are_one_clear_error(arguments, words, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        ([], "Missing argument"),
-        (["--profile", "small.onnx"], "binary"),
-        (["--profile", "p.json", "--dla-cores", "0"], "--dla-cores"),
-    ],
+    [([], "Missing argument"), (["--profile", "build.log"], "needs the model")],
 )
 def test_without_a_model(arguments, words, capsys):
     error = plan(capsys, *arguments, status=2)["error"]
-    assert words in f"{error['message']} {error['hint']} {error['where']}"
+    assert words in error["message"]
+    assert "edgekit plan" in error["hint"]
 
 
 def test_changes_become_keys_of_the_configuration(folder):
