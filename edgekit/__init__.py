@@ -30,14 +30,12 @@ if TYPE_CHECKING:
         pareto,
         plan,
         plan_networks,
-        plan_of_log,
         plan_table,
         refit,
         rewrite,
         rollback,
         run,
         sensitivity,
-        solve,
         top,
         trace,
         tune,
@@ -61,14 +59,12 @@ __all__ = [
     "pareto",
     "plan",
     "plan_networks",
-    "plan_of_log",
     "plan_table",
     "refit",
     "rewrite",
     "rollback",
     "run",
     "sensitivity",
-    "solve",
     "top",
     "trace",
     "tune",
@@ -79,6 +75,11 @@ __all__ = [
 
 # a name that goes, with the one to use instead: it works for one minor release and warns
 _FORMER: dict[str, str] = {}
+# a name that is gone, and what to do instead
+_GONE = {
+    "plan_of_log": "give edgekit.plan the model, and the log as placement.profile",
+    "solve": "edgekit places networks; state other problems with OR-Tools (CP-SAT)",
+}
 
 
 def __dir__() -> list[str]:
@@ -100,4 +101,5 @@ def __getattr__(name: str) -> Any:
         name = _FORMER[name]
     if name in __all__:
         return getattr(import_module("edgekit.api"), name)
-    raise AttributeError(f"module 'edgekit' has no attribute {name!r}")
+    instead = f": {_GONE[name]}" if name in _GONE else ""
+    raise AttributeError(f"module 'edgekit' has no attribute {name!r}{instead}")

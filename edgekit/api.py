@@ -10,7 +10,7 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,20 +286,6 @@ def plan_table(
     """
     with open_pipeline(config, options) as pipeline:
         return pipeline.table(modes=modes, targets=targets, objective=objective)
-
-
-def plan_of_log(path: str | Path) -> dict[str, Any]:
-    """Returns an ``edgekit.logplan/1``: the best formats by a verbose build log's own timings."""
-    from edgekit.pipeline.questions import plan_of_profile
-
-    return plan_of_profile(Path(path))
-
-
-def solve(problem: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1``, a file or a document."""
-    from edgekit.pipeline.questions import solve_problem
-
-    return solve_problem(Path(problem) if isinstance(problem, str) else problem)
 
 
 def tune(

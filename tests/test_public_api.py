@@ -20,8 +20,8 @@ from tests.pipeline.nets import small_net
 
 def test_functions_of_the_commands():
     names = {"check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "rollback",
-             "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table", "solve",
-             "plan_of_log", "plan_networks", "explain_log", "tune", "trace", "compare", "history",
+             "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table",
+             "plan_networks", "explain_log", "tune", "trace", "compare", "history",
              "top"}  # fmt: skip
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):

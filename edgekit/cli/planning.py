@@ -86,7 +86,7 @@ plan_options = o.all_of(
         "--profile",
         type=o.FILE,
         help="Measured times to use instead of predicted ones: a trtexec profile, an "
-        "edgekit bench or a verbose build log (which works without a model).",
+        "edgekit bench or a verbose build log.",
     ),
     click.option(
         "--cache",
@@ -114,9 +114,6 @@ question_options = o.all_of(
     ),
     click.option("--modes", metavar="all|A,B", help="Compare the board's power modes."),
     click.option("--targets", metavar="all|A,B", help="Compare boards."),
-    click.option(
-        "--problem", type=o.FILE, help="Solve an edgekit.problem/1 document; no network needed."
-    ),
     click.option("--report", type=o.FILE, help="Also write the plan as an HTML page."),
     annotate,
 )
@@ -235,13 +232,6 @@ def one_question(given: Mapping[str, Any]) -> str | None:
     return used[0] if used else None
 
 
-def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
-    """Refuses ``option`` together with any of those given."""
-    used = [name for name, value in given.items() if value not in (None, (), [], {}, False)]
-    if used:
-        raise UsageError(f"{option} cannot be combined with {', '.join(used)}", hint=because)
-
-
 @commands.command(
     "plan",
     "edgekit plan configs/resnet50-orin.yaml\nedgekit plan model.onnx "
@@ -249,7 +239,7 @@ def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
     '-t jetson-agx-orin-64gb --bound latency_us=2000 --objective energy --pin "conv1=GPU"\n'
     "edgekit plan model.onnx -t jetson-agx-orin-64gb --why conv1\nedgekit plan model.onnx "
     '-t jetson-agx-orin-64gb --what-if "pin conv* GPU; mode 30W"\nedgekit plan model.onnx '
-    "-t jetson-agx-orin-64gb --modes all\nedgekit plan --problem problem.json --json",
+    "-t jetson-agx-orin-64gb --modes all",
 )
 @o.optional_model
 @o.target
@@ -263,7 +253,6 @@ def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
 @o.talk
 def plan_command(
     model: str | None,
-    problem: Path | None,
     profile: Path | None,
     layer_info: Path | None,
     report: Path | None,
@@ -278,29 +267,18 @@ def plan_command(
              "--what-if": options["what_if"]}  # fmt: skip
     tables = {"--modes": options["modes"], "--targets": options["targets"]}
     table = " and ".join(name for name, value in tables.items() if value is not None)
-    question = one_question(
-        {**questions, table or "--modes": table or None, "--problem": problem, "--report": report}
-    )
+    question = one_question({**questions, table or "--modes": table or None, "--report": report})
     if annotate is not None and (model is None or question not in (None, "--report")):
         raise UsageError("--annotate needs the plan of a model", hint="edgekit plan MODEL")
     from edgekit.pipeline.outputs import may_write_for
 
-    if model is None or problem is not None:
-        given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-        given["--gpu"] = None if options["gpu"] is None else "given"  # False counts as not given
-        given["--shape, --batch or --outputs"] = [v for v in given.pop("--part").values() if v]
-        if problem is not None:
-            only_with("--problem", {"a model": model, "--profile": profile,
-                            "--layer-info": layer_info, **given},
-                           "the problem document defines everything")  # fmt: skip
-            _print(_solved(problem, quiet, verbose), "solution_text", json)
-        elif profile is not None:
-            only_with("--profile without a model", {"--report": report, **given},
-                           "give the model as well")  # fmt: skip
-            _print(_plan_of_log(profile, layer_info, quiet, verbose), "log_plan_text", json)
-        else:
-            raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
-        return
+    if model is None:
+        if profile is not None:
+            raise UsageError(
+                "--profile needs the model that was profiled",
+                hint=f"edgekit plan MODEL --target BOARD --profile {profile}",
+            )
+        raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
     config = _config(model, profile, layer_info, options)
     may_write_for(config, {"the report": report}, makes_folders=True)
     if config.file.model.networks:
@@ -442,18 +420,6 @@ def _print(document: Any, text: str, json: bool) -> None:
 
     settings = {"width": terminal_format()[0] or 80} if text == "plans_text" else {}
     show_page(getattr(texts, text)(document, **settings))
-
-
-def _solved(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:
-    from edgekit.pipeline.questions import solve_problem
-
-    return solve_problem(path, output.progress(quiet, verbose))
-
-
-def _plan_of_log(path: Path, layer_info: Path | None, quiet: bool, verbose: bool) -> dict[str, Any]:
-    from edgekit.pipeline.questions import plan_of_profile
-
-    return plan_of_profile(path, output.progress(quiet, verbose), layer_info=layer_info)
 
 
 @commands.command(

@@ -1,5 +1,5 @@
-"""A build log explained: where its layers went, which rules the others break, what its errors mean,
-and the plan that its own times lead to.
+"""A build log explained: where its layers went, which rules the others break, what its errors
+mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgekit.buildlog.facts import BuildLog, Fallback
 from edgekit.buildlog.missing_operators import about_operator
 from edgekit.buildlog.reading import WholeLog, read_whole
 from edgekit.dla.rules import load_rules
-from edgekit.errors import DataError, UsageError
+from edgekit.errors import UsageError
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.targets.releases import drives_dla, parse_version
@@ -78,7 +78,7 @@ def explain_log(
     )  # fmt: skip
     # the builder may go on with what it does with the layer
     unknown = [words for words in whole.diagnosis.unknown if not words.startswith(reasons)]
-    plan, notes = _plan(whole, path, on_note)
+    notes: list[str] = []
     traced = whole.diagnosis.program == "kernel" or log.evidence == "placement"
     if not traced and log.requested_dla is not False and not errors:
         notes.append("a whole placement needs a log of trtexec --verbose up to its last line")
@@ -109,7 +109,6 @@ def explain_log(
         "errors": errors,
         "unknown_errors": unknown,
         "times": times,
-        "plan": plan,
         "compare": comparison.to_json() if comparison is not None else None,
         "notes": notes,
     }
@@ -321,20 +320,6 @@ def _kernel_words(devices: tuple[str, ...]) -> str:
         "The kernel's log does not name the DLA (nvdla0, nvdla1): the board has none, its driver "
         "is not loaded, or lines were left out"
     )
-
-
-def _plan(
-    whole: WholeLog, path: str | Path, on_note: Callable[[str], object]
-) -> tuple[dict[str, Any] | None, list[str]]:
-    if not whole.timings.units:
-        return None, []
-    from edgekit.pipeline.questions import plan_of_profile
-
-    on_note("planning with the log's times")
-    try:
-        return plan_of_profile(Path(path)), []
-    except DataError as error:
-        return None, [f"no plan from the log's times: {error.message}"]
 
 
 def _compared(

@@ -1,6 +1,5 @@
 """Questions about a plan: why a layer is where it is, what changes would do (`--what-if`), a
-table of boards and power modes, trade-offs, and which layers INT8 costs most accuracy. And
-plans without a network: of a placement problem's document, and of a profile alone.
+table of boards and power modes, trade-offs, and which layers INT8 costs most accuracy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
-from edgekit.pipeline.progress import Progress, Quiet, StepLog, describe_bound
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
 from edgekit.pipeline.steps.bounds import bounds_of_question
 from edgekit.pipeline.steps.calibrate import inputs_text
@@ -36,57 +34,6 @@ if TYPE_CHECKING:
 
 
 Answer = tuple[dict[str, Any], str]  # a document, and what it says in a few words
-
-SOLVE_SECONDS = 60.0  # of search; what is not proved by then carries its gap
-
-
-def solve_problem(
-    problem: Path | Mapping[str, Any],
-    progress: Progress | None = None,
-    *,
-    seconds: float = SOLVE_SECONDS,
-) -> dict[str, Any]:
-    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1``, a file or a document.
-
-    Raises:
-        DataError: The file is none.
-        GateError: No placement keeps its constraints.
-    """
-    from edgekit.solver.document import read_document, solve_document
-
-    steps = StepLog(["solve"], progress or Quiet())
-    with steps.step("solve") as step:
-
-        def report(value: float, bound: float) -> None:
-            steps.progress.update(0, 0, describe_bound(value, bound))
-
-        read = read_document(problem) if isinstance(problem, Path) else problem
-        document = solve_document(read, seconds=seconds, progress=report)
-        proof = "proved optimal" if document["optimal"] else f"gap {100 * document['gap']:.2f} %"
-        step.detail = f"{document['objective']} {document['value']:.6g}, {proof}"
-    return document
-
-
-def plan_of_profile(
-    path: Path, progress: Progress | None = None, *, layer_info: Path | None = None
-) -> dict[str, Any]:
-    """Returns what a builder's verbose log alone says of the best formats and devices.
-
-    Raises:
-        DataError: The file has no timings of alternatives.
-    """
-    from edgekit.placement.profiles.log_plan import plan_of_log
-    from edgekit.placement.profiles.reader import read_profile
-
-    steps = StepLog(["profile", "plan"], progress or Quiet())
-    with steps.step("profile") as step:
-        profile = read_profile(path, layer_info=layer_info)
-        step.detail = counted(len(profile.rows), "row")
-    with steps.step("plan") as step:
-        found = plan_of_log(profile, seconds=SOLVE_SECONDS)
-        step.detail = "proved optimal" if found.optimal else f"gap {100 * found.gap:.2f} %"
-    return found.to_json()
-
 
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _FORMS = {

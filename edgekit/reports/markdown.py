@@ -510,19 +510,8 @@ def write_log(document: Mapping[str, Any], paper: Paper) -> None:
     paper.folded("Loadables on the DLA", ("loadable", "layers"), loadables, "lr")
     layers = [[code(one["name"]), escaped(one["kind"])] for one in document["log"]["gpu_layers"]]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
-    _write_log_times(document, paper)
     if notes := [f"- {prose(sentence(note), 400)}" for note in document["notes"]]:
         paper.add("\n".join(notes), "notes")
-
-
-def _write_log_times(document: Mapping[str, Any], paper: Paper) -> None:
-    plan = document["plan"]
-    if plan is not None:
-        units = [
-            [code(one["name"]), one["device"], text.microseconds(one["us"])]
-            for one in plan["units"]
-        ]
-        paper.folded("Plan from the log's own times", ("unit", "device", "measured"), units, "llr")
 
 
 def write_compare(document: Mapping[str, Any], paper: Paper) -> None:

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from itertools import combinations
 from typing import TypeVar, overload
 
-# Nodes are kernels of a network, groups of them, or whatever an ``edgekit.problem/1`` names.
+# Nodes are kernels of a network, or groups of them.
 # Every node gets one mode (a device and the tensor formats it reads and writes there). Costs are
 # vectors of loads, so that every objective is a weighted sum of them or their maximum:
 #
@@ -28,7 +28,7 @@ from typing import TypeVar, overload
 
 OPTIMAL_GAP = 1e-4
 """Relative gap to the proven bound up to which an answer is called optimal, as docs/placement.md
-and docs/problems.md say."""
+says."""
 
 OUTSIDE = -1
 """Producer of what enters a network; it is in the mode ``PlacementProblem.outside``."""

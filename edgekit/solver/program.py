@@ -340,7 +340,7 @@ def make_solver(
     is left out. tests/solver/test_periodic.py has a timetable that was lost.
 
     Its precedences between optional intervals of one device, presolve or not, have called a
-    makespan of 37 optimal where 29 can be had (tests/solver/test_schedule.py): left out, too.
+    makespan of 37 optimal where 29 can be had: left out, too.
     """
     solver = load_cp_model().CpSolver()
     own = solver.parameters

@@ -22,7 +22,6 @@ from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
 from edgekit.pipeline.log_explanation import explain_log
-from tests.buildlog.timing_log import stem
 from tests.pipeline.nets import small_net
 from tests.tries import tries
 
@@ -51,7 +50,6 @@ def test_trtexec() -> None:
     assert [one["id"] for one in found["errors"]] == ["int8.no-calibrator"]
     assert found["times"]["throughput_qps"] == 512.5
     assert found["times"]["times_ms"]["latency"]["median"] == 1.95
-    assert found["plan"] is None
 
 
 def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
@@ -248,12 +246,6 @@ def test_every_known_error_is_whole() -> None:
         }  # fmt: skip
         assert row["source"]
         assert set(row.get("rules", ())) <= set(load_rules().rules)
-
-
-def test_a_log_with_times_has_a_plan(tmp_path: Path) -> None:
-    plan = explained("\n".join(stem()), tmp_path)["plan"]
-    assert plan["schema"] == "edgekit.logplan/1"
-    assert plan["units"]
 
 
 def test_a_cut_log_says_what_it_does_not_show(tmp_path: Path) -> None:

@@ -231,7 +231,6 @@ LONG = '{"schema": "edgekit.bench/1", "samples_ms": [%s]}' % ("7" * 5000)
             ["compare", "long.json", "long.json"],
             "it is not a measurement: a number of 5,000 digits",
         ),
-        (["plan", "--problem", "long.json"], "long.json: not JSON: a number of 5,000 digits"),
         (["bench", "long.json"], "long.json: this is a JSON document, but edgekit reads ONNX"),
         (["bench", "pipe.json"], "pipe.json: it cannot be read: it is a pipe, not a file"),
         (["compare", "pipe.json", "last"], "pipe.json: the file cannot be read: it is a pipe"),

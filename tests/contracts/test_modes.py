@@ -16,7 +16,6 @@ from edgekit.results.recording import record
 from tests.benchmark import handmade_plan
 from tests.buildlog import timing_log
 from tests.cli.board_fakes import FakeBoard, lend
-from tests.cli.test_plan import PROBLEM
 from tests.contracts.boards import signing_key
 from tests.contracts.brief import brief, digest_of
 from tests.contracts.conftest import ROOT, Answer, Golden
@@ -76,14 +75,12 @@ def test_modes_of_check(folder: Path, ask: Ask, found: dict[str, Any], golden: G
 
 
 def test_modes_of_plan(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
-    (folder / "problem.json").write_text(json.dumps(PROBLEM))
     (folder / "profile.json").write_text(json.dumps(PROFILE))
     for mode in (("--why", "conv2"), ("--what-if", "pin conv* GPU; mode 30W"),
                  ("--pareto", "latency,energy"), ("--modes", "MAXN,30W"),
                  ("--targets", "jetson-agx-xavier,jetson-orin-nano-8gb"),
                  ("--profile", "profile.json", "--precision", "fp16")):  # fmt: skip
         ask("plan", "small.onnx", *ORIN, *mode)
-    ask("plan", "--problem", "problem.json")
     ask("plan", "small.onnx", *ORIN, "--annotate", "noted.onnx", writes=("noted.onnx",))
     golden("modes/plan", found)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgekit.errors import DataError
-from edgekit.placement.profiles.log_plan import layout_of, same_elements
+from edgekit.placement.profiles.engine_times import EngineTimes, layout_of, same_elements
 from edgekit.placement.profiles.profile import Profile
 from edgekit.placement.profiles.reader import read_profile
 from tests.buildlog import timing_log as tl
@@ -254,3 +254,31 @@ def test_a_number_of_thousands_of_digits_is_reported_in_words(tmp_path):
     path.write_text('[{"name": "a", "timeMs": %s}]' % ("7" * 5000))
     with pytest.raises(DataError, match="the profile is not JSON: a number of 5,000 digits"):
         read_profile(path)
+
+
+def total_us(path: Path, lines: list[str]) -> float:
+    return EngineTimes(read(path, lines)).total_us
+
+
+def test_an_engine_takes_its_units_and_the_reformats_between_them(tmp_path: Path) -> None:
+    assert total_us(tmp_path, tl.stem()) == pytest.approx(tl.STEM_US)
+
+
+def test_without_the_parsers_lines_formats_join_units(tmp_path: Path) -> None:
+    bare = [line for line in tl.stem() if "puts: [" not in line and "network input" not in line]
+    lines = [line for line in bare if "Marking" not in line]
+    assert total_us(tmp_path, lines) == pytest.approx(tl.STEM_US)
+
+
+def test_parts_of_a_subgraph_that_was_timed_are_not_added(tmp_path: Path) -> None:
+    shape, form = (1, 8, 4), "Half(32,4,1)"
+    chain = [("first", "MatMul", "x", "a"), ("soft", "Softmax", "a", "b"),
+             ("second", "MatMul", "b", "y"), ("end", "Relu", "y", "z")]  # fmt: skip
+    units = [("{ForeignNode[first...second]}", "Myelin", 30.0), ("soft", "CaskSoftMaxV2", 80.0),
+             ("end", "PointWiseV2", 5.0)]  # fmt: skip
+    lines = [
+        *tl.header(),
+        *tl.network({"x": shape}, [(n, k, {r: shape}, {w: shape}) for n, k, r, w in chain], ["z"]),
+        *(line for name, kind, us in units for line in tl.unit(name, kind, [([form], [form], us)])),
+    ]
+    assert total_us(tmp_path, lines) == pytest.approx(35.0)

@@ -34,7 +34,6 @@ READERS = {
     "build log": (".log", ["check", "m.onnx", "--compare-log", "{}", *TARGET]),
     "profile": (".json", ["plan", "m.onnx", "--profile", "{}", *TARGET]),
     "record": (".json", ["rewrite", "m.onnx", "--verify", "{}"]),
-    "problem": (".json", ["plan", "--problem", "{}"]),
     "measurement": (".json", ["compare", "{}", "{}"]),
     "trace": (".json", ["trace", "{}"]),
     "export": (".sqlite", ["trace", "b.json", "--nsys", "{}"]),

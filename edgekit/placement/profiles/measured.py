@@ -18,8 +18,8 @@ from edgekit.placement.costs.kernel_costs import Layout, cost_data, padded_bytes
 from edgekit.placement.costs.model import CostModel, Measurements
 from edgekit.placement.costs.regions import attention_parts
 from edgekit.placement.kernels import LayerKernel, fuse, join
-from edgekit.placement.profiles.log_graph import nodes_between
-from edgekit.placement.profiles.log_plan import EngineTimes, layout_of
+from edgekit.placement.profiles.engine_graph import nodes_between
+from edgekit.placement.profiles.engine_times import EngineTimes, layout_of
 from edgekit.placement.profiles.profile import Profile, ProfileRow
 from edgekit.text import percent
 

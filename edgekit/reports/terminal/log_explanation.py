@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgekit.reports import text
 from edgekit.reports.text import WIDTH, Page
-from edgekit.text import counted, listed, percent
+from edgekit.text import counted, listed
 
 _MOST = 10
 _NAMED = 4
@@ -42,7 +41,6 @@ def log_text(
             page.add(name, indent=2, hang=2)
         if most is not None and len(names) > most:
             page.add(f"{len(names) - most} more (-v shows all)", indent=2)
-    _plan(page, document["plan"])
     for note in document["notes"]:
         page.add()
         page.add(f"note: {note}", style="yellow")
@@ -88,15 +86,3 @@ def _rules(page: Page, document: Mapping[str, Any]) -> None:
         page.add(f"{layer['layer']}{kind}: {words}{families}", indent=2, hang=2)
     if (left := len(document["unexplained"]) - _MOST) > 0:
         page.add(f"{left} more without a known rule (--json has all)", indent=2)
-
-
-def _plan(page: Page, plan: Mapping[str, Any] | None) -> None:
-    if plan is None:
-        return
-    page.add()
-    page.add("Plan from the log's own times", style="bold")
-    page.add(f"latency {text.microseconds(plan['latency_us'])}, {percent(plan['measured'])} of it "
-             f"measured; {text.microseconds(plan['dla_us'])} on the DLA, "
-             f"{text.microseconds(plan['gpu_us'])} on the GPU, "
-             f"{counted(len(plan['reformats']), 'reformat')}", indent=2, hang=2)  # fmt: skip
-    page.add("edgekit plan --profile LOG shows each layer", indent=2)

@@ -1,4 +1,4 @@
-"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front, solution), why a
+"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front), why a
 layer is where it is, and several networks on one board.
 """
 
@@ -162,58 +162,6 @@ def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         )
     else:
         yield paragraph(f"{count} of a longer front: {document['note']}")
-
-
-@group()
-def solution_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Returns an ``edgekit.solution/1`` as text."""
-    unit = UNITS["uj" if document["objective"] == "energy" else "us"]
-    yield paragraph(
-        f"{document['objective']} {unit(document['value'])}, {proof(document)}", style="bold"
-    )
-    yield ""
-    rows = [
-        [network, node, device, str(document["loadable_of"].get(network, {}).get(node, ""))]
-        for network, nodes in document["assignment"].items()
-        for node, device in nodes.items()
-    ]
-    yield table(["network", "node", "device", "loadable"], rows, "lllr")
-
-
-@group()
-def log_plan_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Returns an ``edgekit.logplan/1`` as text."""
-    board = ", ".join(filter(None, (document["board"], f"TensorRT {document['tensorrt']}")))
-    latency = text.microseconds(document["latency_us"])
-    yield paragraph(
-        f"latency {latency}, {percent(document['measured'])} of it measured in the log; "
-        f"{proof(document)}",
-        style="bold",
-    )
-    yield paragraph(f"{board}; {text.microseconds(document['dla_us'])} on the DLA, "
-             f"{text.microseconds(document['gpu_us'])} on the GPU, without copies from and to the "
-             "host", style="dim")  # fmt: skip
-    copies = document["host_copies"]
-    if copies:
-        low, high = (text.microseconds(side) for side in copies["latency_us"])
-        yield paragraph(f"with host copies ({copies['clock']}): {low} to {high}", style="dim")
-    yield ""
-    yield paragraph("Layers and loadables, their best formats together", style="bold")
-    for unit in document["units"]:
-        yield paragraph(f"{text.microseconds(unit['us']):>8}  {unit['device']}  {unit['name']}")
-        yield paragraph(f"{', '.join(unit['reads'])} -> {', '.join(unit['writes'])}", indent=10,
-                 style="dim")  # fmt: skip
-    yield ""
-    yield paragraph(counted(len(document["reformats"]), "reformat"), style="bold")
-    for one in document["reformats"]:
-        yield paragraph(f"{text.microseconds(one['us']):>8}  {one['tensor']}: {one['from']} -> "
-                 f"{one['to']}, {one['clock']}")  # fmt: skip
-    agrees = {True: "the builder inserted the same reformats",
-              False: "the builder inserted other reformats"}  # fmt: skip
-    if document["agrees_with_builder"] is not None:
-        yield paragraph(agrees[document["agrees_with_builder"]])
-    for note in document["notes"]:
-        yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
 @group()

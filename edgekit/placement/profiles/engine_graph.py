@@ -53,11 +53,10 @@ class UnitTensor:
 
 @dataclass(frozen=True)
 class EngineGraph:
-    """Units with times, in running order, their tensors, and what had to be guessed."""
+    """Units with times, in running order, and their tensors."""
 
     units: tuple[UnitTiming, ...]
     wires: tuple[UnitTensor, ...]
-    guessed: tuple[str, ...] = ()
 
 
 def engine_graph(timings: Timings, log: BuildLog | None = None) -> EngineGraph:
@@ -105,7 +104,6 @@ class _GraphBuilder:
         self._writer: dict[str, TensorPort] = {}
         self._read: set[TensorPort] = set()
         self._written: set[TensorPort] = set()
-        self._guessed: list[str] = []
 
     def build(self) -> EngineGraph:
         self._by_nodes()
@@ -116,7 +114,7 @@ class _GraphBuilder:
         ends = self._outputs()
         names = dict.fromkeys((*self._readers, *self._writer))
         wires = tuple(self._wire(name, name in ends) for name in names)
-        return EngineGraph(self._units, wires, tuple(self._guessed))
+        return EngineGraph(self._units, wires)
 
     def _by_nodes(self) -> None:
         owned = find_owners(self._timings, self._log)
@@ -179,7 +177,6 @@ class _GraphBuilder:
     def _by_formats(self, port: TensorPort) -> None:
         """Joins an input that no node explains to the nearest output that suits."""
         wanted = self._formats(port, True)
-        self._guessed.append(self._units[port[0]].name)
         for tensor, goals in self._goals.items():
             if tensor in self._readers or not goals <= wanted:
                 continue
