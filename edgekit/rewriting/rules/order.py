@@ -133,7 +133,4 @@ REWRITES: tuple[Rewrite, ...] = (
     sequence.scatter_elements,
     sequence.scatter_nd,
     sequence.cumsum,
-    sequence.gru_unroll,
-    sequence.lstm_unroll,
-    sequence.rnn_unroll,
 )
