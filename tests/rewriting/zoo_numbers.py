@@ -1,7 +1,6 @@
 """More of the zoo: constants, logic, normalisations and windows."""
 
 import numpy as np
-from onnx import helper
 
 from tests.rewriting.nets import net, node, weight
 from tests.rewriting.zoo import BOOL, between, entry

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.dla.rules import limit
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
@@ -37,89 +36,6 @@ SCATTER_REASON = (
 )
 # indices that are looked at one by one
 _MOST_INDICES = 1 << 20
-
-
-@rewrite(
-    "cumsum",
-    operators=("CumSum",),
-    reason=(
-        "The DLA has no running sums; a convolution with a triangle of ones adds the same terms"
-    ),
-    enabling=True,
-)
-def cumsum(graph: RewriteGraph, node: Node) -> Replacement:
-    """CumSum along C: a 1x1 convolution with a triangle of ones.
-
-    Along H and W it is a depthwise convolution whose kernel of ones reaches over the whole side,
-    padded at one end; a side beyond the largest kernel or padding goes through the channels
-    between transpositions. Other ranks are reshaped to four dimensions. Along the batch no layer
-    of a DLA sums. Equal for finite values: an infinity or NaN reaches the sums before it too, as 0
-    times it.
-
-    At a CumSum along a constant axis other than the batch.
-    """
-    shape = graph.shape(node.inputs[0])
-    axes = graph.ints(node.inputs[1])
-    if axes is None or len(shape) < 2 or 0 in shape or not graph.floats(node.inputs[0]):
-        return
-    axis = axes[0] % len(shape)
-    if not axis or graph.constant(node.inputs[0]):
-        return
-    new = yield (node,)
-    source, output = node.inputs[0], node.outputs[0]
-    wide, axis = four(shape, axis)
-    if wide == shape:
-        _sum(node, source, wide, axis, new, output)
-        return
-    made = _sum(node, reshape(new, source, wide), wide, axis, new, "")
-    reshape(new, made, shape, output=output)
-
-
-def _sum(
-    node: Node, source: str, shape: tuple[int, ...], axis: int, new: Writer, output: str
-) -> str:
-    size, channels = shape[axis], shape[1]
-    exclusive = bool(node.attrs.get("exclusive", 0))
-    backward = bool(node.attrs.get("reverse", 0))
-    most = min(limit("convolution.kernel")[1], limit("convolution.padding")[1] + 1)
-    if axis > 1 and size <= most:
-        line = np.ones(size)
-        if exclusive:
-            line[0 if backward else -1] = 0.0
-        sides = [1, 1]
-        sides[axis - 2] = size
-        pads = [0, 0, 0, 0]
-        pads[axis if backward else axis - 2] = size - 1
-        kernel = np.tile(line, (channels, 1)).reshape(channels, 1, *sides)
-        return _convolution(new, source, kernel, output, pads=pads, group=channels)
-    new.check_size(size, size)
-    triangle = np.tri(size, k=-1 if exclusive else 0)
-    kernel = (triangle.T if backward else triangle).reshape(size, size, 1, 1)
-    if axis == 1:
-        return _convolution(new, source, kernel, output)
-    made = _convolution(new, to_channels(new, source, axis), kernel, "")
-    return to_channels(new, made, axis, output=output)
-
-
-def _convolution(
-    new: Writer,
-    source: str,
-    kernel: np.ndarray,
-    output: str,
-    pads: list[int] | None = None,
-    group: int | None = None,
-) -> str:
-    weight = new.constant(kernel, role="ones")
-    sides = list(kernel.shape[2:])
-    return new.node(
-        "Conv",
-        [source, weight],
-        output=output,
-        role="sum",
-        kernel_shape=sides,
-        pads=pads,
-        group=group,
-    )
 
 
 def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
@@ -217,47 +133,6 @@ def gather_shaped(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node,)
     write_selection(graph, node, new, axis, picks)
-
-
-@rewrite("gather-elements", operators=("GatherElements",), reason=GATHER_REASON, enabling=True)
-def gather_elements(graph: RewriteGraph, node: Node) -> Replacement:
-    """GatherElements whose constant indices are the same at every other place: a Gather.
-
-    As a convolution it is equal for finite values only.
-
-    At a GatherElements that chooses whole channels, rows or columns.
-    """
-    if not readable(graph, node) or 0 in graph.shape(node.inputs[1]):
-        return
-    picks = picks_along(graph, node)
-    if not picks:
-        return
-    new = yield (node,)
-    write_selection(graph, node, new, *picks)
-
-
-@rewrite("gather-nd", operators=("GatherND",), reason=GATHER_REASON, enabling=True)
-def gather_nd(graph: RewriteGraph, node: Node) -> Replacement:
-    """GatherND with constant indices along one axis, everything before it a batch or of size 1.
-
-    As a convolution it is equal for finite values only.
-
-    At a GatherND that chooses whole channels, rows or columns, the same everywhere.
-    """
-    if not readable(graph, node):
-        return
-    shape = graph.shape(node.inputs[0])
-    value = graph.value(node.inputs[1])
-    assert value is not None
-    batch = int(node.attrs.get("batch_dims", 0))
-    axis = batch + value.shape[-1] - 1
-    if axis < 1 or not value.size or any(size != 1 for size in shape[batch:axis]):
-        return
-    line = value[(slice(1),) * batch]
-    if not (value == line).all():
-        return
-    new = yield (node,)
-    write_selection(graph, node, new, axis, [int(i) % shape[axis] for i in line[..., -1].ravel()])
 
 
 class ScatterPlace(NamedTuple):
@@ -364,35 +239,3 @@ def scatter_elements(graph: RewriteGraph, node: Node) -> Replacement:
         yield from scatter(graph, node, ScatterPlace(*picks))
 
 
-@rewrite("scatter-nd", operators=("ScatterND",), reason=SCATTER_REASON, enabling=True)
-def scatter_nd(graph: RewriteGraph, node: Node) -> Replacement:
-    """ScatterND of whole channels, rows or columns at constant indices (``x[:, 3] = y``).
-
-    The indices may name channels, rows or every single element, as PyTorch's exporter does, if
-    they go through the tensor in its own order. The forms are those of ScatterElements.
-
-    At a ScatterND that writes whole channels, rows or columns.
-    """
-    if not writable(graph, node):
-        return
-    value = graph.value(node.inputs[1])
-    assert value is not None
-    place = _grid(value, graph.shape(node.inputs[0]))
-    if place is not None:
-        yield from scatter(graph, node, place)
-
-
-def _grid(value: np.ndarray, shape: Sequence[int]) -> ScatterPlace | None:
-    """The one axis along which an ordered grid of indices is not all of the tensor."""
-    depth = value.shape[-1]
-    columns = value.reshape(-1, depth) % np.array(shape[:depth])
-    # distinct indices of each column in the order in which they come
-    lines = [list(dict.fromkeys(columns[:, at].tolist())) for at in range(depth)]
-    sizes = [len(line) for line in lines]
-    if int(np.prod(sizes)) != len(columns):
-        return None
-    grid = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, depth)
-    parts = [at for at, line in enumerate(lines) if line != list(range(shape[at]))]
-    if not (grid == columns).all() or len(parts) != 1 or parts[0] == 0:
-        return None
-    return ScatterPlace(parts[0], [int(index) for index in lines[parts[0]]])
