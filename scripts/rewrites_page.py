@@ -86,12 +86,12 @@ def _row(item: Rewrite) -> Sequence[str]:
 
 
 def _answers(head: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    lines = [_cells((head, "Rewrites", "Limits, or why none")), _rule(3)]
+    lines = [_cells((head, "Rewrites", "Limits, NVIDIA's way, or why none")), _rule(3)]
     for name, row in rows:
-        named = ", ".join(f"`{item}`" for item in row.get("rewrites", ())) or "none"
-        lines.append(
-            _cells((_sentence(name), named, _sentence(row.get("why_not") or row.get("but", ""))))
-        )
+        without = "by hand" if "by_hand" in row else "none"
+        named = ", ".join(f"`{item}`" for item in row.get("rewrites", ())) or without
+        said = row.get("why_not") or row.get("by_hand") or row.get("but", "")
+        lines.append(_cells((_sentence(name), named, _sentence(said))))
     return lines
 
 

@@ -100,7 +100,7 @@ def targets_command(json: bool) -> None:
 @commands.command(
     "rewrite",
     "edgekit rewrite model.onnx -t jetson-agx-orin-64gb -o out.onnx\nedgekit rewrite "
-    "model.onnx -t jetson-agx-orin-64gb --disable global-max-pool --record rewrite.json\n"
+    "model.onnx -t jetson-agx-orin-64gb --disable gemm-to-conv --record rewrite.json\n"
     "edgekit rewrite --list\nedgekit rewrite model.onnx --verify out.onnx",
 )
 @o.optional_model

@@ -589,6 +589,8 @@ def _operator(
     if rewrites:
         fix = matrix["written"].format(rewrites=", ".join(rewrites))
         fix += f"; {written['but']}" if "but" in written else ""
+    if "by_hand" in written:
+        fix = matrix["by_hand"].format(way=written["by_hand"])
     if "recipe" in row:
         fix = f"{fix}; " if fix else ""
         fix += f"NVIDIA's recipe: {matrix['recipes']}{row['recipe']}"

@@ -24,7 +24,6 @@ from edgekit.placement.plan import plan_value
 from edgekit.rewriting.provenance.record import record_of
 from tests.rewriting.nets import net, node, weight
 from tests.rewriting.real_nets import unet
-from tests.rewriting.sequence.test_recurrences import text_reader
 
 ORIN = "jetson-agx-orin-64gb"
 # what deconv-padding makes of a deconvolution, which the GPU runs as a layer of its own
@@ -231,9 +230,8 @@ def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_a_plan_of_another_number_of_layers_than_a_check_says_why(tmp_path, used):
-    path = tmp_path / "reader.onnx"
-    save(text_reader("RNN", 1, 3), path)
+def test_a_plan_of_another_number_of_layers_than_a_check_says_why(folder, used):
+    path = folder / "unet.onnx"
     rewrites = {"always": True} if used else {"enable": "none"}
     plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite=rewrites)
     checked = edgekit.check(path, target=ORIN, precision="fp16")["summary"]["layers"]
@@ -242,9 +240,8 @@ def test_a_plan_of_another_number_of_layers_than_a_check_says_why(tmp_path, used
     assert any(reported in note for note in plan.notes) is used
 
 
-def test_baselines_are_those_of_the_network_as_given(tmp_path):
-    path = tmp_path / "reader.onnx"
-    save(text_reader("RNN", 1, 3), path)
+def test_baselines_are_those_of_the_network_as_given(folder):
+    path = folder / "unet.onnx"
     options = {"target": ORIN, "precision": "fp16"}
     given = edgekit.plan(path, rewrite={"enable": "none"}, **options)
     rewritten = edgekit.plan(path, rewrite={"always": True}, **options)
@@ -256,9 +253,8 @@ def test_baselines_are_those_of_the_network_as_given(tmp_path):
     assert predicted["auto_us"] == rewritten.baselines["tensorrt_auto"].latency_us
 
 
-def test_a_plan_on_the_gpu_alone_costs_what_the_gpu_alone_costs(tmp_path):
-    path = tmp_path / "reader.onnx"
-    save(text_reader("RNN", 1, 3), path)
+def test_a_plan_on_the_gpu_alone_costs_what_the_gpu_alone_costs(folder):
+    path = folder / "unet.onnx"
     plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite={"always": True},
                         placement={"dla_cores": []})  # fmt: skip
     assert {layer.device for layer in plan.layers} == {"GPU"}

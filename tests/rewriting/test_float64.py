@@ -222,35 +222,6 @@ def test_other_operators_agree_with_onnx_runtime(op, shapes, attributes):
     assert made(op, inputs, attributes, opset)[2]["o0"].dtype == kind
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(
-    ("op", "gates", "more"),
-    [
-        ("GRU", 3, {}),
-        ("GRU", 3, {"linear_before_reset": 1}),
-        ("LSTM", 4, {}),
-        ("RNN", 1, {"activations": ["Relu"]}),
-        (
-            "RNN",
-            1,
-            {"activations": ["Affine"], "activation_alpha": [0.5], "activation_beta": [0.1]},
-        ),
-    ],
-)
-def test_recurrences(op, gates, more, direction):
-    ways = 2 if direction == "bidirectional" else 1
-    more = {k: v * ways if isinstance(v, list) else v for k, v in more.items()}
-    w, r, b = numbers(ways, gates * 4, 3), numbers(ways, gates * 4, 4), numbers(ways, gates * 8)
-    start = [numbers(ways, 2, 4)] * (2 if op == "LSTM" else 1)
-    attributes = {"hidden_size": 4, "direction": direction, **more}
-    inputs = [numbers(5, 2, 3), w, r, b, None, *start]
-    proto, feeds, found = made(op, inputs, attributes, 14, outputs=3 if op == "LSTM" else 2)
-    wanted = runtime(proto, feeds, 14)
-    assert wanted is not None
-    for name, value in zip(proto.output, wanted, strict=True):
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
-
-
 def test_attributes_are_fp32_and_casts_lose_nothing():
     x = np.array([-1.0, 2.0])
     leaky = Node("n", "LeakyRelu", ("x",), ("y",), {"alpha": 0.2})

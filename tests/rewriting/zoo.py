@@ -97,11 +97,6 @@ def reduce_sum_over_the_image():
 
 
 @entry()
-def global_max_pool():
-    return between(node("GlobalMaxPool", "c", "h"), shape=(1, 8, 14, 14))
-
-
-@entry()
 def large_max_pool():
     return between(node("MaxPool", "c", "h", kernel_shape=[13, 13], pads=[6, 6, 6, 6]))
 
@@ -326,11 +321,6 @@ def square():
 
 
 @entry()
-def mean_of_two():
-    return between(node("Mean", "c x", "h"))
-
-
-@entry()
 def padded_convolution():
     return between(node("Pad", "c pads", "h"), weights={"pads": [0, 0, 1, 1, 0, 0, 1, 1]})
 
@@ -356,14 +346,6 @@ def padded_deconvolution():
     return between(
         node("ConvTranspose", "c k", "h", strides=[2, 2], pads=[1, 1, 1, 1]),
         weights={"k": weight(8, 8, 4, 4)},
-    )  # fmt: skip
-
-
-@entry()
-def grouped_deconvolution():
-    return between(
-        node("ConvTranspose", "c k", "h", strides=[2, 2], group=8),
-        weights={"k": weight(8, 1, 2, 2)},
     )  # fmt: skip
 
 
@@ -420,11 +402,6 @@ def squeeze_and_excite():
         weights={"k1": weight(2, 8, 1, 1), "b1": weight(2), "k2": weight(8, 2, 1, 1),
                  "b2": weight(8)},
     )  # fmt: skip
-
-
-@entry()
-def cumulated_channels():
-    return between(node("CumSum", "c axis", "h"), weights={"axis": np.int64(1)})
 
 
 @entry()

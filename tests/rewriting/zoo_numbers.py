@@ -1,7 +1,6 @@
-"""More of the zoo: constants, logic, normalisations, windows, and recurrences."""
+"""More of the zoo: constants, logic, normalisations and windows."""
 
 import numpy as np
-from onnx import helper
 
 from tests.rewriting.nets import net, node, weight
 from tests.rewriting.zoo import BOOL, between, entry
@@ -189,32 +188,3 @@ def deep_volume():
          node("Conv", "r w2", "y", pads=[0, 1, 1, 0, 1, 1])],
         {"x": (1, 4, 5, 8, 8)}, ["y"], {"w1": weight(8, 4, 1, 3, 3), "w2": weight(8, 8, 1, 3, 3)},
     )  # fmt: skip
-
-
-def recurrence(op, gates):
-    return net(
-        [node("Conv", "x w0", "c"), node("Reshape", "c s", "q"),
-         node("Transpose", "q", "t", perm=[2, 0, 1]),
-         helper.make_node(op, ["t", "w", "r", "b"], ["o"], "cell", hidden_size=16),
-         node("Squeeze", "o one", "z"), node("Transpose", "z", "v", perm=[1, 2, 0]),
-         node("Unsqueeze", "v two", "u"), node("Conv", "u w1", "y")],
-        {"x": (1, 8, 1, 4)}, ["y"],
-        {"w0": weight(8, 8, 1, 1), "s": [1, 8, 4], "w": weight(1, 16 * gates, 8),
-         "r": weight(1, 16 * gates, 16), "b": weight(1, 32 * gates), "one": [1], "two": [2],
-         "w1": weight(4, 16, 1, 1)},
-    )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
-def simple_recurrence():
-    return recurrence("RNN", 1)
-
-
-@entry(int8=(), xavier=())
-def gated_recurrence():
-    return recurrence("GRU", 3)
-
-
-@entry(int8=(), xavier=())
-def long_short_term_memory():
-    return recurrence("LSTM", 4)

@@ -51,14 +51,6 @@ def coordinate_attention():
 
 
 @entry(int8=(), xavier=())
-def least_and_absolute():
-    return between(
-        node("ReduceMin", "c", "a", axes=[2, 3]), node("ReduceL1", "c", "b", axes=[2, 3]),
-        node("Add", "a b", "h"), shape=(1, 8, 7, 7),
-    )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
 def joined_along_the_width():
     return between(node("Relu", "c", "r"), node("Concat", "c r x", "h", axis=-1))
 
@@ -168,12 +160,6 @@ def repeated_channel_by_channel():
         node("Unsqueeze", "c axes", "u"), node("Expand", "u s", "v"), node("Reshape", "v r", "h"),
         weights={"axes": [2], "s": [1, 8, 2, 16, 16], "r": [1, 16, 16, 16]}, out_maps=16,
     )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
-def gathered_by_elements():
-    indices = np.broadcast_to(np.int64([1, 3, 0]).reshape(1, 3, 1, 1), (1, 3, 16, 16))
-    return between(node("GatherElements", "c i", "h", axis=1), weights={"i": indices}, out_maps=3)
 
 
 @entry(int8=(), xavier=())

@@ -87,12 +87,11 @@ def _call() -> type[Call]:
 
 @cache
 def _kernels() -> Mapping[str, OperatorFunction]:
-    from edgekit.rewriting.float64 import pointwise, products, recurrences, resize
+    from edgekit.rewriting.float64 import pointwise, products, resize
 
     return {
         **products.MATRIX_KERNELS,
         **pointwise.KERNELS,
-        **recurrences.KERNELS,
         **resize.KERNELS,
         **products.WINDOW_KERNELS,
         **products.DECONVOLUTION_KERNELS,

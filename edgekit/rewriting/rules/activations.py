@@ -38,10 +38,6 @@ _CLOSE = 1e-3
 # ONNX's definition of Gelu with approximate = "tanh"
 _FIRST = math.sqrt(2 / math.pi)
 _THIRD = 0.044715 * _FIRST
-# of Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
-_GELU_SLOPE = 1.702
-# the slope with the smallest largest deviation; the best clipped line in its place is 0.146 off
-_MISH_SLOPE = 1.25
 
 
 @rewrite(
@@ -138,32 +134,6 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
     if factor == 1.0 or factor <= 0 or not native(0.0, factor * high):
         return None
     return tuple(nodes), source, factor, factor * shift, factor * high, current, multiplied
-
-
-@rewrite(
-    "silu",
-    operators=("Swish",),
-    reason="the DLA has no Swish; the product of x and its sigmoid is the same function",
-)
-def silu(graph: RewriteGraph, node: Node) -> Replacement:
-    """x * Sigmoid(a x) of earlier opsets is what the DLA runs; only the operator is rewritten.
-
-    At a Swish of an image.
-    """
-    if not image(graph, node.inputs[0]):
-        return
-    new = yield (node,)
-    alpha = float(node.attrs.get("alpha", 1.0))
-    write_silu(graph, new, node.inputs[0], alpha, output=node.outputs[0])
-
-
-def write_silu(graph: RewriteGraph, new: Writer, source: str, slope: float, *, output: str) -> None:
-    """Writes ``source * sigmoid(slope * source)``."""
-    line = source
-    if slope != 1.0:
-        line = scaled(new, source, slope, 0.0, channels(graph, source))
-    gate = new.node("Sigmoid", [line], role="sigmoid")
-    new.node("Mul", [source, gate], output=output)
 
 
 @rewrite(
@@ -322,49 +292,6 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
     if gamma != 1.0:
         positive = scaled(new, positive, gamma, 0.0, count, role="positive")
     new.node("Sub", [positive, negative], output=node.outputs[0])
-
-
-@rewrite(
-    "softsign",
-    operators=("Softsign",),
-    reason="the DLA has no Softsign; x / (1 + |x|) is its definition",
-)
-def softsign(graph: RewriteGraph, node: Node) -> Replacement:
-    """x / (1 + |x|): helps where the release has division on the DLA.
-
-    At a Softsign of an image.
-    """
-    if not image(graph, node.inputs[0]):
-        return
-    new = yield (node,)
-    source = node.inputs[0]
-    size = new.node("Abs", [source], role="abs")
-    below = scaled(new, size, 1.0, 1.0, channels(graph, source), role="denominator")
-    new.node("Div", [source, below], output=node.outputs[0])
-
-
-@rewrite(
-    "soft-shrink",
-    operators=("Shrink",),
-    reason="the DLA has no Shrink; max(x - a, 0) - max(-x - a, 0) is the same function",
-)
-def soft_shrink(graph: RewriteGraph, node: Node) -> Replacement:
-    """A Shrink whose bias is not its threshold jumps there, which nothing continuous does.
-
-    At a Shrink of an image with bias and threshold equal.
-    """
-    bias = float(node.attrs.get("bias", 0.0))
-    threshold = float(node.attrs.get("lambd", 0.5))
-    if bias != threshold or bias < 0 or not image(graph, node.inputs[0]):
-        return
-    new = yield (node,)
-    source = node.inputs[0]
-    count = channels(graph, source)
-    parts = [
-        new.node("Relu", [scaled(new, source, sign, -bias, count, role=role)], role="relu")
-        for sign, role in ((1.0, "above"), (-1.0, "below"))
-    ]
-    new.node("Sub", parts, output=node.outputs[0])
 
 
 def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
@@ -568,82 +495,6 @@ def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 @rewrite(
-    "approx-gelu-sigmoid",
-    operators=OPERATORS,
-    reason=(
-        "the DLA has no error function; x sigmoid(1.702 x) differs from GELU by at most 0.0204 "
-        "and runs there in three layers"
-    ),
-    deviation=0.0204,
-)
-def approx_gelu_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most 0.0204 from GELU (at |x| near 2.2), in two layers fewer than the tanh form.
-
-    At a Gelu without approximation, or the Erf in what exporters write for it.
-    """
-    found = erf_gelu(graph, node)
-    if found is None:
-        return
-    nodes, source, output = found
-    new = yield nodes
-    write_silu(graph, new, source, _GELU_SLOPE, output=output)
-
-
-@rewrite(
-    "approx-mish",
-    operators=("Mish", "Softplus"),
-    reason=(
-        "the DLA has no softplus; x sigmoid(1.25 x) differs from Mish by at most 0.104 and needs "
-        "no division"
-    ),
-    deviation=0.104,
-)
-def approx_mish(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most 0.104 from Mish; where the DLA divides, "mish" is exact.
-
-    At a Mish of an image, or Softplus, Tanh and Mul as exporters write it.
-    """
-    found = mish_at(graph, node)
-    if found is None:
-        return
-    nodes, source, output = found
-    new = yield nodes
-    write_silu(graph, new, source, _MISH_SLOPE, output=output)
-
-
-@rewrite(
-    "approx-silu-hard-swish",
-    operators=("Sigmoid", "Swish"),
-    reason=(
-        "a sigmoid runs in FP16 on the DLA even in INT8; HardSwish needs a scale and a clip and "
-        "differs by at most 0.143"
-    ),
-    deviation=0.143,
-)
-def approx_silu_hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most 0.143 from SiLU (at |x| = 3). The DLA runs SiLU too, its sigmoid in FP16.
-
-    At the Sigmoid of x that only the product with x reads, or a Swish.
-    """
-    source, last = node.inputs[0], node
-    if not image(graph, source):
-        return
-    if node.op == "Sigmoid":
-        product = graph.only_reader(node.outputs[0])
-        if product is None or product.op != "Mul" or product.domain:
-            return
-        if other_input(product, node.outputs[0]) != source:
-            return
-        last = product
-    elif float(node.attrs.get("alpha", 1.0)) != 1.0:
-        return
-    new = yield (node,) if last is node else (node, last)
-    count = channels(graph, source)
-    gate = write_hard_sigmoid(new, source, 1 / 6, 0.5, 1.0, count, output="")
-    new.node("Mul", [source, gate], output=last.outputs[0])
-
-
-@rewrite(
     "approx-sigmoid-hard-sigmoid",
     operators=("Sigmoid",),
     reason=(
@@ -665,18 +516,3 @@ def approx_sigmoid_hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
     write_hard_sigmoid(new, source, 1 / 6, 0.5, 1.0, count, output=node.outputs[0])
 
 
-@rewrite(
-    "approx-softplus-relu",
-    operators=("Softplus",),
-    reason="the DLA has no softplus; ReLU differs by at most ln 2 = 0.6932, at zero",
-    deviation=0.6932,
-)
-def approx_softplus_relu(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most ln 2 = 0.6932 from Softplus (at x = 0).
-
-    At a Softplus of an image.
-    """
-    if not image(graph, node.inputs[0]):
-        return
-    new = yield (node,)
-    new.node("Relu", [node.inputs[0]], output=node.outputs[0])

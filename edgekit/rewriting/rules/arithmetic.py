@@ -286,25 +286,6 @@ def reciprocal(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 @rewrite(
-    "mean-op",
-    operators=("Mean",),
-    reason="no source says that Mean runs on the DLA; a sum and a scale do",
-)
-def mean_op(graph: RewriteGraph, node: Node) -> Replacement:
-    """The operator matrix has Sum, not Mean.
-
-    At a Mean of two or more images.
-    """
-    if len(node.inputs) < 2 or not all(image(graph, name) for name in node.inputs):
-        return
-    new = yield (node,)
-    total = new.node("Sum", node.inputs, role="sum")
-    output = node.outputs[0]
-    count = channels(graph, output)
-    scaled(new, total, 1 / len(node.inputs), 0.0, count, output=output)
-
-
-@rewrite(
     "min-op",
     operators=("Min",),
     reason="the sources disagree about the minimum; -max(-x, -y) uses only operations that all of "

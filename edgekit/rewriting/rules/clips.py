@@ -359,27 +359,6 @@ def _negative(
 
 
 @rewrite(
-    "prelu",
-    operators=("PRelu",),
-    reason="the DLA's PReLU needs constant slopes; max(x, 0) - slope * max(-x, 0) allows computed "
-    "ones",
-)
-def prelu(graph: RewriteGraph, node: Node) -> Replacement:
-    """The DLA takes constant slopes of any shape as they are.
-
-    At a PRelu of an image whose slopes are an image too.
-    """
-    if not all(image(graph, name) for name in node.inputs):
-        return
-    new = yield (node,)
-    source, slope = node.inputs
-    turned = scaled(new, source, -1.0, 0.0, channels(graph, source), role="turned")
-    below = new.node("Mul", [new.node("Relu", [turned], role="below"), slope], role="slopes")
-    above = new.node("Relu", [source], role="above")
-    new.node("Sub", [above, below], output=node.outputs[0])
-
-
-@rewrite(
     "leaky-relu",
     operators=("Max",),
     reason="max(x, a x) with a from 0 to 1 is a leaky ReLU, which is one layer on the DLA",

@@ -218,20 +218,6 @@ def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 @rewrite(
-    "global-max-pool",
-    operators=("GlobalMaxPool",),
-    reason="TensorRT makes it a maximum Reduce, which the DLA lacks in most releases; maximum "
-    "pools replace it",
-)
-def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
-    """The maximum of the image as a maximum of maxima.
-
-    At every GlobalMaxPool over a 4-D tensor.
-    """
-    return _windows(graph, node, greatest_parts)
-
-
-@rewrite(
     "large-max-pool",
     operators=("MaxPool",),
     reason="the DLA lacks maximum pools of this window or stride; several smaller ones in a row "
@@ -340,34 +326,6 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
     At every ReduceSum of a 4-D tensor that leaves its batch alone.
     """
     return _windows(graph, node, total_parts)
-
-
-@rewrite(
-    "reduce-sum-square",
-    operators=("ReduceSumSquare",),
-    reason="the DLA lacks sum Reduce; a product of the tensor with itself and convolutions of ones "
-    "replace it",
-)
-def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
-    """Squares first, then their sum as `reduce-sum` has it.
-
-    At every ReduceSumSquare of a 4-D tensor that leaves its batch alone.
-    """
-    return _windows(graph, node, total_parts, lambda new, x: new.node("Mul", [x, x], role="square"))
-
-
-@rewrite(
-    "reduce-l1",
-    operators=("ReduceL1",),
-    reason="the DLA lacks sum Reduce; absolute values, which it has, and convolutions of ones "
-    "replace it",
-)
-def reduce_l1(graph: RewriteGraph, node: Node) -> Replacement:
-    """Absolute values first, then their sum as `reduce-sum` has it.
-
-    At every ReduceL1 of a 4-D tensor that leaves its batch alone.
-    """
-    return _windows(graph, node, total_parts, lambda new, x: new.node("Abs", [x], role="abs"))
 
 
 @rewrite(

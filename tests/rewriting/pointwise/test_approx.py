@@ -22,14 +22,8 @@ REWRITES = rewrites_of("activations", "clips", "arithmetic")
 WIDE = (1, 1, 1, 20001)
 SMALL = (1, 6, 3, 4)
 SILU = [node("Sigmoid", "x", "s"), node("Mul", "s x", "y")]
-MISH = [node("Softplus", "x", "s"), node("Tanh", "s", "t"), node("Mul", "x t", "y")]
 CASES = [
-    ("approx-mish", 0.104, MISH, 13),
-    ("approx-mish", 0.104, [node("Mish", "x", "y")], 18),
-    ("approx-silu-hard-swish", 0.143, SILU, 13),
-    ("approx-silu-hard-swish", 0.143, [node("Swish", "x", "y")], 24),
     ("approx-sigmoid-hard-sigmoid", 0.0692, [node("Sigmoid", "x", "y")], 13),
-    ("approx-softplus-relu", 0.6932, [node("Softplus", "x", "y")], 13),
 ]
 
 
@@ -53,18 +47,9 @@ def test_the_dla_takes_the_result(item, most, nodes, opset):
         assert refused(after, board) == []
 
 
-def test_what_they_leave():
+def test_two_dimensions_stay():
     flat = net([node("Sigmoid", "x", "y")], {"x": (2, 6)}, ["y"])
-    assert_untouched(flat, "approx-sigmoid-hard-sigmoid", "approx-silu-hard-swish")
-    gate = net(
-        [node("Sigmoid", "x", "s"), node("Mul", "s z", "y")], {"x": SMALL, "z": SMALL}, ["y"]
-    )
-    returned = net(SILU, {"x": SMALL}, ["y", "s"])
-    for model in (gate, returned):
-        assert_untouched(model, "approx-silu-hard-swish")
-    sloped = net([node("Swish", "x", "y", alpha=2.0)], {"x": SMALL}, ["y"], opset=24)
-    assert_untouched(sloped, "approx-silu-hard-swish")
-    assert_untouched(net(MISH, {"x": SMALL}, ["y", "t"]), "approx-mish")
+    assert_untouched(flat, "approx-sigmoid-hard-sigmoid")
 
 
 def test_exact_rewrites_leave_the_approximate_ones_alone():

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.dla.rules import load_rules
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.session import session
 from tests.rewriting.boards import refused
@@ -82,32 +81,6 @@ def test_exponential_units_far_from_zero(op):
     assert_untouched(one(op, shape=(2, 6)), "elu")
 
 
-def test_softsign():
-    after = assert_rewrites(one("Softsign"), "softsign")
-    assert ops(after) == ["Abs", "BatchNormalization", "Div"]
-    assert refused(after, precision="int8") == []
-    assert_untouched(one("Softsign", shape=(2, 6)), "softsign")
-
-
-@settings(max_examples=tries(15), derandomize=True)
-@given(st.floats(0, 2, width=32))
-def test_shrink_without_a_jump(threshold):
-    after = assert_rewrites(one("Shrink", lambd=threshold, bias=threshold), "soft-shrink")
-    assert refused(after) == []
-
-
-def test_shrink_with_a_jump_stays():
-    assert_untouched(one("Shrink", lambd=0.5, bias=0.0), "soft-shrink")
-    assert_untouched(one("Shrink", lambd=-0.5, bias=-0.5), "soft-shrink")
-
-
-@pytest.mark.parametrize("slope", [SHAPE, (1, 6, 1, 1), (1, 1, 1, 1)])
-def test_computed_slopes(slope):
-    model = net([node("PRelu", "x s", "y")], {"x": SHAPE, "s": slope}, ["y"])
-    assert refused(model) != []
-    assert refused(assert_rewrites(model, "prelu", gone=["PRelu"])) == []
-
-
 BELOW = [node("Neg", "x", "n"), node("Relu", "n", "b")]
 SIZE = [node("Abs", "x", "a"), node("Sub", "x a", "b")]
 KERAS = [
@@ -152,12 +125,6 @@ def test_other_sums_are_no_prelu():
         ),
     ):
         assert_untouched(keras(nodes, (6, 1, 1), outputs), "prelu-form")
-
-
-def test_constant_slopes_stay():
-    model = net([node("PRelu", "x s", "y")], {"x": SHAPE}, ["y"], {"s": weight(6, 1, 1)})
-    assert refused(model) == []
-    assert_untouched(model, "prelu")
 
 
 @pytest.mark.parametrize(
@@ -218,16 +185,6 @@ def test_divisions_of_two_activations_stay():
 def without():
     """Operators without an exact form, each with the reason."""
     return read_knowledge(data_folder("dla") / "reconstruction.yaml")["without"]
-
-
-def test_every_operator_of_the_matrix_has_a_rewrite_or_a_reason():
-    families = {"unary", "activation", "elementwise", "scale", "prelu", "comparison"}
-    anchors = {op for item in REWRITES for op in item.operators}
-    rows = load_rules().operators
-    ours = {name for name, row in rows.items() if families & set(row.families)}
-    open_ = {name for name in ours if rows[name].trt != "native"} - anchors - set(without())
-    assert ours
-    assert open_ == set()
 
 
 def test_what_has_no_form_says_why():

@@ -105,16 +105,6 @@ def test_other_clips_stay(nodes, outputs):
         assert_untouched(model, "hard-swish")
 
 
-@pytest.mark.parametrize("alpha", [None, 1.0, 1.702])
-def test_swish(alpha):
-    attrs = {} if alpha is None else {"alpha": alpha}
-    model = net([node("Swish", "x", "y", **attrs)], {"x": SHAPE}, ["y"], opset=24)
-    after = assert_rewrites(model, "silu")
-    assert ops(after)[-2:] == ["Sigmoid", "Mul"]
-    assert len(ops(after)) == (3 if alpha == 1.702 else 2)
-    on_dla(after)
-
-
 @pytest.mark.parametrize("turn", [node("Neg", "x", "n"), node("Mul", "minus x", "n")])
 @pytest.mark.parametrize(
     ("last", "expected"),
