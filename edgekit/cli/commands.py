@@ -13,7 +13,6 @@ import click.shell_completion
 from edgekit.errors import UsageError
 
 
-
 def write_examples(formatter: click.HelpFormatter, examples: str | None) -> None:
     """Writes examples that can be copied: one a line, however long, and as it is typed."""
     lines = (examples or "").splitlines()
