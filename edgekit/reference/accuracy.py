@@ -245,14 +245,14 @@ def accuracy(
         "constant": [
             {
                 "output": name,
-                "variation": value,
+                "variation": share,
                 "told": (
-                    f"output {name!r} differs by {100 * value:.2g} % between the inputs, as with "
+                    f"output {name!r} differs by {100 * share:.2g} % between the inputs, as with "
                     "random weights: these figures do not show the network's accuracy"
                 ),
             }
             for name in wanted
-            if (value := varied[name]) < HARDLY
+            if (share := varied[name]) < HARDLY
         ],
         "groups": groups,
         "scores": detected,

@@ -5,7 +5,7 @@ kernels; and the ``edgekit.sensitivity/1`` document.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -295,10 +295,22 @@ class KernelChain:
     def _groups(self) -> list[_VariantRange]:
         return self._split(0, len(self._variants)) or [_VariantRange(0, 0, 0)]
 
-    @property
-    def runs(self) -> int:
-        """Kernels to run for one input."""
-        return sum(len(self.kernels) - group.start for group in self._groups)
+    @cached_property
+    def work(self) -> int:
+        """Bytes that the kernels write for one input, the rows of all variants."""
+        return sum(sum(self._written(group)) for group in self._groups)
+
+    def _written(self, group: _VariantRange) -> Iterator[int]:
+        """Yields how many bytes each kernel of a pass writes."""
+        bits = {at: 1 << n for n, at in enumerate(self._variants[group.first : group.end])}
+        reach: dict[str, int] = {}
+        for at, kernel in enumerate(self.kernels[group.start :], group.start):
+            mask = bits.get(at, 0)
+            for name in kernel.inputs:
+                mask |= reach.get(name, 0)
+            reach.update(dict.fromkeys(kernel.outputs, mask))
+            size = sum(self._all.nbytes(name) for name in kernel.outputs)
+            yield max(1, size) * (1 + mask.bit_count())
 
     def _split(self, first: int, end: int) -> list[_VariantRange]:
         if first == end:
@@ -333,7 +345,7 @@ class KernelChain:
     def take(
         self, feed: Mapping[str, np.ndarray], pool: ThreadPoolExecutor, workers: int, sample: int
     ) -> Iterable[int]:
-        """Takes in one input; reports after each kernel how many have run."""
+        """Takes in one input; reports after each kernel how much of ``work`` is done."""
         starts = {group.start for group in self._groups[1:]}
         saved: dict[int, dict[str, VariantRows]] = {}
         done = 0
@@ -344,13 +356,13 @@ class KernelChain:
                 else {k: VariantRows.of(v) for k, v in feed.items()}
             )
             own = {self._variants[n]: n for n in range(group.first, group.end)}
-            for at in range(group.start, len(self.kernels)):
+            for at, written in enumerate(self._written(group), group.start):
                 if number == 0 and at in starts:
                     saved[at] = {n: VariantRows.of(rows.base.copy()) for n, rows in alive.items()}
                 self._step(at, own.get(at), alive, pool, workers)
-                done += 1
+                done += written
                 yield done
-            self._add(group, alive, sample)
+            self._add(group, alive, pool, sample)
 
     def _step(
         self, at: int, variant: int | None, alive: dict[str, VariantRows], pool: ThreadPoolExecutor,
@@ -374,7 +386,10 @@ class KernelChain:
         for name, rows in zip(kernel.outputs, made, strict=True):
             alive[name] = VariantRows((*ids, *added), rows)
 
-    def _add(self, group: _VariantRange, alive: Mapping[str, VariantRows], sample: int) -> None:
+    def _add(
+        self, group: _VariantRange, alive: Mapping[str, VariantRows], pool: ThreadPoolExecutor,
+        sample: int,
+    ) -> None:  # fmt: skip
         for at, name in enumerate(self._all.outputs):
             rows = alive[name]
             if rows.base.dtype.kind == "f" and not np.isfinite(rows.base).all():
@@ -384,8 +399,11 @@ class KernelChain:
                     where=f"input {sample}",
                     hint="check the weights for NaN and the inputs for values out of range",
                 )
-            for variant in range(group.first, group.end):
+
+            def add(variant: int, at: int = at, rows: VariantRows = rows) -> None:
                 self._errors[variant][at].add(rows.base, rows.row(variant))
+
+            list(pool.map(add, range(group.first, group.end)))
 
     def impacts(self) -> tuple[Impact, ...]:
         """Returns what each variant costs, worst first."""
@@ -443,8 +461,8 @@ def analyse(
         plan: The FP32 model with placement and precision by layer.
         scales: INT8 scales.
         data: Inputs by name, one dict an inference; read once, one at a time.
-        progress: Called with (kernels run, kernels to run or 0 if the inputs' number is
-            unknown).
+        progress: Called with (bytes that kernels wrote, bytes that they are to write or 0 if the
+            inputs' number is unknown).
         memory: Bytes that tensors between kernels may take at once. What one kernel takes for
             itself comes on top, and is no more than in a run of the network.
 
@@ -456,13 +474,13 @@ def analyse(
         BuildError: ONNX Runtime fails.
     """
     chain = KernelChain(Kernels(plan, scales), memory)
-    total = len(data) * chain.runs if isinstance(data, Sized) else 0
+    total = len(data) * chain.work if isinstance(data, Sized) else 0
     count = 0
     workers = min(os.cpu_count() or 1, 8)
     with ThreadPoolExecutor(workers) as pool:
         for feed in data:
             checked = check_feed(feed, plan.model, where=f"input {count}")
-            done = count * chain.runs
+            done = count * chain.work
             for part in chain.take(checked, pool, workers, count):
                 if progress is not None:
                     progress(done + part, total)

@@ -168,8 +168,9 @@ def kept_layers(document):
 
 
 def test_builds_are_tried_on_the_first_inputs_where_there_are_many(plain, monkeypatch):
-    folder, int8, _ = plain
-    config = gated(folder, "many", int8 + 3)
+    folder, int8, half = plain
+    minimum = int8 + (half - int8) * 0.6
+    config = gated(folder, "many", minimum)
     for bound in ("_FEWEST_INPUTS", "_MOST_INPUTS"):
         monkeypatch.setattr(bounds, bound, 2)
     with Pipeline(load_config(config), cache=Cache(folder / "many-cache")) as pipeline:
@@ -177,8 +178,21 @@ def test_builds_are_tried_on_the_first_inputs_where_there_are_many(plain, monkey
     assert any("tried builds on the first 2 inputs" in note for note in document["notes"])
     # the gate itself is about all inputs
     assert document["accuracy"]["count"] == 3
-    assert document["accuracy"]["snr_db"] >= int8 + 3
+    assert document["accuracy"]["snr_db"] >= minimum
     assert document["accuracy"]["data"].startswith("3 synthetic")
+
+
+def test_builds_are_tried_on_more_inputs_where_the_first_are_too_mild(plain):
+    folder, _, _ = plain
+    with opened(small_config(folder / "mild"), folder) as pipeline:
+        pipeline.build()
+        context = pipeline.context
+    first = steps.TrialBuilds(context, 1).accuracy(context, frozenset(), "")["snr_db"]
+    whole = steps.TrialBuilds(context, None).accuracy(context, frozenset(), "")["snr_db"]
+    assert first > whole, "the first input is mild"
+    few = steps.TrialBuilds.that_miss(context, 1, "snr_db", (first + 3 * whole) / 4)
+    assert few.part is None or few.part > 1
+    assert steps.TrialBuilds.that_miss(context, 1, "snr_db", first + 1).part == 1
 
 
 def test_without_fallback_the_run_stops_as_it_is(plain):

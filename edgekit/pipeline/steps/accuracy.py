@@ -158,14 +158,14 @@ def measured_accuracy(
             other, built, _counted(context, text, inputs, number, len(lanes)), lane=lane,
             scores=context.file.accuracy.scores,
         )  # fmt: skip
-        segments = [{"lane": lane, **part} for part in error["per_segment"]]
+        segments = [{"lane": lane, **one} for one in error["per_segment"]]
         found.append({**error, "per_segment": segments})
     if part is None:
         context.session.read = found[0]["count"]
     worst = min(found, key=lambda error: float(error["cosine"]))
     random = "random weights and " if context.file.model.builtin is not None else ""
     data = random + _tried_text(context, part)
-    parts = [part for error in found for part in error["per_segment"]]
+    parts = [one for error in found for one in error["per_segment"]]
     failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
     return {**worst, "failures": failures, "per_segment": parts, "data": data}
 
