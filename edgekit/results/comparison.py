@@ -13,6 +13,7 @@ from pydantic import Field
 from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.results.differences import (
+    FEWEST_RUNS,
     Difference,
     Measure,
     Metric,
@@ -311,7 +312,7 @@ def _notes(
             notes.append(
                 "only one run on each side: the interval does not include differences between runs"
             )
-    elif len(a) + len(b) < 4:
+    elif len(a) + len(b) < FEWEST_RUNS:
         notes.append("three runs are too few for an interval: compare two or more on each side")
     elif min(len(a), len(b)) == 1:
         notes.append(

@@ -17,7 +17,7 @@ from edgekit.results.store import Result
 
 _PARTS = 8  # of a run
 _FEWEST = 8  # single times that say anything of a run
-_FEWEST_RUNS = 4  # on both sides together
+FEWEST_RUNS = 4  # on both sides together
 # beyond a percentile: with fewer samples it is an accident of the run
 _BEYOND = 20
 _SEQUENTIAL_WITHIN = (
@@ -210,7 +210,7 @@ def ratio_interval(
     import numpy as np
 
     count, pairs = len(a) + len(b), len(a) * len(b)
-    if not pairs or count < _FEWEST_RUNS:
+    if not pairs or count < FEWEST_RUNS:
         return None
     ratios = np.sort(np.divide.outer(np.asarray(b, float), np.asarray(a, float)), axis=None)
     sure = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
