@@ -6,15 +6,15 @@ Each pair is two runs of the same level (or of one level and one 1 % above) with
 and a memory: AR(1) of that coefficient, a linear drift of random slope, or a random walk that
 forgets in a third of the run, which no single run can tell from a difference.
 
-With 80 pairs of 1,000 samples, spread 1 %, confidence 95 %, on 2026-11-22:
+With 80 pairs of 1,000 samples, spread 1 %, confidence 95 %, on 2026-11-29:
 
       memory  told apart, equal  told apart, 1 %  half width
-           0              2.5%           100.0%      0.12%
-         0.5              7.5%           100.0%      0.18%
-         0.9              3.8%           100.0%      0.43%
-        0.98             13.8%            61.3%      0.79%
-       drift              0.0%            86.2%      0.50%
-        walk             56.2%            65.0%      0.71%
+           0              5.0%           100.0%      0.13%
+         0.5              6.2%           100.0%      0.20%
+         0.9              5.0%           100.0%      0.46%
+        0.98              7.5%            62.5%      0.83%
+       drift              0.0%            77.5%      0.64%
+        walk             51.2%            61.3%      0.78%
 """
 
 from __future__ import annotations

@@ -78,10 +78,11 @@ class Command(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Hands over to an action where the first argument names one."""
-        _check_removed(f"{info_name} {args[0]}" if args else "")
         if args and args[0] in self.actions:
             action = self.actions[args[0]]
             return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        if args and args[0].isidentifier():
+            _check_removed(f"{info_name} {args[0]}")
         if args and self.actions and args[0].isidentifier():
             places = sum(isinstance(item, click.Argument) for item in self.params)
             too_many = not any(word.startswith("-") for word in args[: places + 1])

@@ -4,7 +4,7 @@ two may be compared at all, and what a reader must know of the runs.
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -13,15 +13,16 @@ from pydantic import Field
 from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.results.differences import (
-    RESAMPLES,
+    FEWEST_RUNS,
     Difference,
     Measure,
     Metric,
+    Repeating,
     difference,
-    independent,
     measure,
     metric_of,
-    spread,
+    parts,
+    ratio_interval,
 )
 from edgekit.results.store import Result, row_of
 
@@ -45,9 +46,6 @@ _DRIFT = 0.02  # of a run's median, from its first third to its last
 _SAMPLES_FOR_DRIFT = 30
 # a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
 _SURE = 0.99
-# benchmarks/compare_power.py: with 50 independent samples' worth (a memory of 0.9) false alarms are
-# the requested share, with 10 (0.98) three times as many, with 3 (a random walk) ten times
-_FEW_INDEPENDENT = 30
 SCHEMA: Final = "edgekit.compare/1"
 _OF_ROW = (
     "id", "at", "name", "samples", "clock", "verdict", "board", "power_mode", "bundle", "commit",
@@ -56,7 +54,7 @@ _OF_ROW = (
 
 
 class ComparedRun(Document):
-    """A run of a side; ``block`` is how many of its samples are drawn together."""
+    """A run of a side."""
 
     label: str
     id: int | None
@@ -71,11 +69,10 @@ class ComparedRun(Document):
     bundle: str | None
     commit: str | None
     dirty: bool | None
-    block: int | None
 
 
 class Side(Document):
-    """The runs of a side, and the geometric mean of their values."""
+    """The runs of a side, and the median of their values."""
 
     label: str
     value: Number
@@ -94,10 +91,9 @@ class Ratio(Document):
 class Method(Document):
     """How the interval was found."""
 
-    name: str = Field(description="block-bootstrap, welch, range or none")
-    degrees_of_freedom: Number | None
-    resamples: int | None
-    mann_whitney_p: Number | None
+    name: Repeating = Field(
+        description="what repeats: the runs, the eighths of one run a side, or nothing"
+    )
 
 
 class Other(Document):
@@ -274,14 +270,12 @@ def drift(samples: Sequence[float]) -> float | None:
     third = len(samples) // 3
     if len(samples) < _SAMPLES_FOR_DRIFT or min(samples) <= 0:
         return None
-    measures = [
-        Measure(found.value, found)
-        for found in (spread(part, 50) for part in (samples[:third], samples[-third:]))
-    ]
-    change = difference([measures[0]], [measures[1]], _SURE)
-    if change.low is None or change.high is None or change.low <= 1 <= change.high:
+    first, last = samples[:third], samples[-third:]
+    ends = ratio_interval(parts(first, 50), parts(last, 50), _SURE)
+    change = statistics.median(last) / statistics.median(first) - 1
+    if ends is None or ends[0] <= 1 <= ends[1] or abs(change) <= _DRIFT:
         return None
-    return change.ratio - 1 if abs(change.ratio - 1) > _DRIFT else None
+    return change
 
 
 def _drifting(result: Result) -> str:
@@ -308,28 +302,23 @@ def _notes(
         unsure = [
             (result, found)
             for result, found in ((a[0], sides[0][0]), (b[0], sides[1][0]))
-            if found.spread is None
+            if not found.parts
         ]
-        notes += [f"{result.label}: {_unsure(found)}" for result, found in unsure]
+        notes += [
+            f"{result.label}: {found.why}; compare several runs on each side"
+            for result, found in unsure
+        ]
         if not notes:
             notes.append(
                 "only one run on each side: the interval does not include differences between runs"
             )
-            notes += _dependent([*a, *b])
+    elif len(a) + len(b) < FEWEST_RUNS:
+        notes.append("three runs are too few for an interval: compare two or more on each side")
     elif min(len(a), len(b)) == 1:
         notes.append(
             "one side has only one run: it is assumed to vary between runs like the other side"
         )
     return notes
-
-
-def _unsure(measure: Measure) -> str:
-    if measure.ends is None:
-        return f"{measure.why}; compare several runs on each side"
-    return (
-        f"{measure.why}: until then the interval spans its lowest to its highest time; "
-        "measure longer (edgekit bench --duration)"
-    )
 
 
 def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
@@ -350,19 +339,6 @@ def _is_same_run(one: Result, other: Result) -> bool:
 
 def _distinct(results: Sequence[Result]) -> list[Result]:
     return list({result.label: result for result in results}.values())
-
-
-def _dependent(results: Sequence[Result]) -> list[str]:
-    """Warns of runs that hold too few independent samples for an interval from one run."""
-    counts = [(result, independent(result.samples)) for result in results]
-    return [
-        f"{result.label}: its {len(result.samples):,} inferences are correlated and "
-        f"count like about {count:.0f} independent ones: the interval is too narrow, "
-        "and the difference may not be real; measure several runs on each side "
-        "(edgekit compare 1,2,3,4 5,6,7,8)"
-        for result, count in counts
-        if count is not None and count < _FEW_INDEPENDENT
-    ]
 
 
 def compare(
@@ -413,12 +389,7 @@ def compare(
         a=_side(a, sides[0]),
         b=_side(b, sides[1]),
         ratio=Ratio(estimate=found.ratio, low=found.low, high=found.high, confidence=confidence),
-        method=Method(
-            name=found.method,
-            degrees_of_freedom=found.freedom,
-            resamples=RESAMPLES if found.method == "block-bootstrap" else None,
-            mann_whitney_p=found.rank_p,
-        ),
+        method=Method(name=found.method),
         **judged,
         differences=other_differences(a, b),
         forced=against,
@@ -473,8 +444,7 @@ def _side(results: Sequence[Result], measures: Sequence[Measure]) -> Side:
     runs = []
     for result, found in zip(results, measures, strict=True):
         row = row_of(result).to_json()
-        block = found.spread.block if found.spread else None
         facts = {name: row[name] for name in _OF_ROW}
-        runs.append(ComparedRun(label=result.label, value=found.value, block=block, **facts))
-    mean = math.exp(sum(math.log(found.value) for found in measures) / len(measures))
-    return Side(label=", ".join(result.label for result in results), value=mean, runs=runs)
+        runs.append(ComparedRun(label=result.label, value=found.value, **facts))
+    middle = statistics.median(found.value for found in measures)
+    return Side(label=", ".join(result.label for result in results), value=middle, runs=runs)

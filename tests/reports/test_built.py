@@ -56,4 +56,4 @@ def test_the_summary_names_the_board_and_how_far_the_build_is_from_the_plan():
     out = io.StringIO()
     terminal_summary(report_document(facts(built=(BUILT,))), Console(file=out, width=120))
     assert "Built on lab<b>" in out.getvalue()
-    assert "1 difference from the plan" in " ".join(out.getvalue().split())
+    assert "1 difference" in out.getvalue()

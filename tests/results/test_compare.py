@@ -48,17 +48,6 @@ def test_drift_widens_the_interval():
     assert any("drifts by +" in note for note in found["notes"])
 
 
-def test_samples_that_know_each_other_are_warned_of():
-    def warned(memory):
-        found = compare(*pair(11, count=1000, memory=memory))
-        return sum("independent ones" in note for note in found["notes"])
-
-    assert warned(0.5) == 0
-    assert warned(0.995) == 2
-    several = [result(times(1000, 2.0, seed=seed, memory=0.995), f"s{seed}") for seed in range(4)]
-    assert not any("independent" in one for one in compare(several[:2], several[2:])["notes"])
-
-
 @pytest.mark.parametrize(
     ("ratio", "verdict", "regression"),
     [(1.2, "slower", True), (0.8, "faster", False), (1.0, "no difference", False)],
@@ -84,12 +73,37 @@ def test_runs_are_what_repeats():
     assert compare(runs[:1], runs[1:2])["verdict"] == "slower"
     found = compare(runs[:4], runs[4:])
     assert found["direction"] in ("same", "unknown")
-    assert found["method"]["name"] == "welch"
-    assert found["method"]["mann_whitney_p"] > 0.05
+    assert found["method"]["name"] == "runs"
     faster = [result([v * 0.8 for v in run.samples], "f") for run in runs[4:]]
     assert compare(runs[:4], faster)["verdict"] == "faster"
     # one new run is believed to vary as the known ones do
     assert compare(runs[:4], runs[4:5])["direction"] in ("same", "unknown")
+    assert compare(runs[:4], faster[:1])["verdict"] == "faster"
+
+
+def test_one_odd_run_does_not_decide():
+    """The other seven of A say that B is 20 % slower."""
+    usual = [2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.01]
+    sides = [[*usual, 40.0], [1.2 * level for level in (*usual, 2.0)]]
+    a, b = ([result(times(50, level, seed=seed), f"{level}") for seed, level in enumerate(side)]
+            for side in sides)  # fmt: skip
+    found = compare(a, b)
+    assert (found["verdict"], found["regression"]) == ("slower", True)
+    assert found["ratio"]["estimate"] == pytest.approx(1.2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "tells"), [(2, 2, True), (1, 3, True), (1, 2, False), (2, 3, True)]
+)
+def test_few_runs_have_a_wide_interval_and_three_have_none(a, b, tells):
+    def runs(count, level):
+        return [result(times(100, level * (1 + 0.01 * i), seed=i), f"{level} {i}")
+                for i in range(count)]  # fmt: skip
+
+    assert compare(runs(a, 2.0), runs(b, 2.02))["direction"] in ("same", "unknown")
+    found = compare(runs(a, 2.0), runs(b, 3.0))
+    assert (found["verdict"] == "slower") is tells
+    assert any("too few for an interval" in note for note in found["notes"]) is not tells
 
 
 def test_a_rate_without_single_times_needs_repetitions():
