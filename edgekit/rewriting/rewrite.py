@@ -18,7 +18,7 @@ from edgekit.rewriting.engine.search import Search
 from edgekit.rewriting.graph import APPROXIMATE, Applied, Rewrite, RewriteGraph
 from edgekit.rewriting.proof.prove import SEED
 from edgekit.rewriting.provenance.record import with_record
-from edgekit.rewriting.rules.order import REWRITES
+from edgekit.rewriting.rules.order import REMOVED, REWRITES
 
 if TYPE_CHECKING:
     from edgekit.targets.board import Target
@@ -55,6 +55,13 @@ def chosen(
 
 
 def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError:
+    if name in REMOVED:
+        return UsageError(
+            f"edgekit has no {what} '{name}' any more: it applied in no network that people use",
+            code="rewrite.unknown",
+            where=f"rewrite.{key}",
+            hint=f"remove '{name}'; edgekit explain OPERATOR says what to do by hand",
+        )
     near = get_close_matches(name, known, n=1)
     return UsageError(
         f"unknown {what} '{name}'",

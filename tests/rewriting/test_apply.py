@@ -8,7 +8,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.network.writing import save
 from edgekit.rewriting.graph import APPROXIMATE
-from edgekit.rewriting.rules.order import REWRITES
+from edgekit.rewriting.rules.order import REMOVED, REWRITES
 from edgekit.targets.loader import get
 from tests.rewriting.made_up import (
     Convolution,
@@ -213,6 +213,18 @@ def test_rewrites_are_chosen_by_name(monkeypatch):
     assert "whole-pool" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("enable", "lstm-unroll"), ("disable", "cumsum"), ("allow_approx", "approx-mish")],
+)
+def test_a_name_that_went_is_to_be_removed(monkeypatch, key, name):
+    with pytest.raises(UsageError) as caught:
+        run(monkeypatch, pooled(), WholePool(), **{key: [name]})
+    assert f"'{name}' any more" in caught.value.message
+    assert caught.value.hint.startswith(f"remove '{name}'")
+    assert caught.value.where == f"rewrite.{key}"
+
+
 class Approximate(WrongPool):
     name = "approx-pool"
 
@@ -258,3 +270,4 @@ def test_every_rewrite_says_what_it_is():
         assert item.name == item.name.lower().replace("_", "-")
         assert isinstance(item.enabling, bool)
     assert all(not n.startswith(APPROXIMATE) or len(n) > len(APPROXIMATE) for n in names)
+    assert not REMOVED & set(names)

@@ -253,12 +253,6 @@ def test_a_large_product_is_computed_in_blocks_of_the_weights():
     assert np.abs(found - x.astype(np.float64) @ w.astype(np.float64)).max() < 1e-9
 
 
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_local_response_normalisation(size):
-    # onnx's reference reads the batch size where it means the channels
-    assert_as_runtime("LRN", [numbers(2, 7, 3, 3)], {"size": size, "alpha": 0.3, "bias": 2.0})
-
-
 def test_whole_numbers_are_divided_as_onnx_divides_them():
     feeds = {"a": np.array([-7, 7, 5]), "b": np.array([2, 2, -3])}
     found = evaluate([Node("n", "Div", ("a", "b"), ("y",))], feeds, 13)["y"]

@@ -53,16 +53,6 @@ def test_the_pair_comes_to_an_end_and_the_engine_too(perm, back, scales, around)
     assert_same(model, after)
 
 
-@pytest.mark.parametrize("around", [True, False])
-def test_channels_last_is_undone_around_a_resize(around):
-    model = resized([0, 2, 3, 1], [1, 2, 2, 1], [0, 3, 1, 2], around)
-    items = ("merge-transposes", "resize-channels-last", "sink-transpose")
-    assert "Transpose" not in ops(assert_rewrites(model, *items))
-
-
-RESIZES = ["resize-channels-last", "sink-transpose", "merge-transposes"]
-
-
 def sized(mode, sizes=(), scales=(), how="half_pixel", shape=(), before=()):
     """A Resize with or without a Transpose before it, and a Relu behind it."""
     read = ["t", "", "s"] if scales else ["t", "", "", "s"]
@@ -73,13 +63,6 @@ def sized(mode, sizes=(), scales=(), how="half_pixel", shape=(), before=()):
     first = node("Transpose", "x", "t", perm=list(before)) if before else node("Relu", "x", "t")
     value = np.float32(scales) if scales else np.int64(sizes)
     return net([first, resize, node("Relu", "u", "y")], {"x": shape}, ["y"], {"s": value})
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
-def test_a_resize_of_channels_turns_once(order):
-    model = sized("nearest", sizes=(1, 8, 120, 5), shape=(1, 16, 15, 5))
-    after = assert_rewrites(model, *(RESIZES[i] for i in order))
-    assert ops(after) == ["Relu", "Transpose", "Resize", "Relu", "Transpose"]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

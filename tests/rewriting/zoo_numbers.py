@@ -165,26 +165,3 @@ def large_padding():
         node("Conv", "c k", "h", pads=[0, 40, 0, 40]), shape=(1, 8, 4, 64),
         weights={"k": weight(8, 8, 1, 3)},
     )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
-def flat_volume():
-    return net(
-        [node("Conv", "x w0", "a"), node("Unsqueeze", "a axes", "u"),
-         node("Conv", "u w1", "c", pads=[0, 1, 1, 0, 1, 1]), node("Relu", "c", "r"),
-         node("Conv", "r w2", "d", pads=[0, 1, 1, 0, 1, 1]), node("Squeeze", "d axes", "s"),
-         node("Conv", "s w3", "y")],
-        {"x": (1, 4, 8, 8)}, ["y"],
-        {"w0": weight(4, 4, 1, 1), "w1": weight(8, 4, 1, 3, 3), "w2": weight(8, 8, 1, 3, 3),
-         "w3": weight(4, 8, 1, 1), "axes": [2]},
-    )  # fmt: skip
-
-
-# each kernel would be repeated for every depth
-@entry("Conv", "Conv", int8=("Conv", "Conv"))
-def deep_volume():
-    return net(
-        [node("Conv", "x w1", "c", pads=[0, 1, 1, 0, 1, 1]), node("Relu", "c", "r"),
-         node("Conv", "r w2", "y", pads=[0, 1, 1, 0, 1, 1])],
-        {"x": (1, 4, 5, 8, 8)}, ["y"], {"w1": weight(8, 4, 1, 3, 3), "w2": weight(8, 8, 1, 3, 3)},
-    )  # fmt: skip

@@ -61,13 +61,6 @@ def gather_rows():
 
 
 @entry(int8=(), xavier=())
-def mirrored():
-    return between(
-        node("Slice", "c s e a t", "h"), weights={"s": [-1], "e": [-999], "a": [3], "t": [-1]}
-    )
-
-
-@entry(int8=(), xavier=())
 def rolled():
     return between(
         node("Slice", "c four end a", "p"), node("Slice", "c zero four a", "q"),
@@ -88,22 +81,6 @@ def split_along_the_height():
 def resized_in_height_alone():
     made, weights = resize("c", "h", [1, 1, 2, 1], **MINIMUM)
     return between(made, weights=weights)
-
-
-@entry(int8=(), xavier=())
-def resized_along_the_channels():
-    made, weights = resize("c", "h", [1, 2, 1, 1], **MINIMUM)
-    return between(made, weights=weights, out_maps=16)
-
-
-@entry(int8=(), xavier=())
-def resized_with_channels_last():
-    made, weights = resize("n", "u", [1, 2, 2, 1], **LINEAR)
-    return net(
-        [node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Conv", "t w", "c"),
-         node("Transpose", "c", "n", perm=[0, 2, 3, 1]), made, node("Relu", "u", "y")],
-        {"x": (1, 8, 8, 4)}, ["y"], {"w": weight(8, 4, 1, 1), **weights},
-    )  # fmt: skip
 
 
 @entry(int8=(), xavier=())
@@ -155,14 +132,6 @@ def blocks_as_torch_writes_them():
 
 
 @entry(int8=(), xavier=())
-def repeated_channel_by_channel():
-    return between(
-        node("Unsqueeze", "c axes", "u"), node("Expand", "u s", "v"), node("Reshape", "v r", "h"),
-        weights={"axes": [2], "s": [1, 8, 2, 16, 16], "r": [1, 16, 16, 16]}, out_maps=16,
-    )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
 def scattered_by_elements():
     indices = np.broadcast_to(np.int64([1, 3]).reshape(1, 2, 1, 1), (1, 2, 16, 16))
     return between(
@@ -174,25 +143,6 @@ def scattered_by_elements():
 @entry(xavier=("Softmax",))
 def softmax_of_classes_per_pixel():
     return between(node("Softmax", "c", "h", axis=1))
-
-
-@entry("Reshape", int8=("Reshape",))
-def softmax_of_anchors():
-    return net(
-        [node("Conv", "x w", "c"), node("Transpose", "c", "t", perm=[0, 2, 3, 1]),
-         node("Reshape", "t s", "r"), node("Softmax", "r", "y", axis=-1)],
-        {"x": (1, 8, 8, 8)}, ["y"], {"w": weight(15, 8, 1, 1), "s": [1, -1, 5]},
-    )  # fmt: skip
-
-
-@entry("Reshape", int8=("Reshape",), xavier=("Softmax", "Reshape"))
-def softmax_of_opset_11():
-    return net(
-        [node("Conv", "x w", "c"), node("Flatten", "c", "f"),
-         node("Gemm", "f m b", "g", transB=1), node("Softmax", "g", "y")],
-        {"x": (1, 8, 4, 4)}, ["y"],
-        {"w": weight(8, 8, 1, 1), "m": weight(10, 128), "b": weight(10)}, 11,
-    )  # fmt: skip
 
 
 # each a reshape with the transposition beside it, which is one shuffle

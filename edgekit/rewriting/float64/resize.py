@@ -1,4 +1,8 @@
-"""Resize in float64: one matrix per axis, as the operator is separable."""
+"""Resize in float64: one matrix per axis, as the operator is separable.
+
+onnx's reference computes neither Upsample nor a Resize before opset 11, and takes 5 to 18 times as
+long for the others (onnx 1.23.2).
+"""
 
 from __future__ import annotations
 

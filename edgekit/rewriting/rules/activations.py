@@ -137,81 +137,6 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
 
 
 @rewrite(
-    "sigmoid-form",
-    operators=("Exp", "Neg", "Mul", "Reciprocal", "Div"),
-    reason="the DLA has no exponential; 1 / (1 + exp(-x)) is the sigmoid, which it has",
-)
-def sigmoid_form(graph: RewriteGraph, node: Node) -> Replacement:
-    """Also x / (1 + exp(-x)), which is SiLU, and 1 / (1 + exp(x)), the sigmoid of -x.
-
-    It begins at the negation and at the division too: a rewrite of those alone, or of a
-    transposition between them, would come first.
-
-    At the Exp of an image, negated or not, then 1 added, then a reciprocal or division.
-    """
-    first = _exponential(graph, node)
-    if first is None or first.op != "Exp" or first.domain:
-        return
-    one = graph.only_reader(first.outputs[0])
-    added = by_constant(graph, one, "Add")
-    if one is None or added is None or added[1] != 1:
-        return
-    last = graph.only_reader(one.outputs[0])
-    if last is None or last.domain or last.op not in {"Reciprocal", "Div"}:
-        return
-    if last.inputs[-1] != one.outputs[0]:
-        return
-    turned = graph.producer(first.inputs[0])
-    source = _negated(graph, turned)
-    if turned is None or not source:
-        turned, source = None, first.inputs[0]
-    if not image(graph, source) or node not in {turned, first, last}:
-        return
-    multiplied = last.inputs[0] == source and last.op == "Div" and turned is not None
-    if last.op == "Div" and not multiplied and number(graph, last.inputs[0]) != 1:
-        return
-    rest = tuple(item for item in (turned, first, one, last) if item not in {None, node})
-    nodes = (node, *rest)
-    new = yield nodes
-    output = last.outputs[0]
-    line = source
-    if turned is None:
-        line = scaled(new, source, -1.0, 0.0, channels(graph, source), role="turned")
-    elif not graph.inner(turned.outputs[0], nodes):
-        new.node(turned.op, turned.inputs, output=turned.outputs[0], **turned.attrs)
-    gate = new.node("Sigmoid", [line], output="" if multiplied else output, role="sigmoid")
-    if multiplied:
-        new.node("Mul", [source, gate], output=output)
-
-
-def _exponential(graph: RewriteGraph, node: Node) -> Node | None:
-    """Returns what may be the Exp of the form that has ``node`` at any of its anchors."""
-    if node.op == "Exp":
-        return node
-    if node.op in {"Neg", "Mul"}:
-        return graph.only_reader(node.outputs[0])
-    added = by_constant(graph, graph.producer(node.inputs[-1]), "Add")
-    return None if added is None else graph.producer(added[0])
-
-
-def _negated(graph: RewriteGraph, node: Node | None) -> str:
-    """Returns x of -x as a Neg, a product with -1, or the scale that "neg" writes; else ""."""
-    if node is None or node.domain:
-        return ""
-    if node.op == "Neg":
-        return node.inputs[0]
-    if node.op == "BatchNormalization":
-        brought = [graph.fixed(name) for name in node.inputs[1:]]
-        if len(node.outputs) != 1 or node.attrs.get("epsilon") != 0.0:
-            return ""
-        wanted = zip(brought, (-1, 0, 0, 1), strict=True)
-        minus = all(item is not None and (item.value == value).all() for item, value in wanted)
-        return node.inputs[0] if minus else ""
-    times = by_constant(graph, node, "Mul")
-    return times[0] if times is not None and times[1] == -1 else ""
-
-
-@rewrite(
     "mish",
     operators=("Mish", "Softplus"),
     reason=(
@@ -514,5 +439,3 @@ def approx_sigmoid_hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
     source = node.inputs[0]
     count = channels(graph, source)
     write_hard_sigmoid(new, source, 1 / 6, 0.5, 1.0, count, output=node.outputs[0])
-
-

@@ -184,23 +184,6 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
     new.node(op, [source, operand], output=output)
 
 
-@rewrite(
-    "identity",
-    operators=("Identity", "Sum", "Mean", "Max", "Min"),
-    reason="the DLA has no identity layer; a scale by 1 does the same",
-)
-def identity(graph: RewriteGraph, node: Node) -> Replacement:
-    """Loading removes an Identity unless it stands between an input and an output of the graph.
-
-    At an operator that returns its only input, an image.
-    """
-    if len(node.inputs) != 1 or not image(graph, node.inputs[0]):
-        return
-    new = yield (node,)
-    source = node.inputs[0]
-    scaled(new, source, 1.0, 0.0, channels(graph, source), output=node.outputs[0])
-
-
 @rewrite("neg", operators=("Neg",), reason="the DLA has no negation; a scale by -1 is the same")
 def neg(graph: RewriteGraph, node: Node) -> Replacement:
     """NVIDIA's recipe for Neg is a scale too.
@@ -249,40 +232,6 @@ def pow_(graph: RewriteGraph, node: Node) -> Replacement:
             if last:
                 return
         exponent = rest
-
-
-@rewrite(
-    "reciprocal",
-    operators=("Reciprocal", "Div"),
-    reason=(
-        "a constant numerator stays on the GPU; a scale of the clipped denominator by 0 plus the "
-        "constant makes the same numerator on the DLA"
-    ),
-)
-def reciprocal(graph: RewriteGraph, node: Node) -> Replacement:
-    """The numerator 0 * min(max(x, 0), 1) + c is the constant c without a constant layer.
-
-    The clip keeps an infinite denominator, as exp(100) in FP32 or exp(12) in FP16, from making a
-    NaN of 0 * x.
-
-    At a Reciprocal of an image, or a Div of a number, or one for each channel, by an image.
-    """
-    source = node.inputs[-1]
-    if not image(graph, source):
-        return
-    numerator = node.inputs[0] if node.op == "Div" else ""
-    if numerator:
-        if not graph.constant(numerator):
-            return
-        if form(graph.shape(numerator), graph.shape(source)) not in {"uniform", "channel"}:
-            return
-    new = yield (node,)
-    count = channels(graph, source)
-    value = vector(graph, new, numerator, count) if numerator else 1.0
-    low, high = (new.constant(bound, role="bound") for bound in (0.0, 1.0))
-    finite = new.node("Clip", [source, low, high], role="finite")
-    above = scaled(new, finite, 0.0, value, count, role="numerator")
-    new.node("Div", [above, source], output=node.outputs[0])
 
 
 @rewrite(

@@ -12,12 +12,9 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     LARGEST_FP16,
-    by_constant,
     channels,
     form,
     image,
-    number,
-    other_input,
     scaled,
     to_shape,
     vector,
@@ -30,9 +27,6 @@ _FAR = 8.0
 # bounds that are nearer to each other than this part of themselves cancel out
 _NARROW = 1 / 32
 _OTHER = {"Max": "Min", "Min": "Max"}
-_MOST_FACTORS = 3
-# whether the first branch is that of the positive numbers, for x op 0
-_POSITIVE_FIRST = {"Greater": True, "GreaterOrEqual": True, "Less": False, "LessOrEqual": False}
 
 
 def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
@@ -279,148 +273,3 @@ def clip(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node,)
     clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
-
-
-@rewrite(
-    "prelu-form",
-    operators=("Add", "Sub"),
-    reason=(
-        "the sum of the positive part and a multiple of the negative part is a PReLU, which is "
-        "one layer on the DLA"
-    ),
-)
-def prelu_form(graph: RewriteGraph, node: Node) -> Replacement:
-    """max(x, 0) plus a multiple of max(-x, 0), or of x - |x|: both are multiples of min(x, 0).
-
-    At the sum, or difference, of an image's positive part and its scaled negative part.
-    """
-    left, right = node.inputs
-    for positive, term in ((left, right), (right, left)):
-        relu = graph.producer(positive)
-        if relu is None or relu.op != "Relu" or relu.domain or positive == term:
-            continue
-        if node.op == "Sub" and positive == right:
-            continue
-        found = _negative(graph, term, relu.inputs[0])
-        if found is None or not image(graph, relu.inputs[0]):
-            continue
-        nodes, factors, times = found
-        whole = (node, relu, *nodes)
-        if any(not graph.inner(t, whole) for part in whole[1:] for t in part.outputs):
-            continue
-        shape = graph.shape(relu.inputs[0])
-        if not all(form(graph.shape(name), shape) for name in factors):
-            continue
-        sign = -1.0 if node.op == "Sub" else 1.0
-        new = yield whole
-        slope = new.constant([sign * times], role="times")
-        for name in factors:
-            slope = new.node("Mul", [slope, name], role="slope")
-        new.node("PRelu", [relu.inputs[0], slope], output=node.outputs[0])
-        return
-
-
-def _negative(
-    graph: RewriteGraph, term: str, source: str
-) -> tuple[tuple[Node, ...], tuple[str, ...], float] | None:
-    """Returns nodes, constants and number if ``term`` is their product with min(source, 0)."""
-    nodes: list[Node] = []
-    factors: list[str] = []
-    times = 1.0
-    while True:
-        node = graph.producer(term)
-        if node is None or node.domain:
-            return None
-        nodes.append(node)
-        if node.op == "Mul" and len(factors) < _MOST_FACTORS:
-            constant = next((name for name in node.inputs if graph.constant(name)), "")
-            term = other_input(node, constant)
-            if not constant or not graph.floats(constant):
-                return None
-            factors.append(constant)
-        elif node.op == "Neg" and times > 0:
-            times, term = -times, node.inputs[0]
-        else:
-            break
-    last = nodes[-1]
-    if last.op == "Relu":
-        turned = graph.producer(last.inputs[0])
-        minus = by_constant(graph, turned, "Mul")
-        if turned is None or turned.domain:
-            return None
-        if not (turned.op == "Neg" and turned.inputs[0] == source) and minus != (source, -1.0):
-            return None
-        return (*nodes, turned), tuple(factors), -times
-    if last.op == "Sub" and last.inputs[0] == source:
-        size = graph.producer(last.inputs[1])
-        if size is not None and size.op == "Abs" and size.inputs[0] == source:
-            return (*nodes, size), tuple(factors), 2.0 * times
-    return None
-
-
-@rewrite(
-    "leaky-relu",
-    operators=("Max",),
-    reason="max(x, a x) with a from 0 to 1 is a leaky ReLU, which is one layer on the DLA",
-)
-def leaky_relu(graph: RewriteGraph, node: Node) -> Replacement:
-    """As TensorFlow and Keras models write it.
-
-    At a Max of an image and a multiple of it.
-    """
-    for multiple in node.inputs:
-        source = other_input(node, multiple)
-        found = by_constant(graph, graph.producer(multiple), "Mul")
-        if found is None or not image(graph, source) or found[0] != source:
-            continue
-        if 0 <= found[1] <= 1 and graph.only_reader(multiple) is node:
-            before = graph.producer(multiple)
-            assert before is not None
-            new = yield (node, before)
-            new.node("LeakyRelu", [source], output=node.outputs[0], alpha=found[1])
-            return
-
-
-@rewrite(
-    "relu-form",
-    operators=("Where",),
-    reason="a selection by the sign of x between x and a multiple of it is a leaky ReLU",
-)
-def relu_form(graph: RewriteGraph, node: Node) -> Replacement:
-    """Where(x > 0, x, a x) and Where(x > 0, x, 0), with any of the four comparisons.
-
-    At a Where between an image and a multiple of it, by its sign.
-    """
-    condition, *branches = node.inputs
-    compared = graph.producer(condition)
-    if compared is None or compared.op not in _POSITIVE_FIRST or compared.domain:
-        return
-    first = _POSITIVE_FIRST[compared.op]
-    source, zero = compared.inputs
-    if graph.constant(source):
-        source, zero, first = zero, source, not first
-    if not image(graph, source) or number(graph, zero) != 0:
-        return
-    positive, negative = branches if first else reversed(branches)
-    if positive != source or graph.shape(node.outputs[0]) != graph.shape(source):
-        return
-    # a multiple or comparison that others read too is part of the proof and stays
-    slope, nodes = number(graph, negative), [node, compared]
-    if slope is None:
-        before = graph.producer(negative)
-        found = by_constant(graph, before, "Mul")
-        if found is None or before is None or found[0] != source:
-            return
-        slope = found[1]
-        nodes.append(before)
-    elif slope != 0:
-        return
-    new = yield tuple(nodes)
-    for other in nodes[1:]:
-        if not graph.inner(other.outputs[0], nodes):
-            new.node(other.op, other.inputs, output=other.outputs[0])
-    output = node.outputs[0]
-    if slope == 0:
-        new.node("Relu", [source], output=output)
-    else:
-        new.node("LeakyRelu", [source], output=output, alpha=slope)

@@ -29,8 +29,6 @@ _TAPS_PER_ZERO = 8
 # parts along the channels that are tried
 _MOST_CHANNEL_PARTS = 16
 _Key = tuple[tuple[int, int, int], ...]
-# parts start at multiples of this: the DLA stores channels in such blocks
-_BLOCK = 32
 
 
 class Conv(NamedTuple):
@@ -233,82 +231,6 @@ def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     made = write_conv(new, inputs, window, groups=conv.groups, name=node.name)
     narrow = new.constant(list(conv.target))
     new.node("Reshape", [made, narrow], output=node.outputs[0], name=f"{node.name}:sequence")
-
-
-class _Flat(NamedTuple):
-    """The same convolution over images: shapes of input and weights, and its window."""
-
-    conv: Conv
-    shape: tuple[int, ...]
-    weight: tuple[int, ...]
-    size: KernelWindow
-
-
-@rewrite(
-    "conv-3d",
-    operators=("Conv",),
-    reason=(
-        "the DLA has only two-dimensional convolutions; one whose kernel spans the whole depth, "
-        "or has size 1 along two axes, is two-dimensional in effect"
-    ),
-    enabling=True,
-)
-def conv_3d(graph: RewriteGraph, node: Node) -> Replacement:
-    """Conv on [N, C, D, H, W] -> a 2-D Conv between reshapes, where that is the same.
-
-    It is where the kernel spans the whole depth (depth 1 among them): depth becomes channels; and
-    where two neighbouring axes have a kernel of 1, stride 1 and no padding: they become one. Other
-    kernels would need a two-dimensional convolution of depth times the channels, with most weights
-    zero, and stay.
-
-    At a Conv of three spatial axes that has a two-dimensional form.
-    """
-    conv = conv_of(graph, node, spatial=3)
-    flat = None if conv is None else _whole_depth(conv) or _joined(conv)
-    if flat is None:
-        return
-    new = yield (node,)
-    shape = new.constant(list(flat.shape))
-    data = new.node("Reshape", [node.inputs[0], shape], name=f"{node.name}:image")
-    weight = new.node("Reshape", [node.inputs[1], new.constant(list(flat.weight))])
-    inputs = [data, weight, flat.conv.bias]
-    made = write_conv(new, inputs, flat.size, groups=flat.conv.groups, name=node.name)
-    volume = new.constant(list(flat.conv.target))
-    new.node("Reshape", [made, volume], output=node.outputs[0], name=f"{node.name}:volume")
-
-
-def _axes(size: KernelWindow, *axes: int) -> KernelWindow:
-    """The window over some of the three axes."""
-    pads = (*(size.pads[a] for a in axes), *(size.pads[a + 3] for a in axes))
-    chosen = [tuple(of[a] for a in axes) for of in (size.kernel, size.stride, size.dilation)]
-    return KernelWindow(chosen[0], chosen[1], pads, chosen[2])
-
-
-def _whole_depth(conv: Conv) -> _Flat | None:
-    batch, channels, depth, height, width = conv.shape
-    size = conv.size
-    if size.kernel[0] != depth or size.pads[0] or size.pads[3] or size.dilation[0] != 1:
-        return None
-    weight = (conv.weight[0], conv.weight[1] * depth, *conv.weight[3:])
-    return _Flat(conv, (batch, channels * depth, height, width), weight, _axes(size, 1, 2))
-
-
-def _joined(conv: Conv) -> _Flat | None:
-    batch, channels, depth, height, width = conv.shape
-    plain = [
-        conv.size.kernel[a] == 1
-        and conv.size.stride[a] == 1
-        and not (conv.size.pads[a] or conv.size.pads[a + 3])
-        for a in range(3)
-    ]
-    if plain[0] and plain[1]:
-        shape, axes = (batch, channels, depth * height, width), (1, 2)
-    elif plain[1] and plain[2]:
-        shape, axes = (batch, channels, depth, height * width), (0, 1)
-    else:
-        return None
-    size = _axes(conv.size, *axes)
-    return _Flat(conv, shape, (*conv.weight[:2], *size.kernel), size)
 
 
 # Ways to a stride that is over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
@@ -954,38 +876,3 @@ def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
         node,
         lambda conv: too_full(conv) and not (too_large(conv) or too_far(conv) or too_padded(conv)),
     )
-
-
-@rewrite(
-    "many-output-maps",
-    operators=("Conv",),
-    reason="the DLA's convolutions have a limited number of output maps; a larger one is split "
-    "into parts that run there, and only their concatenation does not",
-)
-def many_output_maps(graph: RewriteGraph, node: Node) -> Replacement:
-    """Conv with more output maps than the limit -> Convs over parts of them, concatenated.
-
-    The concatenation itself has too many channels for the DLA and runs on the GPU. A convolution
-    with more groups than the limit would have as many input channels, which the DLA does not
-    read at all: nothing is split there.
-
-    At a Conv of one group with too many output maps.
-    """
-    conv = conv_of(graph, node)
-    if conv is None or conv.groups != 1 or within("convolution.output_maps", conv.weight[0]):
-        return
-    new = yield (node,)
-    maps, most = conv.weight[0], limit("convolution.output_maps")[1]
-    count = -(-maps // most)
-    size = -(-maps // count)
-    size = min(-(-size // _BLOCK) * _BLOCK, most)
-    bounds = [*range(0, maps, size), maps]
-    parts = []
-    for index, (start, end) in enumerate(pairwise(bounds)):
-        ends = [new.constant([value]) for value in (start, end, 0)]
-        weight = new.node("Slice", [node.inputs[1], *ends])
-        bias = new.node("Slice", [conv.bias, *ends]) if conv.bias else ""
-        name = f"{node.name}:part" if index else node.name
-        inputs = [node.inputs[0], weight, bias]
-        parts.append(write_conv(new, inputs, conv.size, name=name, role="part"))
-    new.node("Concat", parts, output=node.outputs[0], name=f"{node.name}:all", axis=1)

@@ -12,10 +12,8 @@ import numpy as np
 
 from edgekit.network.graph import Node
 from edgekit.network.windows import window
-from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
 from edgekit.rewriting.rules.windows import (
-    AXES_INPUT,
-    AXES_INPUT_OTHERS,
     PoolAxis,
     Reduction,
     RowNode,
@@ -181,26 +179,18 @@ def _pads(
 
 
 def _windows(
-    graph: RewriteGraph,
-    node: Node,
-    parts_of: Callable[[Reduction], list[RowNode] | None],
-    before: Callable[[Writer, str], str] | None = None,
+    graph: RewriteGraph, node: Node, parts_of: Callable[[Reduction], list[RowNode] | None]
 ) -> Replacement:
-    """A reduction as the windows that make it, of what ``before`` writes where it is given."""
+    """A reduction as the windows that make it."""
     found = reduction_of(graph, node)
-    return _replaced(node, found and parts_of(found), before)
+    return _replaced(node, found and parts_of(found))
 
 
-def _replaced(
-    node: Node,
-    parts: Sequence[RowNode] | None,
-    before: Callable[[Writer, str], str] | None = None,
-) -> Replacement:
+def _replaced(node: Node, parts: Sequence[RowNode] | None) -> Replacement:
     """A row of nodes in place of one; nothing where there is no such row."""
     if parts:
         new = yield (node,)
-        source = node.inputs[0]
-        in_row(new, before(new, source) if before else source, parts, node)
+        in_row(new, node.inputs[0], parts, node)
 
 
 @rewrite(
@@ -267,40 +257,6 @@ def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 @rewrite(
-    "reduce-1d",
-    operators=(
-        "ReduceMean",
-        "ReduceSum",
-        "ReduceMax",
-        "ReduceMin",
-        "ReduceL1",
-        "ReduceSumSquare",
-    ),
-    reason="the DLA needs four dimensions; a reduction of [N, C, L, 1] replaces it, which pools "
-    "and convolutions can compute",
-    enabling=True,
-)
-def reduce_1d(graph: RewriteGraph, node: Node) -> Replacement:
-    """A reduction of three dimensions between two reshapes.
-
-    At every reduction of floats in three dimensions over C or L or both.
-    """
-    found = reduction_of(graph, node, rank=3)
-    if not (found and found.axes):
-        return
-    new = yield (node,)
-    shape = new.constant([*found.shape, 1], role="shape")
-    read = [new.node("Reshape", [node.inputs[0], shape], role="in4d")]
-    axes: list[int] | None = list(found.axes)
-    if graph.opset >= AXES_INPUT.get(node.op, AXES_INPUT_OTHERS):
-        read.append(new.constant(axes, role="axes"))
-        axes = None
-    result = new.node(node.op, read, name=node.name, axes=axes, keepdims=1)
-    target = new.constant(np.array(found.target, np.int64), role="shape")
-    new.node("Reshape", [result, target], output=node.outputs[0], name=f"{node.name}:out3d")
-
-
-@rewrite(
     "reduce-mean",
     operators=("ReduceMean",),
     reason="the DLA lacks average Reduce; average pools or depthwise convolutions over H and W and "
@@ -339,23 +295,3 @@ def reduce_max(graph: RewriteGraph, node: Node) -> Replacement:
     At every ReduceMax over H and W of a 4-D tensor; over C there is no pool.
     """
     return _windows(graph, node, greatest_parts)
-
-
-@rewrite(
-    "reduce-min",
-    operators=("ReduceMin",),
-    reason=("the DLA lacks minimum Reduce; maximum pools between two scales by -1 replace it"),
-)
-def reduce_min(graph: RewriteGraph, node: Node) -> Replacement:
-    """A minimum over H, W or both as a negated maximum.
-
-    At every ReduceMin over H and W of a 4-D tensor; over C there is no pool.
-    """
-    found = reduction_of(graph, node)
-    parts = found and greatest_parts(found)
-    if not (found and parts):
-        return
-    pools = [part for part in parts if part.op != "Reshape"]
-    negate = [RowNode("Mul", (-1.0,))] if pools else []
-    new = yield (node,)
-    in_row(new, node.inputs[0], [*negate, *pools, *negate, *found.reshape()], node)

@@ -71,7 +71,6 @@ _LOOKED_AT = 16
 KEEPING = (*SINGLE, *BROADCASTING, *ALONG, "BatchNormalization")
 #: All operators that :func:`carried` knows.
 CARRIED = (*KEEPING, *REDUCTIONS, "Concat", "Pad", "Slice", "Split", "Transpose")
-_RANKS = {2, 3}
 
 
 def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
@@ -745,40 +744,3 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     for wide, old in zip(results, node.outputs, strict=True):
         name = gone.pop() if gone else f"{node.name}:reshape"
         reshape(new, wide, graph.shape(old), output=old, name=name)
-
-
-@rewrite(
-    "softmax-4d",
-    operators=ALONG,
-    reason="a softmax runs on Orin's DLA if its tensor has four dimensions: the classes become the "
-    "channels, and a reshape follows",
-)
-def softmax_4d(graph: RewriteGraph, node: Node) -> Replacement:
-    """Softmax on [N, C] or [N, C, L] -> Reshape to 4-D, Softmax, Reshape.
-
-    The new dimensions have size 1 and stand last, so the axis is the same one. Where the tensor
-    comes from a 4-D one that has the axis, ``sink-reshape`` does it with one reshape. It ends as
-    that does.
-
-    Takes those of two or three dimensions.
-    """
-    shape = graph.shape(node.inputs[0])
-    if len(shape) not in _RANKS or _sinks(graph, node):
-        return
-    by = view((*shape, *(1,) * (_DLA_RANK - len(shape))), shape)
-    there = carried(graph, node, by) if by is not None else None
-    if there is None:
-        return
-    new = yield (node, *there.passed)
-    again(graph, new, there.passed, (node,))
-    made = write(new, node, there, [""])[0]
-    old = node.outputs[0]
-    reshape(new, made, graph.shape(old), output=old, name=f"{node.name}:reshape")
-
-
-def _sinks(graph: RewriteGraph, node: Node) -> bool:
-    made = lowered(graph, node.inputs[0])
-    if made is None:
-        return False
-    by = view(graph.shape(made.inputs[0]), graph.shape(node.inputs[0]))
-    return by is not None and carried(graph, node, by) is not None

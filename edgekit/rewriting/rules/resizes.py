@@ -11,7 +11,6 @@ be equal to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +19,7 @@ import numpy as np
 from edgekit.dla.rules import limit
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.rules.operands import factors, stepped
+from edgekit.rewriting.rules.operands import factors
 
 # What a Resize does along each axis: coordinates and weights, as ONNX defines them.
 #
@@ -260,87 +259,6 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
-
-
-@rewrite(
-    "resize-1d",
-    operators=("Resize",),
-    reason="The DLA resizes height and width only; a one-dimensional image has a width of 1",
-    enabling=True,
-)
-def resize_1d(graph: RewriteGraph, node: Node) -> Replacement:
-    """[N, C, L] is [N, C, L, 1] between Reshapes, which meet others on their way and vanish.
-
-    At a Resize of L in a tensor [N, C, L].
-    """
-    made = resizing(graph, node)
-    if made is None or len(made.axes) != 3 or any(a.scale != 1 for a in made.axes[:2]):
-        return
-    if made.axes[2].out == made.axes[2].size:
-        return
-    new = yield (node,)
-    before = new.constant([*graph.shape(node.inputs[0]), 1], role="shape")
-    source = new.node("Reshape", [node.inputs[0], before], name=f"{node.name}:before")
-    resized = _again(graph, node, new, source, (0, 1, 2), single=True)
-    after = new.constant(list(graph.shape(node.outputs[0])), role="shape")
-    new.node("Reshape", [resized, after], output=node.outputs[0], name=f"{node.name}:after")
-
-
-@rewrite(
-    "resize-channels-last",
-    operators=("Resize",),
-    reason="The DLA resizes height and width only; a transposition moves other axes there",
-    enabling=True,
-)
-def resize_channels_last(graph: RewriteGraph, node: Node) -> Replacement:
-    """Transposed, the axes that are resized are H and W; a Transpose after it turns it back.
-
-    That is what models have that keep channels last; Transposes of neighbours cancel. Nothing makes
-    a Resize of other axes out of one of H and W, so each is turned once.
-
-    At a Resize of one or two axes of a 4-D tensor, C among them, N not.
-    """
-    made = resizing(graph, node)
-    if made is None or len(made.axes) != 4:
-        return
-    resized = [i for i, a in enumerate(made.axes) if a.scale != 1 or a.out != a.size]
-    if not resized or 0 in resized or 1 not in resized or len(resized) == 3:
-        return
-    rest = [i for i in (1, 2, 3) if i not in resized]
-    # of two axes that stay, the last one becomes the channels: [N, L, 1, C]
-    order = (0, rest[-1], *sorted({1, 2, 3} - {rest[-1]}))
-    new = yield (node,)
-    name = f"{node.name}:before"
-    source = new.node("Transpose", [node.inputs[0]], name=name, perm=list(order))
-    turned = _again(graph, node, new, source, order, single=False)
-    back = [order.index(axis) for axis in range(4)]
-    name = f"{node.name}:after"
-    new.node("Transpose", [turned], output=node.outputs[0], name=name, perm=back)
-
-
-def _again(
-    graph: RewriteGraph,
-    node: Node,
-    new: Writer,
-    source: str,
-    order: tuple[int, ...],
-    *,
-    single: bool,
-) -> str:
-    """Writes the Resize with its axes in another order; a last one of size 1 is added."""
-    made = resizing(graph, node)
-    assert made is not None
-    gone = {"axes", "keep_aspect_ratio_policy"}
-    attrs = {key: value for key, value in node.attrs.items() if key not in gone}
-    axes = [made.axes[axis] for axis in order]
-    if node.input(3):
-        sizes = new.constant([a.out for a in axes] + [1] * single, role="sizes")
-        read = [source, "", "", sizes]
-    else:
-        factors = [a.scale for a in axes] + [1.0] * single
-        scales = new.constant(factors, role="scales", dtype="float32")
-        read = [source, "", scales]
-    return new.node("Resize", read, name=node.name, **attrs)
 
 
 @rewrite(
@@ -731,30 +649,6 @@ def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
     _write_at(graph, node, new, plan)
 
 
-@rewrite(
-    "resize-linear-to-pool",
-    operators=("Resize",),
-    reason="Before TensorRT 8.5.2 the DLA only repeats elements; averaging repeated elements over "
-    "their neighbours interpolates",
-)
-def resize_linear_to_pool(graph: RewriteGraph, node: Node) -> Replacement:
-    """Linear growth without any linear layer, for releases whose DLA has none.
-
-    These are mostly Xavier's, whose averages count their padding: a scale by position makes up
-    for it.
-
-    At a linear Resize by whole factors.
-    """
-    found = grown(graph, node)
-    if found is None or repeated(found[1]):
-        return
-    plan = _plan(found[1], linear=False)
-    if plan is None:
-        return
-    new = yield (node,)
-    _write_at(graph, node, new, plan, inclusive=True)
-
-
 def _plan(
     sides: tuple[Growth, Growth], *, linear: bool
 ) -> tuple[list[GrowthStage], list[GrowthStage]] | None:
@@ -780,83 +674,6 @@ def _write_at(
         name=node.name,
         inclusive=inclusive,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Picks:
-    """What is left of an axis: from ``start`` on ``count`` means of ``window``, ``step`` apart."""
-
-    start: int
-    count: int
-    step: int
-    window: int
-
-
-@rewrite(
-    "resize-downscale",
-    operators=("Resize",),
-    reason="The DLA only enlarges; pooling with a stride selects the remaining elements",
-)
-def resize_downscale(graph: RewriteGraph, node: Node) -> Replacement:
-    """Shrinking by a whole factor reads one element of each group, or the two in its middle.
-
-    The first is pooling of window 1 with a stride, the second the average of a window of 2, both
-    of a Slice where the first element is another than 0. Nearest, asymmetric linear, and
-    half_pixel linear resizing are all one of these.
-
-    At a Resize of H and W that picks elements, or means of two, at equal distances.
-    """
-    made = resizing(graph, node)
-    if made is None or not made.image:
-        return
-    sides = [side for axis in made.axes[2:] if (side := _picks(made, axis)) is not None]
-    if len(sides) != 2 or sides[0].step * sides[1].step == 1:
-        return
-    _, most = limit("pooling.stride")
-    averages = max(side.window for side in sides) > 1
-    if any(side.step > most if averages else factors(side.step, most) is None for side in sides):
-        return
-    new = yield (node,)
-    shape, output = graph.shape(node.inputs[0]), node.outputs[0]
-    if all(side.window == 1 for side in sides):
-        places = {a: (s.start, s.count, s.step) for a, s in enumerate(sides, start=2)}
-        stepped(new, node.inputs[0], shape, places, output=output)
-        return
-    source = node.inputs[0]
-    ends = [s.start + (s.count - 1) * s.step + s.window for s in sides]
-    cut = [a for a in (0, 1) if sides[a].start or ends[a] != shape[a + 2]]
-    if cut:
-        starts = [sides[a].start for a in cut]
-        parts = [starts, [ends[a] for a in cut], [a + 2 for a in cut]]
-        source = new.node("Slice", [source, *(new.constant(p, role="slice") for p in parts)])
-    new.node(
-        "AveragePool",
-        [source],
-        output=output,
-        kernel_shape=[side.window for side in sides],
-        strides=[side.step for side in sides],
-    )
-
-
-def _picks(made: Resizing, axis: ResizeAxis) -> _Picks | None:
-    if axis.out == axis.size and axis.scale == 1:
-        return _Picks(0, axis.size, 1, 1)
-    if axis.out >= axis.size or not steady(made, axis):
-        return None
-    index, weight = rows(made, axis)
-    # what each output reads, by the first element that counts: the same for all
-    counts = np.abs(weight) > 1e-9
-    window = int(counts[0].sum())
-    if window not in {1, 2} or (counts.sum(1) != window).any():
-        return None
-    if np.abs(weight[counts] - 1 / window).max() > 1e-9:
-        return None
-    read = index[counts].reshape(axis.out, window)
-    steps = set(np.diff(read[:, 0]).tolist()) or {axis.size}
-    if len(steps) != 1 or (window == 2 and (read[:, 1] - read[:, 0] != 1).any()):
-        return None
-    step = int(steps.pop())
-    return _Picks(int(read[0, 0]), axis.out, step, window) if step > 0 else None
 
 
 @rewrite(

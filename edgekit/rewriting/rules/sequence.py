@@ -1,7 +1,6 @@
-"""Gathers and scatters, cumulative sums.
+"""Gathers and scatters.
 
-Whole channels, rows and columns at constant indices are selections; running sums are convolutions
-with ones.
+Whole channels, rows and columns at constant indices are selections.
 """
 
 from __future__ import annotations
@@ -237,5 +236,3 @@ def scatter_elements(graph: RewriteGraph, node: Node) -> Replacement:
     picks = picks_along(graph, node) if writable(graph, node) else None
     if picks:
         yield from scatter(graph, node, ScatterPlace(*picks))
-
-

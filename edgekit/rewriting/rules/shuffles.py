@@ -129,18 +129,6 @@ class Blocks(NamedTuple):
         return grid.transpose([source.index(atom) for atom in result])
 
 
-def between_reshapes(graph: RewriteGraph, node: Node) -> tuple[Node, Node, Node] | None:
-    """Returns a Transpose with the reshapes after (first) and before it; None without them."""
-    first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
-    if first is None or first.op not in RESHAPES or last is None or last.op not in RESHAPES:
-        return None
-    if graph.only_reader(first.outputs[0]) is not node or not graph.floats(first.inputs[0]):
-        return None
-    if node.outputs[0] != last.inputs[0] or graph.constant(first.inputs[0]):
-        return None
-    return last, node, first
-
-
 #: Nodes that move blocks, what they read and write, and the move.
 _Place = tuple[tuple[Node, ...], str, str, Blocks]
 
@@ -576,53 +564,6 @@ def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
     nodes, (source, output, picks) = found
     new = yield nodes
     pick_channels(new, source, graph.shape(source)[1], picks, output=output)
-
-
-@rewrite(
-    "channel-shuffle-parts",
-    operators=("Transpose",),
-    reason="The DLA has no reshape to five dimensions and no gather; a 1x1 convolution of 0 and 1 "
-    "selects each group of shuffled channels",
-)
-def channel_shuffle_parts(graph: RewriteGraph, node: Node) -> Replacement:
-    """A channel shuffle of one image whose groups are taken apart at once (ShuffleNet V2).
-
-    [1, C, H, W] becomes [C/g, g, H * W], is transposed and seen as [g, 1, C/g, H, W], of which
-    each reader gathers one group: a 1x1 convolution for each, which picks that group's channels.
-
-    At a transposition between reshapes to five dimensions, and its Gathers.
-    """
-    chain = between_reshapes(graph, node)
-    if chain is None:
-        return
-    last, _, first = chain
-    shape, result = graph.shape(first.inputs[0]), graph.shape(last.outputs[0])
-    if len(shape) != 4 or shape[0] != 1 or len(result) != 5 or result[1] != 1:
-        return
-    readers = graph.readers(last.outputs[0])
-    if not 0 < len(readers) <= MOST_BRANCHES or not graph.inner(last.outputs[0], readers):
-        return
-    indices = [_group(graph, reader) for reader in readers]
-    middle = graph.shape(node.inputs[0])
-    perm = node.attrs.get("perm") or list(reversed(range(len(middle))))
-    whole = (1, result[0] * result[2], *result[3:])
-    move = blocks_of(shape, [(middle, perm)], whole)
-    picks = None if move is None else move.shuffle()
-    if picks is None or None in indices:
-        return
-    size = result[2]
-    parts = [picks[index % result[0] * size :][:size] for index in indices if index is not None]
-    new = yield (node, first, last, *readers)
-    for reader, part in zip(readers, parts, strict=True):
-        pick_channels(new, first.inputs[0], shape[1], part, output=reader.outputs[0])
-
-
-def _group(graph: RewriteGraph, node: Node) -> int | None:
-    """The index of a Gather of one element of the first dimension."""
-    if node.op != "Gather" or node.domain or node.attrs.get("axis", 0) not in {0, -5}:
-        return None
-    fixed = graph.ints(node.inputs[1])
-    return fixed[0] if fixed is not None and graph.rank(node.inputs[1]) == 0 else None
 
 
 class _PermutedChains(NamedTuple):

@@ -5,7 +5,6 @@ Each in what the DLA has: slices of stride 1, concatenation along C, resizes and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -19,13 +18,11 @@ from edgekit.rewriting.rules.operands import (
     factors,
     four,
     pick,
-    pick_channels,
     reshape,
     selection,
     stepped,
     to_channels,
 )
-from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimensions_of
 
 # start, count and step along one axis
 Span = tuple[int, int, int]
@@ -153,27 +150,6 @@ def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node,)
     slice_along(graph, node, new, spans, 1)
-
-
-@rewrite(
-    "slice-backward",
-    operators=("Slice",),
-    reason="The DLA slices with stride 1 only; transpositions move the axis to the channels, and a "
-    "1x1 convolution reverses them",
-)
-def slice_backward(graph: RewriteGraph, node: Node) -> Replacement:
-    """A slice backwards along H or W: the channel form between two transpositions.
-
-    At a Slice with a negative step along H or W.
-    """
-    spans = float_spans(graph, node)
-    if spans is None or spans[1][2] != 1:
-        return
-    axis = next((axis for axis in (2, 3) if spans[axis][2] < 0), 0)
-    if not axis:
-        return
-    new = yield (node,)
-    slice_along(graph, node, new, spans, axis)
 
 
 @rewrite(
@@ -523,86 +499,6 @@ def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
     if not graph.inner(repeated, (node, repeat)):
         # others need it still
         new.node(repeat.op, repeat.inputs, output=repeated, **repeat.attrs)
-
-
-@rewrite(
-    "repeat-elements",
-    operators=("Expand", "Tile"),
-    reason="The DLA has no tensors of five dimensions; a nearest resize repeats rows and columns, "
-    "a 1x1 convolution channels",
-)
-def repeat_elements(graph: RewriteGraph, node: Node) -> Replacement:
-    """Reshape, Expand, Reshape that repeats each row, column or channel (repeat_interleave).
-
-    [N, C, H, 1, W, 1] expanded to [N, C, H, s, W, t] and joined is a nearest resize; what repeats
-    channels, one by one or all of them, is a 1x1 convolution.
-
-    At an Expand between reshapes of a 4-D tensor to a 4-D tensor.
-    """
-    first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
-    if first is None or last is None or not {first.op, last.op} <= set(RESHAPES):
-        return
-    source, output = first.inputs[0], last.outputs[0]
-    if graph.only_reader(first.outputs[0]) is not node or graph.constant(source):
-        return
-    if graph.rank(source) != 4 or graph.rank(output) != 4 or not graph.floats(source):
-        return
-    before, after = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
-    found = _repeats(graph.shape(source), before, after, graph.shape(output))
-    if found is None:
-        return
-    new = yield (node, first, last)
-    picks, scales = found
-    channels = graph.shape(source)[1]
-    if picks != list(range(channels)):
-        end = "" if max(scales) > 1 else output
-        source = pick_channels(new, source, channels, picks, output=end)
-    if max(scales) > 1:
-        enlarge(new, source, scales, output)
-
-
-def _repeats(
-    source: Sequence[int], before: Sequence[int], after: Sequence[int], result: Sequence[int]
-) -> tuple[list[int], list[int]] | None:
-    """Channels picked and scales of H and W; None when the three nodes do anything else."""
-    parts = cut_dimensions(before, source)
-    if parts is None or len(before) != len(after):
-        return None
-    # in the order of `after`: atoms of the source, and -1 for what repeats
-    sizes: list[int] = []
-    repeats: list[bool] = []
-    for inner, size, times in zip(parts, before, after, strict=True):
-        again = [times // size] if times != size else []
-        if again and size != 1:
-            return None
-        sizes += [*inner, *again]
-        repeats += [False] * len(inner) + [True] * len(again)
-    cuts = cut_dimensions(sizes, result)
-    if cuts is None or any(len(part) != 1 for part in cuts) or not any(repeats):
-        return None
-    unrepeated = dimensions_of(
-        [s for s, again in zip(sizes, repeats, strict=True) if not again], source
-    )
-    target = dimensions_of(sizes, result)
-    origins = iter(unrepeated)
-    origin = [-1 if again else next(origins) for again in repeats]
-    pairs = list(zip(target, origin, strict=True))
-    if any(at not in {dim, -1} for dim, at in pairs):
-        return None
-    # no repeated batch; each row and column repeated, not all of them
-    for dim in (0, 2, 3):
-        inside = [again for at, again in pairs if at == dim]
-        if inside != sorted(inside, reverse=True) or (dim == 0 and -1 in inside):
-            return None
-    scales = [
-        math.prod(s for s, pair in zip(sizes, pairs, strict=True) if pair == (dim, -1))
-        for dim in (2, 3)
-    ]
-    if any(factors(scale, scale_limit()) is None for scale in scales):
-        return None
-    channels = [(s, again) for s, (at, again) in zip(sizes, pairs, strict=True) if at == 1]
-    picks = np.arange(source[1]).reshape([1 if again < 0 else s for s, again in channels])
-    return [int(c) for c in np.broadcast_to(picks, [s for s, _ in channels]).ravel()], scales
 
 
 @rewrite(

@@ -118,8 +118,7 @@ def _pad(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | Non
 def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
     if node.input(1) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
-    # of images, height and width only: other axes no runtime resizes in every mode, and
-    # resize-channels-last would transpose them back, for ever
+    # of images, height and width only: other axes no runtime resizes in every mode
     if len(perm) > _LED and any(perm[axis] < _LED for axis in _resized(graph, node)):
         return None
     attrs = dict(node.attrs)
@@ -307,8 +306,7 @@ def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
     with every application, and nothing moves a transposition towards the inputs, so it ends. (A
     graph input that is read after its transposition is one way more; that happens when another
     operand loses a transposition, of which what stands before has a limited number.) A Resize
-    changes height and width on the other side, or the transposition stays where it is: what
-    resize-channels-last turned is never turned back, and its matches get fewer.
+    changes height and width on the other side, or the transposition stays where it is.
 
     Looks for an operand that a transposition wrote.
     """

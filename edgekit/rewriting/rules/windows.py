@@ -23,10 +23,11 @@ from edgekit.rewriting.graph import RewriteGraph, Writer
 # a longer cascade is no gain over a reduction on the GPU
 MOST_STAGES = 5
 _IMAGE = (2, 3)
+_RANK = 4
 _ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
 # the opset since which the axes are an input
-AXES_INPUT = {"ReduceSum": 13}
-AXES_INPUT_OTHERS = 18
+_AXES_INPUT = {"ReduceSum": 13}
+_AXES_INPUT_OTHERS = 18
 
 
 class PoolStage(NamedTuple):
@@ -417,31 +418,31 @@ class Reduction(NamedTuple):
         )
 
 
-def reduction_of(graph: RewriteGraph, node: Node, rank: int = 4) -> Reduction | None:
+def reduction_of(graph: RewriteGraph, node: Node) -> Reduction | None:
     """Returns what a Reduce* or a global pool reduces; None if no such form is known.
 
-    That is: floats in N, C, H and W (or of another ``rank``), known axes, and no sum over batches.
+    That is: floats in N, C, H and W, known axes, and no sum over batches.
     """
     source = node.inputs[0]
-    if not graph.floats(source) or graph.rank(source) != rank:
+    if not graph.floats(source) or graph.rank(source) != _RANK:
         return None
     shape = graph.shape(source)
-    axes = _axes(graph, node, rank)
+    axes = _axes(graph, node)
     if axes is None or 0 in shape or (0 in axes and shape[0] != 1):
         return None
     wide = tuple(axis for axis in axes if shape[axis] != 1)
     return Reduction(shape, wide, graph.shape(node.outputs[0]))
 
 
-def _axes(graph: RewriteGraph, node: Node, rank: int) -> list[int] | None:
+def _axes(graph: RewriteGraph, node: Node) -> list[int] | None:
     if node.op.startswith("Global"):
-        return list(range(2, rank))
+        return list(range(2, _RANK))
     axes: list[int] | None = list(node.attrs.get("axes", ()))
-    if graph.opset >= AXES_INPUT.get(node.op, AXES_INPUT_OTHERS):
+    if graph.opset >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
         axes = graph.ints(node.input(1)) if node.input(1) else []
     if axes is None or (not axes and node.attrs.get("noop_with_empty_axes", 0)):
         return None
-    return sorted({axis % rank for axis in axes}) if axes else list(range(rank))
+    return sorted({axis % _RANK for axis in axes}) if axes else list(range(_RANK))
 
 
 _Both = tuple[PoolStage, PoolStage]

@@ -1,4 +1,4 @@
-"""Convolutions beyond the DLA's limits of kernel, dilation, padding, maps and buffer."""
+"""Convolutions beyond the DLA's limits of kernel, dilation, padding and buffer."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +21,8 @@ from tests.rewriting.nets import (
 from tests.tries import tries
 
 KERNEL, DILATION, PADDING = "large-kernel", "large-dilation", "large-padding"
-CBUF, MAPS = "conv-cbuf", "many-output-maps"
-ALL = (KERNEL, DILATION, PADDING, CBUF, MAPS)
+CBUF = "conv-cbuf"
+ALL = (KERNEL, DILATION, PADDING, CBUF)
 BOARDS = ("jetson-agx-orin-64gb", "jetson-agx-xavier")
 
 
@@ -157,14 +157,6 @@ def test_any_buffer(channels, width, kernel):
         assert_fits(assert_rewrites(model, CBUF))
 
 
-def test_maps_over_the_limit_are_two_convolutions():
-    model = conv((1, 3, 1, 1), (21843, 3, 1, 1))
-    after = assert_rewrites(model, MAPS)
-    assert ops(after) == ["Conv"] * 3 + ["Concat"]
-    assert refused(after) == ["CONCATENATION"]
-    assert_untouched(conv((1, 2, 1, 1), (8194, 1, 1, 1), group=2), MAPS)
-
-
 @pytest.mark.parametrize("item", ALL)
 def test_what_the_dla_takes_stays(item):
     assert_untouched(conv((1, 4, 20, 20), (4, 4, 3, 3), pads=[6] * 4, dilations=[6, 6]), item)
@@ -187,4 +179,3 @@ def test_weights_are_derived():
     assert_refits(lambda s: conv((1, 2, 50, 9), (2, 2, 51, 3), pads=[25, 1, 25, 1], seed=s), KERNEL)
     assert_refits(lambda s: conv((1, 2, 9, 9), (2, 2, 1, 1), pads=[2] * 4, seed=s), PADDING)
     assert_refits(lambda s: conv((1, 2, 80, 9), (2, 2, 3, 1), dilations=[36, 1], seed=s), DILATION)
-    assert_refits(lambda s: conv((1, 1, 1, 1), (8193, 1, 1, 1), seed=s), MAPS)

@@ -1,18 +1,15 @@
-"""resize-nearest-large, resize-linear-in-steps and resize-linear-to-pool."""
+"""resize-nearest-large and resize-linear-in-steps."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.dla.judge import judge
-from edgekit.network.lowering.layers import layers
-from edgekit.targets.loader import get
 from tests.rewriting.boards import refused
 from tests.rewriting.deconvolution.models import resize
 from tests.rewriting.nets import assert_rewrites, assert_same, assert_untouched, ops, rewritten
 from tests.tries import tries
 
-LARGE, STEPS, POOLS = "resize-nearest-large", "resize-linear-in-steps", "resize-linear-to-pool"
+LARGE, STEPS = "resize-nearest-large", "resize-linear-in-steps"
 NEAREST = {"mode": "nearest", "how": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "how": "half_pixel"}
 
@@ -89,17 +86,6 @@ def test_each_axis_in_its_own_way():
     assert refused(made) == []
 
 
-@pytest.mark.parametrize("factor", [2, 3, 4, 6, 8])
-def test_old_releases_interpolate_by_averages(factor):
-    model = resize((1, 1, 3, 4), scales=[1, 1, factor, factor], **LINEAR)
-    made = assert_rewrites(model, POOLS)
-    for at, board in ((model, False), (made, True)):
-        network = layers(at)
-        xavier = get("jetson-agx-xavier")
-        found = judge(network, xavier, precision="fp16", tensorrt="8.2.1").verdicts
-        assert all(found[layer.name].ok for layer in network.layers) is board
-
-
 @settings(max_examples=tries(25))
 @given(
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -112,7 +98,7 @@ def test_any_growth(size, factors, how, corners):
         f * (s - 1) + 1 if corners and s > 1 else f * s for s, f in zip(size, factors, strict=True)
     ]
     model = resize((1, 1, *size), sizes=[1, 1, *sizes], mode="linear", how=how)
-    for item in (STEPS, POOLS, LARGE):
+    for item in (STEPS, LARGE):
         made = rewritten(model, item)
         assert_same(model, made)
         if made.digest != model.digest:
@@ -122,13 +108,13 @@ def test_any_growth(size, factors, how, corners):
 def test_what_is_left_alone():
     for factor in (1, 2, 4):
         assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 3, factor], **LINEAR), STEPS, LARGE)
-    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 32, 32], **NEAREST), STEPS, POOLS, LARGE)
+    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 32, 32], **NEAREST), STEPS, LARGE)
     # a prime over the limits, of several elements
     assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 37, 2], **NEAREST), LARGE)
-    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 11, 11], **LINEAR), STEPS, POOLS)
+    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 11, 11], **LINEAR), STEPS)
     corners = {"mode": "linear", "how": "align_corners"}
-    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 2, 2], **corners), STEPS, POOLS)
-    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 5, 5], mode="cubic"), STEPS, POOLS)
+    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 2, 2], **corners), STEPS)
+    assert_untouched(resize((1, 1, 3, 3), scales=[1, 1, 5, 5], mode="cubic"), STEPS)
     # so long an axis that FP32 coordinates say something else
-    assert_untouched(resize((1, 1, 1, 500), scales=[1, 1, 1, 5], **LINEAR), STEPS, POOLS)
+    assert_untouched(resize((1, 1, 1, 500), scales=[1, 1, 1, 5], **LINEAR), STEPS)
     assert_rewrites(resize((1, 1, 1, 500), scales=[1, 1, 1, 8], **LINEAR), STEPS)

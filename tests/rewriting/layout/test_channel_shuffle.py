@@ -175,23 +175,3 @@ def test_a_grouped_neighbour_or_another_reader_keeps_the_shuffle():
     nodes = [node("Conv", "x w", "c"), *middle, node("Relu", "s", "y")]
     weights = {"w": weight(8, 8, 1, 1), **fixed}
     assert_untouched(net(nodes, {"x": (1, 8, 6, 6)}, ["y", "c"], weights), "channel-shuffle-fold")
-
-
-def parts_net(batch=1, both=True):
-    """ShuffleNet V2 as its authors wrote it: one group goes on, the other to a convolution."""
-    middle, fixed = shuffle("x", "s", (4 * batch, 2, 9), (1, 0, 2), (2, batch, 4, 3, 3))
-    first = node("Gather", "s zero", "a", axis=0)
-    second = node("Gather", "s one", "b", axis=0) if both else node("Relu", "s", "b")
-    fixed |= {"zero": np.array(0), "one": np.array(-1)} if both else {"zero": np.array(0)}
-    return net([*middle, first, second], {"x": (batch, 8, 3, 3)}, ["a", "b"], fixed)
-
-
-def test_a_shuffle_taken_apart_is_a_convolution_for_each_part():
-    before = parts_net()
-    after = assert_rewrites(before, "channel-shuffle-parts")
-    assert ops(after) == ["Conv", "Conv"]
-    assert refused(before)
-    assert not refused(after)
-    assert_untouched(parts_net(both=False), "channel-shuffle-parts")
-    # the groups of two images follow each other
-    assert_untouched(parts_net(batch=2), "channel-shuffle-parts")

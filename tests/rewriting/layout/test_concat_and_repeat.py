@@ -1,4 +1,4 @@
-"""Concatenation along H and W, Expand, Tile and repeated elements."""
+"""Concatenation along H and W, Expand and Tile."""
 
 import numpy as np
 import pytest
@@ -141,42 +141,6 @@ def test_what_the_dla_does_not_broadcast_stays_expanded():
     # the result has the shape of the expansion only
     grown = net(nodes, {"x": (1, 4, 1, 1), "s": (1, 4, 1, 1)}, ["y"], fixed)
     assert_untouched(grown, "drop-expand")
-
-
-def repeated(source, before, after, result):
-    nodes = [node("Reshape", "x a", "p"), node("Expand", "p b", "q"), node("Reshape", "q c", "y")]
-    fixed = {"a": np.array(before), "b": np.array(after), "c": np.array(result)}
-    return net(nodes, {"x": source}, ["y"], fixed)
-
-
-@settings(max_examples=tries(25))
-@given(
-    source=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
-    times=st.tuples(*[st.integers(1, 3)] * 4),
-)
-def test_repeated_rows_columns_and_channels(source, times):
-    n, c, h, w = source
-    all_of_them, each, rows, columns = times
-    assume(max(times) > 1)
-    model = repeated(
-        source,
-        (n, 1, c, 1, h, 1, w, 1),
-        (n, all_of_them, c, each, h, rows, w, columns),
-        (n, all_of_them * c * each, h * rows, w * columns),
-    )
-    after = assert_rewrites(model, "repeat-elements", gone=["Reshape", "Expand"])
-    assert not refused(after)
-
-
-def test_the_upsampling_of_old_exporters_is_a_resize():
-    model = repeated((1, 4, 5, 5), (1, 4, 5, 1, 5, 1), (1, 4, 5, 2, 5, 2), (1, 4, 10, 10))
-    assert ops(assert_rewrites(model, "repeat-elements")) == ["Resize"]
-    # all rows again below the last, not each row twice
-    other = repeated((1, 4, 5, 5), (1, 4, 1, 5, 5), (1, 4, 2, 5, 5), (1, 4, 10, 5))
-    assert_untouched(other, "repeat-elements")
-    # the repetition mixes what the reshape joins
-    other = repeated((1, 4, 5, 5), (1, 4, 5, 1, 5), (1, 4, 5, 2, 5), (1, 8, 5, 5))
-    assert_untouched(other, "repeat-elements")
 
 
 def test_transpositions_that_move_on_leave_the_concatenation_where_it_is():

@@ -1,11 +1,11 @@
-"""hoist-reshape and softmax-4d: where no 4-D tensor stands before."""
+"""hoist-reshape: where no 4-D tensor stands before."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rewriting.layout.boards import XAVIER, kinds_off, places
+from tests.rewriting.layout.boards import kinds_off
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
 
@@ -94,48 +94,3 @@ def test_left_alone(nodes, returned):
     read = {n for item in nodes for n in item.input}
     model = net(nodes, {"x": (2, 6)}, returned, {k: v for k, v in weights.items() if k in read})
     assert_untouched(model, "hoist-reshape")
-
-
-@pytest.mark.parametrize(("shape", "axis"), [((2, 10), -1), ((1, 10), 1), ((1, 5, 6), 1),
-                                              ((2, 5, 6), -1)])  # fmt: skip
-def test_softmax_gets_four_dimensions(shape, axis):
-    """Orin runs it; Xavier has no softmax in any form."""
-    model = net([node("Softmax", "x", "y", axis=axis)], {"x": shape}, ["y"])
-    after = assert_rewrites(model, "softmax-4d")
-    assert ops(after) == ["Reshape", "Softmax", "Reshape"]
-    assert places(after)["softmax_y"] == "DLA"
-    assert places(after, XAVIER)["softmax_y"] == "GPU"
-
-
-def test_softmax_over_all_of_a_sample():
-    """What raising the opset makes of Softmax over C, H, W: flat, softmax, back."""
-    model = net(
-        [node("Conv", "x w", "c"), node("Reshape", "c flat", "f"), node("Softmax", "f", "s"),
-         node("Reshape", "s back", "y")],
-        {"x": (1, 3, 2, 2)}, ["y"],
-        {"w": weight(4, 3, 1, 1), "flat": [1, 16], "back": [1, 4, 2, 2]},
-    )  # fmt: skip
-    assert_untouched(model, "sink-reshape")
-    after = assert_rewrites(model, *ALL, "softmax-4d")
-    assert ops(after) == ["Conv", "Reshape", "Softmax", "Reshape"]
-    assert kinds_off(after) == []
-
-
-def test_softmax_over_single_elements_needs_no_reshape():
-    """The same at a classifier's end: a softmax over the channels."""
-    model = net(
-        [node("Conv", "x w", "c"), node("Reshape", "c flat", "f"), node("Softmax", "f", "s"),
-         node("Reshape", "s back", "y")],
-        {"x": (1, 3, 1, 1)}, ["y"],
-        {"w": weight(4, 3, 1, 1), "flat": [1, 4], "back": [1, 4, 1, 1]},
-    )  # fmt: skip
-    after = assert_rewrites(model, *ALL, "softmax-4d")
-    assert ops(after) == ["Conv", "Softmax"]
-    assert kinds_off(after) == []
-
-
-def test_softmax_of_four_dimensions_is_left_alone():
-    """It is as it should be, in 4-D; a vector has no batch."""
-    for shape in ((1, 5, 2, 2), (5,), (1, 1, 5, 2, 2)):
-        model = net([node("Softmax", "x", "y", axis=0)], {"x": shape}, ["y"])
-        assert_untouched(model, "softmax-4d")

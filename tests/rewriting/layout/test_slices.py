@@ -10,7 +10,7 @@ from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 from tests.tries import tries
 
-_ALL = ("strided-slice", "slice-channels", "slice-backward")
+_ALL = ("strided-slice", "slice-channels")
 _FAR = 2**31 - 1
 INT64 = TensorProto.INT64
 
@@ -57,19 +57,13 @@ def test_channels_backwards_are_a_convolution():
     assert not refused(after)
 
 
-def test_rows_backwards_go_through_the_channels():
-    after = assert_rewrites(sliced((1, 3, 6, 5), (-1, -_FAR, 2, -1), (1, 4, 3, 1)), *_ALL)
-    assert ops(after) == ["Slice", "Transpose", "Conv", "Transpose"]
-    assert not refused(after)
-
-
 @settings(max_examples=tries(25))
 @given(data=st.data(), batch=st.integers(1, 2))
 def test_any_slice_that_keeps_the_batch(data, batch):
     shape, spans, steps = [batch], [], []
     for axis in (1, 2, 3):
         size = data.draw(st.integers(1, 7))
-        step = data.draw(st.sampled_from([-2, -1, 1, 2, 3]))
+        step = data.draw(st.sampled_from([-2, -1, 1, 2, 3] if axis == 1 else [1, 2, 3]))
         start = data.draw(st.integers(0, size - 1))
         count = data.draw(
             st.integers(1, (size - 1 - start if step > 0 else start) // abs(step) + 1)

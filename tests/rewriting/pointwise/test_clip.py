@@ -204,25 +204,3 @@ def test_two_activations_and_larger_constants_stay():
     )
     wide = net([node("Max", "x c", "y")], {"x": (1, 6, 1, 1)}, ["y"], {"c": weight(1, 6, 3, 3)})
     assert_untouched(wide, "max-min-constant")
-
-
-def leaky_net(slope, outputs=("y",)):
-    return net(
-        [node("Mul", "x a", "m"), node("Max", "m x", "y")],
-        {"x": SHAPE},
-        list(outputs),
-        {"a": np.float32(slope)},
-    )
-
-
-@settings(max_examples=tries(10), derandomize=True)
-@given(st.floats(0, 1, width=32))
-def test_max_of_x_and_its_multiple_is_leaky_relu(slope):
-    after = assert_rewrites(leaky_net(slope), "leaky-relu")
-    assert ops(after) == ["LeakyRelu"]
-    on_dla(after)
-
-
-def test_other_multiples_are_no_leaky_relu():
-    for model in (leaky_net(1.5), leaky_net(-0.5), leaky_net(0.1, ("y", "m"))):
-        assert_untouched(model, "leaky-relu")

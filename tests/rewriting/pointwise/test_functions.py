@@ -1,4 +1,4 @@
-"""Functions in terms of others: Mish, Elu, Softsign, Shrink, PRelu, powers, reciprocals."""
+"""Functions in terms of others: Mish, Elu, powers."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,12 @@ from edgekit.network.session import session
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import (
     assert_rewrites,
-    assert_same,
     assert_untouched,
     net,
     node,
     ops,
     rewrites_of,
     rewritten,
-    weight,
 )
 from tests.tries import tries
 
@@ -81,52 +79,6 @@ def test_exponential_units_far_from_zero(op):
     assert_untouched(one(op, shape=(2, 6)), "elu")
 
 
-BELOW = [node("Neg", "x", "n"), node("Relu", "n", "b")]
-SIZE = [node("Abs", "x", "a"), node("Sub", "x a", "b")]
-KERAS = [
-    [*BELOW, node("Mul", "s b", "m"), node("Sub", "r m", "y")],
-    [*BELOW, node("Mul", "b s", "m"), node("Neg", "m", "k"), node("Add", "k r", "y")],
-    [node("Mul", "x minus", "n"), BELOW[1], node("Mul", "b s", "m"), node("Add", "r m", "y")],
-    [*SIZE, node("Mul", "s b", "m"), node("Mul", "m half", "h"), node("Add", "r h", "y")],
-]
-
-
-def keras(nodes, slope, outputs=("y",), seed=0):
-    numbers = {"minus": np.float32(-1), "half": np.float32(0.5), "s": weight(*slope, seed=seed)}
-    used = {k: v for k, v in numbers.items() if any(k in n.input for n in nodes)}
-    return net([node("Relu", "x", "r"), *nodes], {"x": SHAPE}, list(outputs), used)
-
-
-@pytest.mark.parametrize("nodes", KERAS)
-@pytest.mark.parametrize("slope", [(), (6, 1, 1), (1, 6, 1, 1), (4,), (1, 6, 3, 4)])
-def test_prelu_as_keras_writes_it(nodes, slope):
-    after = assert_rewrites(keras(nodes, slope), "prelu-form")
-    assert ops(after) == ["PRelu"]
-    assert refused(after, "jetson-agx-xavier") == []
-    other = rewritten(keras(nodes, slope, seed=5), "prelu-form")
-    assert set(other.weights) == set(after.weights)
-    assert any(
-        (np.asarray(other.weights[n]) != np.asarray(w)).any() for n, w in after.weights.items()
-    )
-
-
-def test_other_sums_are_no_prelu():
-    for nodes, outputs in (
-        (KERAS[0], ["y", "b"]),
-        (KERAS[0], ["y", "r"]),
-        ([*BELOW, node("Mul", "s b", "m"), node("Sub", "m r", "y")], ["y"]),
-        (
-            [node("Abs", "x", "n"), BELOW[1], node("Mul", "s b", "m"), node("Sub", "r m", "y")],
-            ["y"],
-        ),
-        (
-            [*SIZE[:1], node("Sub", "a x", "b"), node("Mul", "s b", "m"), node("Add", "r m", "y")],
-            ["y"],
-        ),
-    ):
-        assert_untouched(keras(nodes, (6, 1, 1), outputs), "prelu-form")
-
-
 @pytest.mark.parametrize(
     ("exponent", "products"), [(2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 3)]
 )
@@ -150,36 +102,6 @@ def test_first_power(exponent):
 def test_other_powers_stay(exponent):
     model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": np.asarray(exponent, "f")})
     assert_untouched(model, "pow")
-
-
-@pytest.mark.parametrize("part", [(), (1,), (6, 1, 1), (1, 6, 1, 1)])
-def test_reciprocals(part):
-    numerator = np.abs(weight(*part)) + 1
-    ends = [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Div", "c d", "y")]
-    model = net(ends, {"x": SHAPE}, ["y"], {"c": numerator, "half": np.float32(0.5)})
-    assert "CONSTANT" in refused(model, precision="int8")
-    after = assert_rewrites(model, "reciprocal")
-    assert refused(after, precision="int8") == []
-    other = net(ends, {"x": SHAPE}, ["y"], {"c": numerator + 1, "half": np.float32(0.5)})
-    # a refit derives the numerator again: the same nodes, other values
-    assert ops(rewritten(other, "reciprocal")) == ops(after)
-    assert_same(other, rewritten(other, "reciprocal"))
-
-
-def test_the_operator_reciprocal():
-    model = net(
-        [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Reciprocal", "d", "y")],
-        {"x": SHAPE},
-        ["y"],
-        {"half": np.float32(0.5)},
-    )
-    assert refused(assert_rewrites(model, "reciprocal"), precision="int8") == []
-
-
-def test_divisions_of_two_activations_stay():
-    assert_untouched(net([node("Div", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), "reciprocal")
-    row = net([node("Div", "c x", "y")], {"x": SHAPE}, ["y"], {"c": weight(4)})
-    assert_untouched(row, "reciprocal")
 
 
 def without():

@@ -103,29 +103,3 @@ def test_other_clips_stay(nodes, outputs):
         assert ops(assert_rewrites(model, "hard-swish"))[:2] == ["BatchNormalization", "Clip"]
     else:
         assert_untouched(model, "hard-swish")
-
-
-@pytest.mark.parametrize("turn", [node("Neg", "x", "n"), node("Mul", "minus x", "n")])
-@pytest.mark.parametrize(
-    ("last", "expected"),
-    [
-        (node("Reciprocal", "o", "y"), ["Sigmoid"]),
-        (node("Div", "one o", "y"), ["Sigmoid"]),
-        (node("Div", "x o", "y"), ["Sigmoid", "Mul"]),
-    ],
-)
-def test_written_out_sigmoids(turn, last, expected):
-    nodes = [turn, node("Exp", "n", "e"), node("Add", "e one", "o"), last]
-    given_ = {"one": np.float32(1), "minus": np.float32(-1)}
-    used = {k: v for k, v in given_.items() if any(k in n.input for n in nodes)}
-    after = assert_rewrites(net(nodes, {"x": SHAPE}, ["y"], used), "sigmoid-form")
-    assert ops(after) == expected
-    on_dla(after)
-
-
-def test_other_exponentials_stay():
-    ends = [node("Exp", "n", "e"), node("Add", "e c", "o"), node("Reciprocal", "o", "y")]
-    two = net([node("Neg", "x", "n"), *ends], {"x": SHAPE}, ["y"], {"c": np.float32(2)})
-    unchanged = net([node("Neg", "x", "n"), *ends], {"x": SHAPE}, ["y", "e"], {"c": np.float32(1)})
-    for model in (two, unchanged):
-        assert_untouched(model, "sigmoid-form")

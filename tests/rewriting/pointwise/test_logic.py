@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto
 
 from edgekit.network.lowering.layers import layers
@@ -16,7 +14,6 @@ from tests.rewriting.nets import (
     weight,
 )
 from tests.rewriting.pointwise.truths import BOOL, LOGIC, compared, truth_net
-from tests.tries import tries
 
 
 @pytest.mark.parametrize(
@@ -125,59 +122,3 @@ def test_comparisons_without_a_cast_and_with_activations_stay():
     )
     for model in (alone, both, row):
         assert_untouched(model, "compare-constant")
-
-
-SIGNS = ["Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
-
-
-@settings(max_examples=tries(20), derandomize=True)
-@given(
-    op=st.sampled_from(SIGNS),
-    slope=st.one_of(st.none(), st.floats(-2, 2, width=32)),
-    zero_first=st.booleans(),
-)
-def test_selection_by_sign_is_a_relu(op, slope, zero_first):
-    positive_first = (op in SIGNS[:2]) != zero_first
-    branches = ["x", "zero" if slope is None else "m"]
-    nodes = [
-        node(op, "zero x" if zero_first else "x zero", "c"),
-        node("Where", ["c", *(branches if positive_first else reversed(branches))], ["y"]),
-    ]
-    weights = {"zero": np.float32(0)}
-    if slope is not None:
-        nodes.insert(0, node("Mul", "x a", "m"))
-        weights["a"] = np.float32(slope)
-    after = assert_rewrites(truth_net(*nodes, weights=weights), "relu-form")
-    assert ops(after) == ["LeakyRelu" if slope else "Relu"]
-    assert refused(after, "jetson-agx-xavier") == []
-
-
-@pytest.mark.parametrize("shared", ["m", "c"])
-@pytest.mark.parametrize("zero_first", [True, False])
-def test_a_part_of_a_relu_that_others_read_stays(shared, zero_first):
-    nodes = [
-        node("Mul", "x a", "m"),
-        node("Less", "zero x", "c") if zero_first else node("Greater", "x zero", "c"),
-        node("Where", "c x m", "v"),
-    ]
-    if shared == "m":
-        nodes.append(node("Concat", "v m", "y", axis=1))
-    else:
-        nodes += [node("Cast", "c", "d", to=1), node("Concat", "v d", "y", axis=1)]
-    model = truth_net(*nodes, weights={"zero": np.float32(0), "a": np.float32(0.1)})
-    after = ops(assert_rewrites(model, "relu-form", gone=("Where",)))
-    shared_op = {"m": "Mul", "c": "Less" if zero_first else "Greater"}[shared]
-    assert {shared_op, "LeakyRelu"} <= set(after)
-    assert not {"Mul", "Less", "Greater"} - {shared_op} & set(after)
-
-
-def test_other_selections_are_no_relu():
-    numbers = {"zero": np.float32(0), "one": np.float32(1), "a": np.float32(0.5)}
-    for first, second in (
-        (node("Greater", "x one", "c"), node("Where", "c x zero", "y")),
-        (node("Greater", "x zero", "c"), node("Where", "c zero x", "y")),
-        (node("Greater", "x zero", "c"), node("Where", "c x one", "y")),
-        (node("Greater", "x zero", "c"), node("Where", "c w zero", "y")),
-    ):
-        used = {k: v for k, v in numbers.items() if k in (*first.input, *second.input)}
-        assert_untouched(truth_net(first, second, weights=used), "relu-form")
