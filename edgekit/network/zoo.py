@@ -7,6 +7,7 @@ like trained networks.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -532,6 +533,12 @@ _RECIPES = {
 }
 
 
+_BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
+# what people call the layers of a ResNet
+_KINDS = {"BatchNormalization": "bn", "Sum": "add", "AveragePool": "avgpool",
+          "Reshape": "flatten", "Gemm": "fc"}  # fmt: skip
+
+
 def builtin(name: str, seed: int = 0) -> Model:
     """Makes one of the networks that the onnx package ships, with seeded weights.
 
@@ -561,7 +568,30 @@ def builtin(name: str, seed: int = 0) -> Model:
         )
     graph = shipped(_file(known))
     weights = fill(graph, seed, _RECIPES[known])
+    _name_blocks(graph)
     return canonical(graph.proto, None, source=f"builtin:{known}?seed={seed}", weights=weights)
+
+
+def _name_blocks(graph: ShippedGraph) -> None:
+    """Names the layers of a ResNet by stage, block and convolution ("stage2.block1.conv2").
+
+    Its weights still have Caffe2's names ("gpu_0/res2_0_branch2b_w_0"), its nodes have numbers.
+    """
+    weights = [_BLOCK_WEIGHT.search(graph.parameter(node, 1)) for node in graph.steps]
+    if not any(weights):
+        return
+    block, number = "", "1"
+    for node, found in zip(graph.steps, weights, strict=True):
+        if found and node.op_type == "Conv":
+            block = f"stage{found[1]}.block{int(found[2]) + 1}."
+            number = {"a": "1", "b": "2", "c": "3"}.get(found[3], "")
+        kind = _KINDS.get(node.op_type, node.op_type.lower())
+        if node.op_type in ("Conv", "BatchNormalization"):
+            node.name = f"{block}{kind}{number}" if number else f"{block}shortcut.{kind}"
+        elif node.op_type == "Relu":
+            node.name = f"{block}{kind}{number or 3}"
+        else:
+            node.name = f"{block}{kind}" if node.op_type == "Sum" else kind
 
 
 def _file(name: str) -> str:

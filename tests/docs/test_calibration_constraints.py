@@ -47,7 +47,9 @@ def test_the_changes_look_like_those_that_are_printed():
     from edgekit.reports.terminal.quantization import changes_text
 
     shown = re.search(r"```text\n(.*?)```", SECTION, re.S)[1].splitlines()
-    change = Change("r85", 0.013169, 0.047444, "elementwise.int8_ranges", ("n88",), "c87")
+    change = Change(
+        "r85", 0.013169, 0.047444, "elementwise.int8_ranges", ("stage4.block1.add",), "c87"
+    )
     lines = changes_text(change_rows([change])).splitlines()
     assert shown[1].split() == lines[1].split()
     assert shown[2].split() == lines[2].split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,15 @@ def test_unknown_name_gets_the_nearest() -> None:
     assert caught.value.code == "model.unknown_builtin"
     with pytest.raises(UsageError, match="known are light_bvlc_alexnet"):
         builtin("???")
+
+
+def test_the_layers_of_a_resnet_are_called_by_stage_block_and_convolution() -> None:
+    names = [node.name for node in builtin("light_resnet50").proto.graph.node]
+    assert len(set(names)) == len(names) == 176
+    assert names[:5] == ["conv1", "bn1", "relu1", "maxpool", "stage2.block1.conv1"]
+    assert names[-4:] == ["avgpool", "flatten", "fc", "softmax"]
+    blocks = Counter(name.rpartition(".")[0] for name in names if name.endswith(".conv3"))
+    per_stage = Counter(block.partition(".")[0] for block in blocks)
+    assert per_stage == {"stage2": 3, "stage3": 4, "stage4": 6, "stage5": 3}
+    shortcuts = [name for name in names if name.endswith("shortcut.conv")]
+    assert shortcuts == [f"stage{stage}.block1.shortcut.conv" for stage in range(2, 6)]
