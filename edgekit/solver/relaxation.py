@@ -33,10 +33,8 @@ class Relaxation:
         count: By network and core, the variable that counts loadables.
     """
 
-    def __init__(
-        self, problem: PlacementProblem, goal: Goal, *, ties: bool = True, levels: bool = True
-    ) -> None:
-        self.problem, self.goal, self.levels = problem, goal, levels
+    def __init__(self, problem: PlacementProblem, goal: Goal, *, ties: bool = True) -> None:
+        self.problem, self.goal = problem, goal
         self.program = Program()
         self.modes: list[dict[int, Expression]] = []
         self.count: dict[tuple[int, int], int] = {}
@@ -127,7 +125,7 @@ class Relaxation:
                 continue
             number = program.variable(self._most(len(possible)), integer=packed)
             self.count[network, core] = number
-            for v in nodes if self.levels else ():
+            for v in nodes:
                 levels[v] = program.variable(self._most(len(possible)))
                 program.row(Expression({number: 1.0, levels[v]: -1.0}), low=0.0)
                 for u in problem.predecessors[v] or (OUTSIDE,):

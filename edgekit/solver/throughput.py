@@ -196,12 +196,11 @@ def _generate(
             break
         if (prices and not new) or effort.over:
             break
-        prices = prices_of(lanes, columns)
-        rates = rates_of(lanes, columns)
+        rates, prices = best_rates(lanes, columns)
         if progress and bound < INFINITY:
             progress(1e6 * sum(rates), 1e6 * bound)
     if len(rates) < len(columns):
-        rates = rates_of(lanes, columns)
+        rates, _ = best_rates(lanes, columns)
     return rates, bound, unsettled
 
 
@@ -418,8 +417,13 @@ def capacity(lanes: Sequence[CoreLane], prices: Sequence[float]) -> float:
     )
 
 
-def rates_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[float]:
-    """Returns the best rates of plans in frames a microsecond."""
+def best_rates(
+    lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]
+) -> tuple[list[float], list[float]]:
+    """Returns the best rates of plans in frames a microsecond, and the prices by resource.
+
+    At these prices, the duals of the rates, every plan has a value of at least 1.
+    """
     unit = sum(loads_of(lanes, columns[0]))  # rates near 1: the solver's tolerances are absolute
     program = Program()
     rates = [program.real(cost=-1.0) for _ in columns]
@@ -427,34 +431,16 @@ def rates_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[f
     sets = _limits(lanes)
     times = [program.real() for _ in sets]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+    first = len(program.rows)
     for resource in range(len(sets[0])):
         used = Expression({f: load[resource] / unit for f, load in zip(rates, loads, strict=True)})
         for time, limits in zip(times, sets, strict=True):
             used.add(time, -limits[resource])
         program.row(used, high=0.0)
-    values = program.solve().values
-    assert values is not None
-    return [max(0.0, values[rate]) / unit for rate in rates]
-
-
-def prices_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[float]:
-    """Returns the dual prices by resource: every plan has a value of at least 1 at them."""
-    unit = sum(loads_of(lanes, columns[0]))
-    program = Program()
-    sets = _limits(lanes)
-    prices = [program.real() for _ in sets[0]]
-    most = program.real(cost=1.0)
-    for limits in sets:
-        weighted = Expression(zip(prices, limits, strict=True))
-        weighted.add(most, -1.0)
-        program.row(weighted, high=0.0)
-    for column in columns:
-        load = loads_of(lanes, column)
-        terms = {p: us / unit for p, us in zip(prices, load, strict=True)}
-        program.row(Expression(terms), low=1.0)
-    values = program.solve().values
-    assert values is not None
-    return [max(0.0, values[price]) / unit for price in prices]
+    found = program.solve()
+    assert found.values is not None
+    prices = [max(0.0, -dual) / unit for dual in found.duals[first:]]
+    return [max(0.0, found.values[rate]) / unit for rate in rates], prices
 
 
 ChosenPlan = tuple[PlanColumn, "int | None", float]
