@@ -845,12 +845,12 @@ def _steps(
         for p in ready[device]:
             done.add(p)
             if device:
-                steps.append(ExecutionStep(0, device, pieces[p][1]))
+                steps.append(ExecutionStep(device, pieces[p][1]))
             elif steps and not steps[-1].device:
                 nodes = tuple(sorted((*steps[-1].nodes, *pieces[p][1])))
                 steps[-1] = replace(steps[-1], nodes=nodes)
             else:
-                steps.append(ExecutionStep(0, 0, pieces[p][1]))
+                steps.append(ExecutionStep(0, pieces[p][1]))
     return tuple(steps)
 
 

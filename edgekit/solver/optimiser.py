@@ -234,35 +234,23 @@ class _Solver:
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
         """Adds a cut where modes take more loadables than the relaxation counted."""
         devices = [self.problem.device(m) for m in modes]
-        added = False
-        for network in range(len(self.problem.networks)):
-            added = self._cut_network(model, network, devices) or added
-        return added
-
-    def _cut_network(self, model: Relaxation, network: int, devices: Sequence[int]) -> bool:
-        problem = replace(
-            self.problem,
-            max_loadables=None,
-            max_transitions=(None,) * len(self.problem.networks),
-            contiguous=(False,) * len(self.problem.networks),
-        )
-        nodes = problem.networks[network]
-        cores = [c for c in problem.cores if any(devices[v] == c for v in nodes)]
-        total = _fewest(problem, network, devices)
+        problem = replace(self.problem, max_loadables=None, max_transitions=None)
+        cores = [core for core in problem.cores if core in devices]
+        total = _fewest(problem, devices)
         if not cores or total is None:
             return False
-        if total <= sum(least_loadables(problem, network, core, devices) for core in cores):
+        if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
         wild: list[int] = []
-        for v in nodes:  # keep only the nodes without which fewer would do
-            if _fewest(problem, network, devices, (*wild, v)) == total:
+        for v in range(len(devices)):  # keep only the nodes without which fewer would do
+            if _fewest(problem, devices, (*wild, v)) == total:
                 wild.append(v)
-        forcing = {v: devices[v] for v in nodes if v not in wild}
-        model.require_loadables(network, problem.cores, forcing, total)
+        forcing = {v: device for v, device in enumerate(devices) if v not in wild}
+        model.require_loadables(problem.cores, forcing, total)
         for one, other in twin_cores(self.problem):
             change = {one: other, other: one}
             swapped = {v: change.get(d, d) for v, d in forcing.items()}
-            model.require_loadables(network, problem.cores, swapped, total)
+            model.require_loadables(problem.cores, swapped, total)
         return True
 
     def _steps(self) -> None:
@@ -292,10 +280,10 @@ class _Solver:
 
 
 def _fewest(
-    problem: PlacementProblem, network: int, devices: Sequence[int], wild: Sequence[int] = ()
+    problem: PlacementProblem, devices: Sequence[int], wild: Sequence[int] = ()
 ) -> int | None:
-    """Returns the fewest loadables of a network on all cores together, if it is known."""
-    orders = arrange(problem, network, devices, wild)
+    """Returns the fewest loadables on all cores together, if it is known."""
+    orders = arrange(problem, devices, wild)
     if not orders.exact:
         return None
     return min((sum(order.counts) for order in orders.found), default=None)

@@ -23,7 +23,7 @@ from edgekit.solver.problem import (
 from tests.solver.brute import brute, disagreement
 from tests.solver.cases import Case
 
-LIMITS = ("none", "slots", "pool", "fits", "min_size", "transitions", "contiguous", "all")
+LIMITS = ("none", "slots", "pool", "fits", "min_size", "transitions", "all")
 
 
 def random_chain(
@@ -73,8 +73,7 @@ def random_chain(
         fits=(lambda s: max(s) - min(s) < wide) if limit == "fits" or every else None,
         min_size=rng.randint(1, 3) if limit == "min_size" or every else 0,
         sizes=tuple(rng.randint(1, 2) for _ in range(count)) if limit == "min_size" else (),
-        max_transitions=(rng.randint(0, 3) if limit == "transitions" or every else None,),
-        contiguous=(limit == "contiguous",),
+        max_transitions=rng.randint(0, 3) if limit == "transitions" or every else None,
     )
 
 
