@@ -612,6 +612,13 @@ class PlacementSection(Section):
         default=[0], description="DLA cores that may be used; empty for none."
     )
     gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
+    slack: float = Field(
+        0.03,
+        ge=0,
+        le=1,
+        description="Share of the best objective that a plan may give up for less latency "
+        "(objective latency: for less energy). 0: always the best.",
+    )
     pin: list[PinSection] = Field(default_factory=list, description="Layers pinned to a device.")
     max_loadables: int = Field(_SLOTS, ge=1, le=_SLOTS, description="Most loadables per DLA core.")
     max_transitions: int | None = Field(

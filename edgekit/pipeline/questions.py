@@ -291,8 +291,8 @@ def _plan_row(
 def _proof(placed: Plan) -> dict[str, Any]:
     from edgekit.placement.plan import frame_times, plan_summary
 
-    keys = ("value", "unit", "optimal", "bound", "gap", "extrapolated", "unknown_cost", "layers",
-            "loadables", "transitions")  # fmt: skip
+    keys = ("value", "unit", "optimal", "bound", "gap", "slack", "extrapolated", "unknown_cost",
+            "layers", "loadables", "transitions")  # fmt: skip
     summary = plan_summary(placed)
     busy = frame_times(placed)["busy_us"]
     total = sum(us or 0.0 for us in busy.values())

@@ -23,15 +23,20 @@ from edgekit.placement.costs.kernel_costs import (
 from edgekit.placement.costs.model import CostModel, contention_table
 from edgekit.placement.inputs import LoadableCapacity, PlacementInputs
 from edgekit.placement.plan import (
+    OBJECTIVE_UNITS,
+    SECOND_METRICS,
+    Options,
     PlacedLayer,
     Plan,
     PlannedLoadable,
     PredictedCost,
     Reformat,
     Share,
+    SlackChoice,
     Unfused,
     exception,
     mixes_devices,
+    plan_value,
 )
 from edgekit.placement.problem import BuiltProblem, as_engines, too_large
 from edgekit.placement.profiles.measured import measured_part
@@ -46,9 +51,10 @@ from edgekit.solver.problem import (
     metrics,
 )
 from edgekit.targets.board import GENERATIONS, Target
-from edgekit.text import counted, listed
+from edgekit.text import counted, listed, percent
 
 _SHOWN = 4
+_UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
 PROOF_NOTES = ("Optimal for ", "Not proved optimal")  # how notes begin that tell what is proved
 DIGITS = 6  # of microseconds and microjoules in a plan
 SHOWN = 5  # names in a difference
@@ -71,8 +77,12 @@ def assemble(
     solved: Solved,
     compared: Mapping[str, Baseline | None],
     notes: Sequence[str] = (),
+    optimum: Plan | None = None,
 ) -> Plan:
-    """Returns the plan document's values for a solved problem."""
+    """Returns the plan document's values for a solved problem.
+
+    ``optimum`` is the best plan, where this one is another within the slack.
+    """
     model, options, problem = request.model, request.options, built.problem
     shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
     predicted = _mixed(request, problem, [one.share.share for one in shown], shown)
@@ -85,6 +95,9 @@ def assemble(
         value = round(value, DIGITS)
     bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
+    slack = _slack(options, value, predicted, optimum)
+    if optimum is not None:
+        bound, gap = optimum.bound, optimum.gap
     loadables = tuple(loadable for one in shown for loadable in one.loadables)
     builder = builder_document(
         request.network,
@@ -122,10 +135,18 @@ def assemble(
         model_error=model_error(),
         notes=(
             *_notes(
-                request, shown, gap, extrapolated, unknown, measured, too_large(request, built)
+                request,
+                shown,
+                gap,
+                extrapolated,
+                unknown,
+                measured,
+                too_large(request, built),
+                optimum is None,
             ),
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
+            *_slack_note(slack, options.objective, value, predicted),
             *notes,
             *(measured["notes"] if measured else ()),
         ),
@@ -139,7 +160,36 @@ def assemble(
         extrapolated=extrapolated,
         rate_hz=options.rate_hz,
         idle_uj=round(model.idle_uj(_mean_loads(problem, shown)), DIGITS),
+        slack=slack,
     )
+
+
+def _slack(
+    options: Options, value: float, predicted: PredictedCost, optimum: Plan | None
+) -> SlackChoice:
+    metric = SECOND_METRICS[options.objective]
+    if optimum is None:
+        return SlackChoice(options.slack, value, 0.0, metric, getattr(predicted, metric))
+    best = plan_value(optimum)
+    given_up = abs(value - best) / best if best else 0.0
+    return SlackChoice(options.slack, best, given_up, metric, getattr(optimum.predicted, metric))
+
+
+def _slack_note(
+    slack: SlackChoice, objective: str, value: float, predicted: PredictedCost
+) -> list[str]:
+    """Returns what a plan within the slack of the optimum gives up, and for what."""
+    own = getattr(predicted, slack.metric)
+    if own == slack.at_optimum and not slack.given_up:
+        return []
+    unit = _UNITS[OBJECTIVE_UNITS[objective]]
+    figure, _, of = slack.metric.partition("_")
+    return [
+        f"of the plans within {100 * slack.allowed:g} % (placement.slack) of the best {objective}, "
+        f"{slack.optimum:,.6g} {unit}, this one has the least {figure}: {own:,.6g} {_UNITS[of]} "
+        f"instead of {slack.at_optimum:,.6g}; it gives up {percent(slack.given_up, 2)} and reaches "
+        f"{value:,.6g} {unit} (predicted)"
+    ]
 
 
 def baseline_costs(
@@ -472,8 +522,9 @@ def _notes(
     unknown: Sequence[str],
     measured: Mapping[str, Any] | None,
     refused: Mapping[str, VerdictReason],
+    best: bool,
 ) -> list[str]:
-    """Returns what a reader should know about this plan."""
+    """Returns what a reader should know about this plan; ``best``: it is the optimum itself."""
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
     notes = _proof_notes(shown, gap, unknown, measured)
@@ -488,7 +539,7 @@ def _notes(
         notes.append("no layer can run on the DLA: everything runs on the GPU")
     elif all(name in refused for name, able in request.able.items() if able):
         notes.append("no layer fits the DLA's memory: everything runs on the GPU")
-    elif not on_dla:
+    elif not on_dla and best:
         among = " of all placements within the limits" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
     notes += _memory_notes(request, shown, refused)
@@ -794,12 +845,12 @@ def _steps(
         for p in ready[device]:
             done.add(p)
             if device:
-                steps.append(ExecutionStep(0, device, pieces[p][1]))
+                steps.append(ExecutionStep(device, pieces[p][1]))
             elif steps and not steps[-1].device:
                 nodes = tuple(sorted((*steps[-1].nodes, *pieces[p][1])))
                 steps[-1] = replace(steps[-1], nodes=nodes)
             else:
-                steps.append(ExecutionStep(0, 0, pieces[p][1]))
+                steps.append(ExecutionStep(0, pieces[p][1]))
     return tuple(steps)
 
 

@@ -9,7 +9,7 @@ import difflib
 import glob
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edgekit.errors import GateError, UsageError
@@ -25,6 +25,7 @@ from edgekit.placement.plan import (
     Pin,
     Plan,
     booked_layers,
+    optimum_value,
     percent_change,
     plan_value,
 )
@@ -74,6 +75,7 @@ def explain_layer(
         "objective": plan.objective,
         "value": plan_value(plan),
         "unit": OBJECTIVE_UNITS[plan.objective],
+        "slack": plan.slack and asdict(plan.slack),
         "clock": "predicted",
         "device": placed.device,
         "shares": _shares(plan, layer.name),
@@ -164,6 +166,12 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
     here, other = document["device"], document["otherwise"]
     if blocked:
         sentences.append(f"it has to be there: {blocked}")
+    if document["slack"] and document["slack"]["given_up"]:
+        sentences.append(
+            f"of the plans within {100 * document['slack']['allowed']:g} % (placement.slack) of "
+            f"the best {document['objective']}, the one with the least "
+            f"{document['slack']['metric'].partition('_')[0]} is chosen"
+        )
     sentences += [
         f"{bind['text']} keeps it there: without this limit it would be on "
         f"{_device_text(bind['device'])}"
@@ -341,6 +349,7 @@ class PlacementTrials:
     ) -> None:
         self._query, self._plan, self._layer, self._members = query, plan, layer, members
         self._value = plan_value(plan)
+        self._optimum = optimum_value(plan)
         self._constraints = UserConstraints(query)
         self._done = 0
         self._report = progress or (lambda done, total: None)
@@ -396,7 +405,8 @@ class PlacementTrials:
         value = plan_value(plan)
         device = next(x.device for x in plan.layers if x.name == self._layer)
         here = next(x.device for x in self._plan.layers if x.name == self._layer)
-        change = (value - self._value) * (1 if self._plan.objective == "throughput" else -1)
+        change = optimum_value(plan) - self._optimum
+        change *= 1 if self._plan.objective == "throughput" else -1
         tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
         return {
             **document, "value": value, "device": device,

@@ -34,6 +34,11 @@ COMPARISON_SCHEMA = "edgekit.whatif/1"
 OBJECTIVE_UNITS = {
     "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
 }  # fmt: skip
+#: Where several plans are as good for an objective, but for its slack, the one with the least of:
+SECOND_METRICS = {
+    "latency": "energy_uj", "throughput": "latency_us", "period": "latency_us",
+    "energy": "latency_us", "gpu_time": "latency_us",
+}  # fmt: skip
 #: The prediction's figure that each objective is about; a period is one over its throughput.
 PREDICTED_KEYS = {
     "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
@@ -72,6 +77,7 @@ class Options:
             plan on the GPU and a DLA core is one hybrid engine, whose GPU layers wait for a busy
             GPU.
         rate_hz: Frames a second that the energy is of; None: back to back.
+        slack: How far from the optimum a plan may be that is better otherwise, as a share of it.
     """
 
     objective: str = "latency"
@@ -88,6 +94,7 @@ class Options:
     cores_why: str = ""
     split: bool = False
     rate_hz: float | None = None
+    slack: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,25 @@ class PredictedCost:
             "latency_us": self.latency_us, "throughput_qps": self.throughput_qps,
             "energy_uj": self.energy_uj, "gpu_us": self.gpu_us,
         }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SlackChoice:
+    """Which plan was taken of those whose objective is within the slack of the optimum.
+
+    Attributes:
+        allowed: The slack, as a share of the optimum.
+        optimum: The best plan's value of the objective, which the plan's bound proves.
+        given_up: By how much the plan is worse than the optimum, as a share of it.
+        metric: The figure that decided, "latency_us" or "energy_uj".
+        at_optimum: The best plan's value of that figure.
+    """
+
+    allowed: float
+    optimum: float
+    given_up: float
+    metric: str
+    at_optimum: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +234,8 @@ class Plan:
     ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
     are wide, and every text that calls it optimal says so (:func:`proof_of`). ``parser`` is the
     word of NVIDIA's own parser, where it was asked.
-    are wide, and every text that calls it optimal says so (:func:`proof_of`).
+    ``optimal``, ``bound`` and ``gap`` are of the optimum; ``slack`` says how far the plan is from
+    it, and why.
     All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
     ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     """
@@ -243,6 +270,7 @@ class Plan:
     parser: ParserWord | None = None
     rate_hz: float | None = None
     idle_uj: float = 0.0
+    slack: SlackChoice | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
@@ -360,6 +388,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "measured": plan.measured,
         "constraints": dict(plan.constraints),
+        "slack": plan.slack and asdict(plan.slack),
         **({} if plan.parser is None else {"parser": plan.parser.to_json()}),
         **{name: getattr(plan, name) for name in _COPIED_KEYS},
     }
@@ -454,6 +483,7 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
             measured=document.get("measured"),
             constraints=dict(document.get("constraints", {})),
+            slack=SlackChoice(**slack) if (slack := document.get("slack")) else None,
             parser=_word(document.get("parser")),
             **{name: document[name] for name in _COPIED_KEYS},
         )
@@ -625,6 +655,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "optimal": plan.optimal,
         "bound": plan.bound,
         "gap": plan.gap,
+        "slack": plan.slack and asdict(plan.slack),
         "extrapolated": list(plan.extrapolated),
         "unknown_cost": list(plan.unknown_cost),
         "predicted": known_values(plan.predicted, plan.unknown_cost),
@@ -725,6 +756,11 @@ def _difference(before: float | None, after: float | None) -> dict[str, float | 
 def plan_value(plan: Plan) -> float:
     """Returns the value of a plan's objective: microseconds, microjoules or frames a second."""
     return predicted_value(plan.objective, plan.predicted)
+
+
+def optimum_value(plan: Plan) -> float:
+    """Returns the objective's value of the best plan, from which the slack may have moved."""
+    return plan.slack.optimum if plan.slack else plan_value(plan)
 
 
 def predicted_value(objective: str, predicted: PredictedCost) -> float:

@@ -121,7 +121,7 @@ def problem_of(
         fits=fits,
         min_size=options.min_loadable_layers if options.min_loadable_layers > 1 else 0,
         sizes=tuple(len(kernel.layers) for kernel in kernels),
-        max_transitions=(options.max_transitions,),
+        max_transitions=options.max_transitions,
         together=concurrent_speeds(names, model.target, hybrid=request.hybrid),
     )
     return BuiltProblem(kernels, problem, tuple(tensors), ways, free)

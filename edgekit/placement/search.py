@@ -36,6 +36,7 @@ SAME = 1e-9  # relative: two values of an objective are equal
 EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
 PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds
 STARTS_SHARE = 0.3  # of it, for placements to begin from
+SLACK_EFFORT = 4.0  # of the choice within the slack, which proves nothing
 OnBound = Callable[[float, float], None]
 POSITIONS = 120  # cuts tried along the network
 MOST_EVALUATED = 12  # of them get their exact value
@@ -213,12 +214,14 @@ class Solved:
     """Parts with shares, the objective's value (frames a second for throughput) and a bound.
 
     ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
+    ``quick``: of a mix, the parts of the one with the least latency within the slack, if known.
     """
 
     parts: tuple[PlanShare, ...]
     value: float
     bound: float
     clocked: bool = False
+    quick: tuple[PlanShare, ...] = ()
 
 
 def objective_value(
@@ -241,11 +244,14 @@ def optimise(
     """
     none = no_plan(options)
     if options.objective == "throughput":
-        mix = mix_plans(problem, options.bounds, starts, progress=progress)
+        mix = mix_plans(problem, options.bounds, starts, slack=options.slack, progress=progress)
         if mix is None:
             return none
-        parts = tuple(PlanShare(part.share, part.placing) for part in mix.parts)
-        return Solved(parts, mix.qps, mix.bound, mix.clocked)
+        parts, quick = (
+            tuple(PlanShare(part.share, part.placing) for part in parts)
+            for parts in (mix.parts, mix.quick)
+        )
+        return Solved(parts, mix.qps, mix.bound, mix.clocked, quick)
     if not options.gpu:
         problem = one_core(problem)  # a second core is a replica: it shortens no frame
     goal = Goal.of(problem, options.objective, options.bounds)
@@ -261,6 +267,34 @@ def optimise(
     parts = (PlanShare(1.0, found.placing),)
     # a search that ended before its first bound proved nothing; no objective is below zero
     return Solved(parts, found.placing.value, max(found.bound, 0.0), effort.clocked)
+
+
+def within_slack(
+    request: PlacementInputs, built: BuiltProblem, solved: Solved, most: float, cores: int
+) -> Solved | None:
+    """Returns what is better than the optimum in the second figure, where anything was found.
+
+    Args:
+        request: The network and the request.
+        built: The problem that was solved, and
+        solved: its optimum.
+        most: What the objective may be at most; a mix brings its own.
+        cores: The most that a plan may use.
+    """
+    options, problem = request.options, built.problem
+    if options.objective == "throughput":
+        return replace(solved, parts=solved.quick) if solved.quick else None
+    if not options.gpu:
+        problem = one_core(problem)
+    bounds, metric = solver_bounds(request, cores), METRIC[options.objective]
+    if options.objective == "energy":
+        most -= fixed_uj(request, cores)
+    bounds[metric] = min(most, bounds.get(metric, math.inf))
+    second = "energy" if options.objective == "latency" else "latency"
+    goal = Goal.of(problem, second, bounds)
+    starts = [part.placing for part in solved.parts]
+    found = minimise(problem, goal, starts=starts, effort=Effort(SLACK_EFFORT)).placing
+    return None if found is None else replace(solved, parts=(PlanShare(1.0, found),))
 
 
 def no_plan(options: Options) -> Solved:

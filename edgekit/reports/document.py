@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from edgekit.benchmark.document import profile_notes
@@ -556,6 +557,7 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "unknown_cost": list(plan.unknown_cost),
         "bound": plan.bound,
         "gap": plan.gap,
+        "slack": plan.slack and asdict(plan.slack),
         "shares": [share.share for share in plan.plans],
         "frame": frame_times(plan),
         "plans": _plans(plan, rows),

@@ -126,6 +126,16 @@ class FrameTimes(ReportModel):
     busy_us: dict[Device, Micro | None] = {}
 
 
+class Slack(ReportModel):
+    """How far the plan is from the optimum, and which figure decided."""
+
+    allowed: Fraction
+    optimum: float
+    given_up: float
+    metric: str
+    at_optimum: float
+
+
 class Placement(ReportModel):
     """Which layers run where, and what that takes."""
 
@@ -144,6 +154,7 @@ class Placement(ReportModel):
     objective: str
     optimal: bool
     gap: float
+    slack: Slack | None = None
     extrapolated: list[str] = []
     unknown_cost: list[str] = Field(
         default=[], description="layers whose cost is unknown, not counted in any figure"

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 
-from edgekit.solver.loadables import Arrangement, arrange, count_transitions
+from edgekit.solver.loadables import arrange, count_transitions
 from edgekit.solver.problem import (
     OUTSIDE,
     Cost,
@@ -244,36 +243,13 @@ def evaluated(
     problem: PlacementProblem, modes: Sequence[int], goal: Goal
 ) -> tuple[Placing | None, bool]:
     """Returns the best way to run modes, and whether every way was looked at."""
-    devices = [problem.device(m) for m in modes]
-    exact = True
-    options: list[Sequence[Arrangement]] = []
-    for network in range(len(problem.networks)):
-        orders = arrange(problem, network, devices)
-        exact = exact and orders.exact
-        options.append(orders.found)
+    orders = arrange(problem, [problem.device(m) for m in modes])
     best: Placing | None = None
-    for steps in _combined_steps(options):
-        found = settle(problem, modes, steps, goal)
+    for arrangement in orders.found:
+        found = settle(problem, modes, arrangement.steps, goal)
         if found and better(found, best):
             best = found
-    return best, exact
-
-
-def _combined_steps(options: Sequence[Sequence[Arrangement]]) -> list[list[ExecutionStep]]:
-    """Returns the steps of all networks, for every choice of one arrangement in each."""
-    if len(options) == 1:
-        return [list(option.steps) for option in options[0]]
-    merged: dict[tuple[int, ...], tuple[int, list[ExecutionStep]]] = {(): (0, [])}
-    for option in options:
-        following: dict[tuple[int, ...], tuple[int, list[ExecutionStep]]] = {}
-        for (counts, (changes, steps)), arrangement in product(merged.items(), option):
-            before = counts or (0,) * len(arrangement.counts)
-            key = tuple(a + b for a, b in zip(before, arrangement.counts, strict=True))
-            made = (changes + arrangement.transitions, [*steps, *arrangement.steps])
-            if key not in following or made[0] < following[key][0]:
-                following[key] = made
-        merged = following
-    return [steps for _, steps in merged.values()]
+    return best, orders.exact
 
 
 def swapped_modes(problem: PlacementProblem, one: int, other: int) -> tuple[int, ...] | None:
@@ -341,7 +317,7 @@ def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[in
     one, other = problem.cores
     image = swapped_modes(problem, one, other) or ()
     second = {m: image[m] for m in range(len(image)) if problem.device(m) == one}
-    if any(problem.contiguous) or not _cheaper_together(problem, second):
+    if not _cheaper_together(problem, second):
         return None
     gone = set(second.values())
     if not any(row[m] for row in problem.costs for m in gone):

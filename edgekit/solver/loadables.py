@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import pairwise
 from math import ceil
 
 from edgekit.solver.problem import ExecutionStep, PlacementProblem
@@ -30,13 +30,8 @@ EFFORT = 40_000  # and for all of them together; then a hundred each
 
 
 def count_transitions(steps: Sequence[ExecutionStep]) -> int:
-    """Returns the device changes along the running order of every network."""
-    last: dict[int, int] = {}
-    changes = 0
-    for step in steps:
-        changes += step.network in last and last[step.network] != step.device
-        last[step.network] = step.device
-    return changes
+    """Returns the device changes along a running order."""
+    return sum(one.device != other.device for one, other in pairwise(steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The arrangements of one network that no other one beats; whether these are all."""
+    """The arrangements that no other one beats; whether these are all."""
 
     found: tuple[Arrangement, ...]
     exact: bool
@@ -74,25 +69,20 @@ class _Label:
 
 
 class NodeGraph:
-    """The nodes of one network with their devices; sets of nodes are bit masks."""
+    """The nodes with their devices; sets of nodes are bit masks."""
 
     def __init__(
-        self,
-        problem: PlacementProblem,
-        nodes: Sequence[int],
-        devices: Sequence[int],
-        wild: Collection[int] = (),
+        self, problem: PlacementProblem, devices: Sequence[int], wild: Collection[int] = ()
     ) -> None:
-        """Takes devices by node of the problem; ``wild`` nodes may run at any time for nothing."""
-        self.nodes = nodes
-        index = {v: i for i, v in enumerate(nodes)}
-        self.before = [sum(1 << index[u] for u in problem.predecessors[v]) for v in nodes]
-        self.all = (1 << len(nodes)) - 1
-        free = [index[v] for v in nodes if v in set(wild)]
+        """Takes devices by node; ``wild`` nodes may run at any time for nothing."""
+        self.before = [sum(1 << u for u in before) for before in problem.predecessors]
+        self.count = len(self.before)
+        self.all = (1 << self.count) - 1
+        free = sorted(set(wild))
         self.on: dict[int, list[int]] = {}
-        for i, v in enumerate(nodes):
-            if i not in free:
-                self.on.setdefault(devices[v], []).append(i)
+        for v, device in enumerate(devices):
+            if v not in free:
+                self.on.setdefault(device, []).append(v)
         if free:
             for device in self.on:
                 self.on[device] = sorted({*self.on[device], *free})
@@ -108,7 +98,7 @@ class NodeGraph:
 
     def members(self, mask: int) -> tuple[int, ...]:
         """Returns the nodes of a mask, ascending."""
-        return tuple(v for i, v in enumerate(self.nodes) if mask >> i & 1)
+        return tuple(v for v in range(self.count) if mask >> v & 1)
 
 
 def is_packed(problem: PlacementProblem) -> bool:
@@ -117,44 +107,27 @@ def is_packed(problem: PlacementProblem) -> bool:
 
 
 def arrange(
-    problem: PlacementProblem, network: int, devices: Sequence[int], wild: Collection[int] = ()
+    problem: PlacementProblem, devices: Sequence[int], wild: Collection[int] = ()
 ) -> Orders:
-    """Returns the best arrangements of a network; ``devices`` by node of the whole problem."""
-    graph = NodeGraph(problem, problem.networks[network], devices, wild)
-    orders = _search(problem, network, graph, None)
+    """Returns the best arrangements of nodes on ``devices``."""
+    graph = NodeGraph(problem, devices, wild)
+    orders = _search(problem, graph, None)
     if not is_packed(problem):
         return orders
-    packer = LoadablePacker(problem, graph.nodes, graph.before, graph.free)
+    packer = LoadablePacker(problem, graph.before, graph.free)
     loadables = [s for order in orders.found for s in order.steps if s.device in problem.cores]
     if orders.exact and all(packer.allows(step.nodes) for step in loadables):
         return orders
-    orders = _search(problem, network, graph, packer)
-    least = [
-        least_loadables(problem, network, d, devices, wild) for d in range(len(problem.devices))
-    ]
+    orders = _search(problem, graph, packer)
+    least = [least_loadables(problem, d, devices, wild) for d in range(len(problem.devices))]
     if any(list(order.counts) == least for order in orders.found):
         return Orders(orders.found, True)
     return orders
 
 
-def _search(
-    problem: PlacementProblem, network: int, graph: NodeGraph, packer: LoadablePacker | None
-) -> Orders:
-    used = sorted(graph.on)
-    limit = problem.max_transitions[network]
-    if problem.contiguous[network]:
-        found: list[_Label] = []
-        exact = True
-        for order in permutations(used):
-            labels, whole = _LabelSearch(
-                problem, graph, order, packer, limit, contiguous=True
-            ).run()
-            found += labels
-            exact = exact and whole
-        ends = _undominated(found)
-    else:
-        ends, exact = _LabelSearch(problem, graph, used, packer, limit).run()
-    return Orders(tuple(_finished(network, graph, label) for label in ends), exact)
+def _search(problem: PlacementProblem, graph: NodeGraph, packer: LoadablePacker | None) -> Orders:
+    ends, exact = _LabelSearch(problem, graph, packer).run()
+    return Orders(tuple(_finished(graph, label) for label in ends), exact)
 
 
 class _LabelSearch:
@@ -164,15 +137,13 @@ class _LabelSearch:
         self,
         problem: PlacementProblem,
         graph: NodeGraph,
-        devices: Sequence[int],
         packer: LoadablePacker | None,
-        limit: int | None,
-        contiguous: bool = False,
     ) -> None:
-        self.problem, self.graph, self.devices = problem, graph, devices
-        self.packer, self.contiguous = packer, contiguous
-        self.limit = len(graph.nodes) if limit is None else limit
-        self.blind = packer is not None and limit is None and not contiguous  # to transitions
+        self.problem, self.graph, self.packer = problem, graph, packer
+        self.devices = sorted(graph.on)
+        limit = problem.max_transitions
+        self.limit = graph.count if limit is None else limit
+        self.blind = packer is not None and limit is None  # to transitions
         self.exact = True
         self.undominated: dict[object, list[_Label]] = {}
 
@@ -200,9 +171,7 @@ class _LabelSearch:
         return _undominated(ends), self.exact
 
     def _key(self, label: _Label) -> object:
-        if self.contiguous or (self.packer and self.packer.min_size > 1):
-            return (label.last if self.contiguous else -1, label.done)
-        return None
+        return label.done if self.packer and self.packer.min_size > 1 else None
 
     def _add_if_useful(self, label: _Label, ends: Iterable[_Label]) -> bool:
         """Keeps a label unless a known one beats it or it breaks a limit."""
@@ -229,8 +198,7 @@ class _LabelSearch:
         return one.changes + again <= other.changes
 
     def _next(self, label: _Label) -> Iterable[_Label]:
-        position = self.devices.index(label.last) if self.contiguous and label.last >= 0 else 0
-        for device in self._turns(label, position):
+        for device in self._turns(label):
             core = device in self.problem.cores
             again = device == label.last
             if again and not (core and self.packer):
@@ -251,13 +219,13 @@ class _LabelSearch:
                     label.done | mask, counts, changes, device, (*label.steps, (device, mask))
                 )
 
-    def _turns(self, label: _Label, position: int) -> Sequence[int]:
+    def _turns(self, label: _Label) -> Sequence[int]:
         """Returns the devices to try next: one without loadables at once where that is free."""
         if self.blind:
             for device in self.devices:
                 if device not in self.problem.cores and self.graph.ready(label.done, device):
                     return (device,)
-        return self.devices[position:]
+        return self.devices
 
 
 def _undominated(labels: Sequence[_Label]) -> list[_Label]:
@@ -274,16 +242,13 @@ def _undominated(labels: Sequence[_Label]) -> list[_Label]:
     ]
 
 
-def _finished(network: int, graph: NodeGraph, label: _Label) -> Arrangement:
-    steps = tuple(
-        ExecutionStep(network, device, graph.members(mask)) for device, mask in label.steps
-    )
+def _finished(graph: NodeGraph, label: _Label) -> Arrangement:
+    steps = tuple(ExecutionStep(device, graph.members(mask)) for device, mask in label.steps)
     return Arrangement(label.counts, max(0, label.changes), steps)
 
 
 def least_loadables(
     problem: PlacementProblem,
-    network: int,
     core: int,
     devices: Sequence[int],
     wild: Collection[int] = (),
@@ -294,7 +259,7 @@ def least_loadables(
     least = 0
     levels: dict[int, tuple[int, bool]] = {}
     free = frozenset(wild)
-    nodes = problem.networks[network]
+    nodes = range(len(problem.costs))
     for v in nodes:
         before = [levels[u] for u in problem.predecessors[v]]
         if v in free:  # it can be inside the loadable of a predecessor
@@ -321,17 +286,13 @@ def fits(problem: PlacementProblem, nodes: Sequence[int]) -> bool:
 
 
 class LoadablePacker:
-    """Finds loadables among the nodes of one network; sets are bit masks over its nodes."""
+    """Finds loadables among the nodes; sets are bit masks."""
 
     def __init__(
-        self,
-        problem: PlacementProblem,
-        nodes: Sequence[int],
-        before: Sequence[int],
-        wild: Collection[int],
+        self, problem: PlacementProblem, before: Sequence[int], wild: Collection[int]
     ) -> None:
-        """Takes a network's nodes; the ``wild`` ones (by index) need nothing."""
-        self.problem, self.nodes, self.before = problem, nodes, before
+        """Takes what comes before each node; the ``wild`` nodes need nothing."""
+        self.problem, self.before = problem, before
         self.wild = frozenset(wild)
         self.min_size = 0 if wild else problem.min_size
         self._effort = 0
@@ -340,12 +301,11 @@ class LoadablePacker:
 
     def allows(self, nodes: Sequence[int]) -> bool:
         """Returns whether nodes of the problem can be one loadable."""
-        index = {v: i for i, v in enumerate(self.nodes)}
-        mask = sum(1 << index[v] for v in nodes)
+        mask = sum(1 << v for v in nodes)
         return self._fitting(mask) and self._large(mask)
 
     def _members(self, mask: int) -> list[int]:
-        return [v for i, v in enumerate(self.nodes) if mask >> i & 1 and i not in self.wild]
+        return [v for v in range(len(self.before)) if mask >> v & 1 and v not in self.wild]
 
     def _fitting(self, mask: int) -> bool:
         known = self._fits.get(mask)
@@ -380,7 +340,7 @@ class LoadablePacker:
 
     def _every(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
         """Walks through the sets of ready nodes that are closed and fit, each once."""
-        order = [i for i in range(len(self.nodes)) if ready >> i & 1]
+        order = [i for i in range(len(self.before)) if ready >> i & 1]
         found: list[int] = []
         whole = True
         stack = [(0, 0, 0)]  # position, taken, left out
@@ -483,5 +443,4 @@ def _shareable_nodes(
     away = 0
     for b in between:
         away |= reach.down[b] if reach.up[b] >> v & 1 else reach.up[b]
-    network = problem.network_of or (0,) * len(problem.costs)
-    return [w for w, n in enumerate(network) if n == network[v] and not away >> w & 1]
+    return [w for w in range(len(problem.costs)) if not away >> w & 1]

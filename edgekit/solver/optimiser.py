@@ -40,10 +40,9 @@ from edgekit.solver.relaxation import Relaxation
 # hundred nodes are proved in a second. With more cores the paths of one core bound its loadables
 # from below, but the loadables of all need a common order as well, and pools and least sizes can
 # take more of them. That is added where a solution lacks it, as a combinatorial Benders cut over
-# the few nodes that force it (Hooker and Ottosson, 2003), until a solution stands. Where pools
-# bind, the programme over all possible loadables (``columns``) is the better bound. What is still
-# open then goes to the formulation over steps (``cpsat.running_order``), which states everything,
-# with the bound and the placement found so far.
+# the few nodes that force it (Hooker and Ottosson, 2003), until a solution stands. What is still
+# open then, as where pools bind, goes to the formulation over steps (``cpsat.running_order``),
+# which states everything, with the bound and the placement found so far.
 
 
 ROUNDS = 40  # cuts before the steps are tried
@@ -52,13 +51,6 @@ TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 PLAIN = 16  # modes that placements without a core are begun with
 STEPS_SHARE = 0.5  # of the effort left
-LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
-LONG_CHAIN_EFFORT = 8.0
-LONG_CHAIN_GAP = 1e-2  # what may then be left open
-COLUMNS = 120  # nodes up to which loadables are columns
-COLUMNS_SHARE = 0.5  # of the effort left
-SKETCH_ROUNDS = 3
-SKETCH_EFFORT = 5.0
 METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 OBJECTIVE_OF_METRIC = {
     "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
@@ -125,7 +117,6 @@ class _Solver:
         self.best: Placing | None = None
         self.bound = -INFINITY
         self.reach = Reach(self.problem)
-        self.priced = False
         self.close = OPTIMAL_GAP if goal.weights is None else TIE_SLACK
 
     def run(self, starts: Sequence[Sequence[int]] = ()) -> Optimum:
@@ -134,10 +125,7 @@ class _Solver:
             return Optimum(None, INFINITY)
         for modes in (*starts, *self._plain()):
             self.take(evaluated(self.problem, modes, self.goal)[0])
-        ways = [self._chain, self._as_one_core, self._relaxed, self._steps]
-        if self._pooled and self.goal.weights is not None:
-            ways[2:2] = [self._sketched, self._columns]
-        for way in ways:
+        for way in (self._as_one_core, self._relaxed, self._steps):
             self._report()
             way()
             if self.done(self.close) or self.effort.over:
@@ -184,20 +172,6 @@ class _Solver:
         if found and better(found, self.best):
             self.best = found
 
-    def _chain(self) -> None:
-        """A chain without what a dynamic programme cannot carry is solved by one."""
-        from edgekit.solver.chains import chain_optimum, chain_search
-
-        found = chain_optimum(self.problem, self.goal)
-        if found is None and len(self.problem.costs) > LONG_CHAIN:
-            effort = self.effort.part(LONG_CHAIN_EFFORT)
-            found = chain_search(self.problem, self.goal, effort=effort)
-            if found is not None:
-                self.close = LONG_CHAIN_GAP  # of a chain: a proof would take minutes
-        if found is not None:
-            self.bound = max(self.bound, found.bound)
-            self.take(found.placing)
-
     def _as_one_core(self) -> None:
         """Identical cores that run one after the other are one core with the slots of all."""
         weights = self.goal.weights
@@ -216,53 +190,22 @@ class _Solver:
         if not self.done(self.close):
             self.take(evaluate(self.problem, one.best.modes, self.goal))
 
-    @property
-    def _pooled(self) -> bool:
-        return bool(self.problem.pools) and len(self.problem.costs) <= COLUMNS
-
-    def _sketched(self) -> None:
-        """The relaxation for a moment: enough where the pools hardly bind."""
-        model = Relaxation(self.problem, self.goal)
-        effort = self.effort.part(SKETCH_EFFORT)
-        self._search(model, EXACT_GAP, rounds=SKETCH_ROUNDS, effort=effort)
-
-    def _columns(self) -> None:
-        """Where pools limit loadables, each of them is a column."""
-        from edgekit.solver.columns import Columns
-
-        effort = self.effort.part(self.effort.left * COLUMNS_SHARE)
-        report = self.progress and self._report_part
-        columns = Columns(self.problem, self.goal, self.best, effort, report)
-        self.priced = columns.run()
-        self.bound = max(self.bound, columns.bound)
-        self.take(columns.best)
-
     def _relaxed(self) -> None:
         """The relaxation with its cuts: most goals are done with it."""
-        if self.priced:
-            return  # nothing that the columns do not know
         gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
         self._search(Relaxation(self.problem, self.goal), gap)
         if self.goal.weights and self.best and not self.done(self.close):
             # the costs that decide ties may weigh too much against so small a value
             self._search(Relaxation(self.problem, self.goal, ties=False), gap)
 
-    def _search(
-        self,
-        model: Relaxation,
-        gap: float,
-        *,
-        rounds: int = ROUNDS,
-        effort: Effort | None = None,
-    ) -> None:
+    def _search(self, model: Relaxation, gap: float) -> None:
         """Solves the relaxation, adding cuts until its placement can be run as it says."""
-        effort = effort or self.effort
-        for _ in range(rounds):
-            if effort.over:
+        for _ in range(ROUNDS):
+            if self.effort.over:
                 return
             modes, bound = model.solve(
                 gap=gap,
-                effort=effort,
+                effort=self.effort,
                 start=self.best.modes if self.best else None,
                 progress=self.progress and self._report_part,
             )
@@ -291,35 +234,23 @@ class _Solver:
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
         """Adds a cut where modes take more loadables than the relaxation counted."""
         devices = [self.problem.device(m) for m in modes]
-        added = False
-        for network in range(len(self.problem.networks)):
-            added = self._cut_network(model, network, devices) or added
-        return added
-
-    def _cut_network(self, model: Relaxation, network: int, devices: Sequence[int]) -> bool:
-        problem = replace(
-            self.problem,
-            max_loadables=None,
-            max_transitions=(None,) * len(self.problem.networks),
-            contiguous=(False,) * len(self.problem.networks),
-        )
-        nodes = problem.networks[network]
-        cores = [c for c in problem.cores if any(devices[v] == c for v in nodes)]
-        total = _fewest(problem, network, devices)
+        problem = replace(self.problem, max_loadables=None, max_transitions=None)
+        cores = [core for core in problem.cores if core in devices]
+        total = _fewest(problem, devices)
         if not cores or total is None:
             return False
-        if total <= sum(least_loadables(problem, network, core, devices) for core in cores):
+        if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
         wild: list[int] = []
-        for v in nodes:  # keep only the nodes without which fewer would do
-            if _fewest(problem, network, devices, (*wild, v)) == total:
+        for v in range(len(devices)):  # keep only the nodes without which fewer would do
+            if _fewest(problem, devices, (*wild, v)) == total:
                 wild.append(v)
-        forcing = {v: devices[v] for v in nodes if v not in wild}
-        model.require_loadables(network, problem.cores, forcing, total)
+        forcing = {v: device for v, device in enumerate(devices) if v not in wild}
+        model.require_loadables(problem.cores, forcing, total)
         for one, other in twin_cores(self.problem):
             change = {one: other, other: one}
             swapped = {v: change.get(d, d) for v, d in forcing.items()}
-            model.require_loadables(network, problem.cores, swapped, total)
+            model.require_loadables(problem.cores, swapped, total)
         return True
 
     def _steps(self) -> None:
@@ -349,10 +280,10 @@ class _Solver:
 
 
 def _fewest(
-    problem: PlacementProblem, network: int, devices: Sequence[int], wild: Sequence[int] = ()
+    problem: PlacementProblem, devices: Sequence[int], wild: Sequence[int] = ()
 ) -> int | None:
-    """Returns the fewest loadables of a network on all cores together, if it is known."""
-    orders = arrange(problem, network, devices, wild)
+    """Returns the fewest loadables on all cores together, if it is known."""
+    orders = arrange(problem, devices, wild)
     if not orders.exact:
         return None
     return min((sum(order.counts) for order in orders.found), default=None)

@@ -102,7 +102,7 @@ class MemoryPool:
 class PlacementProblem:
     """What to place, and what has to hold.
 
-    A loadable is a set of nodes of one network in modes of one core. All loadables and the runs
+    A loadable is a set of nodes in modes of one core. All loadables and the runs
     of nodes between them can be ordered: the graph over loadables and single other nodes has no
     cycle (so a loadable is convex). Two loadables of one core may follow each other directly.
 
@@ -112,16 +112,14 @@ class PlacementProblem:
         costs: By node (in a topological order) and mode; None where the node cannot run.
         borders: The tensors; they define the edges.
         launch: By device: what starting one loadable costs; None for a device without loadables.
-        max_loadables: Loadables that each core can hold, of all networks together; None: no limit.
+        max_loadables: Loadables that each core can hold; None: no limit.
         pools: What a loadable may hold.
         fits: Whether a set of nodes can be one loadable, beyond the pools: what fits, fits with
             fewer nodes, too. None: everything.
         min_size: The least sum of ``sizes`` of a loadable.
         sizes: By node, its layers; empty: 1 each.
-        outside: The mode of what enters and leaves a network.
-        network_of: By node, the network it belongs to; empty: one network.
-        max_transitions: By network, the most device changes along its running order, or None.
-        contiguous: By network, whether each device has at most one unbroken run of it.
+        outside: The mode of what enters and leaves the network.
+        max_transitions: The most device changes along the running order, or None.
         together: Each set of devices that can work at once, as their speeds while they do (0 for
             the others): work of a microsecond takes 1 / speed. Empty: none slows another down.
     """
@@ -137,9 +135,7 @@ class PlacementProblem:
     min_size: int = 0
     sizes: tuple[int, ...] = ()
     outside: int = 0
-    network_of: tuple[int, ...] = ()
-    max_transitions: tuple[int | None, ...] = (None,)
-    contiguous: tuple[bool, ...] = (False,)
+    max_transitions: int | None = None
     together: tuple[tuple[float, ...], ...] = ()
 
     @property
@@ -155,14 +151,6 @@ class PlacementProblem:
     def cores(self) -> tuple[int, ...]:
         """Devices that run loadables."""
         return tuple(d for d, cost in enumerate(self.launch) if cost is not None)
-
-    @cached_property
-    def networks(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by network, ascending."""
-        found: list[list[int]] = [[] for _ in self.max_transitions]
-        for v in range(len(self.costs)):
-            found[self.network_of[v] if self.network_of else 0].append(v)
-        return tuple(map(tuple, found))
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
@@ -225,7 +213,6 @@ class Goal:
 class ExecutionStep:
     """One loadable, or one run on a device without loadables; nodes ascending."""
 
-    network: int
     device: int
     nodes: tuple[int, ...]
 
@@ -236,7 +223,7 @@ class Placing:
 
     Attributes:
         modes: By node.
-        steps: Loadables and runs, in the running order of each network.
+        steps: Loadables and runs, in running order.
         ways: Of every transfer paid: index of its border, of the transfer in it, of the way.
         load_us: By resource.
         energy_uj: Microjoules.

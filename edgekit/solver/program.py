@@ -90,15 +90,6 @@ class Program:
         """Adds a real variable from 0 to ``upper``, finite in a program with whole numbers."""
         return self._add(upper, cost, "real")
 
-    def column(self, rows: Sequence[int]) -> int:
-        """Adds an integer of 0 or 1 with a coefficient of 1 in some rows."""
-        index = self._add(1.0, 0.0, "integer")
-        for row in rows:
-            self.rows[row][index] = 1.0
-            if self._relaxation is not None:
-                self._relaxation.late.append((row, index))
-        return index
-
     def _add(self, upper: float, cost: float, kind: str) -> int:
         self.cost.append(cost)
         self.upper.append(upper)
@@ -141,15 +132,10 @@ class Program:
 
 
 class _GlopProgram:
-    """A programme in GLOP, which goes on from the last solution when variables or rows come.
-
-    Attributes:
-        late: Entries that came after their rows, as row and variable.
-    """
+    """A programme in GLOP, which goes on from the last solution when variables or rows come."""
 
     def __init__(self) -> None:
         pywraplp = _loaded("ortools.linear_solver.pywraplp")
-        self.late: list[tuple[int, int]] = []
         self._optimal = pywraplp.Solver.OPTIMAL
         self._infeasible = pywraplp.Solver.INFEASIBLE
         self._solver = pywraplp.Solver.CreateSolver("GLOP")
@@ -181,10 +167,6 @@ class _GlopProgram:
             variable = solver.NumVar(0.0, min(program.upper[index], infinity), "")
             objective.SetCoefficient(variable, program.cost[index])
             self._variables.append(variable)
-        for row, index in self.late:
-            if row < len(self._rows):
-                self._rows[row].SetCoefficient(self._variables[index], 1.0)
-        self.late.clear()
         for number in range(len(self._rows), len(program.rows)):
             low, high = program.row_lower[number], program.row_upper[number]
             row = solver.Constraint(max(low, -infinity), min(high, infinity))

@@ -6,7 +6,7 @@ and no memory pools it is exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, pairwise
 
 from edgekit.solver.evaluation import state_goal, twin_cores, useful_ways
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, PlacementProblem, Transfer
@@ -15,7 +15,7 @@ from edgekit.solver.program import Expression, Program, Solution
 # The relaxation of a placement problem as a mixed-integer programme.
 #
 # Per node and mode a binary variable, per transfer a continuous one. Per node and core a level, the
-# number of loadables entered on the way there; per network and core their number. With one core and
+# number of loadables entered on the way there; per core their number. With one core and
 # no pools the number of loadables is the largest number of entries into it along any path, so that
 # the programme states the problem exactly, linearly and without big constants; it is then nearly a
 # minimum cut. With more cores, pools or a least size it is a lower bound (see ``optimiser``).
@@ -30,16 +30,14 @@ class Relaxation:
     """Variables and rows for one problem and goal.
 
     Attributes:
-        count: By network and core, the variable that counts loadables.
+        count: By core, the variable that counts loadables.
     """
 
-    def __init__(
-        self, problem: PlacementProblem, goal: Goal, *, ties: bool = True, levels: bool = True
-    ) -> None:
-        self.problem, self.goal, self.levels = problem, goal, levels
+    def __init__(self, problem: PlacementProblem, goal: Goal, *, ties: bool = True) -> None:
+        self.problem, self.goal = problem, goal
         self.program = Program()
         self.modes: list[dict[int, Expression]] = []
-        self.count: dict[tuple[int, int], int] = {}
+        self.count: dict[int, int] = {}
         self._levels: dict[int, list[int]] = {}
         self._loads = [Expression() for _ in range(len(problem.devices) + 1)]
         self._energy = Expression()
@@ -49,9 +47,7 @@ class Relaxation:
             self._border(border)
         for core in problem.cores:
             self._core(core)
-        self._slots()
-        for network in range(len(problem.networks)):
-            limit_runs(problem, self.program, self.on, network)
+        limit_runs(problem, self.program, self.on)
         self._objective(ties)
 
     def _nodes(self) -> None:
@@ -119,35 +115,35 @@ class Relaxation:
     def _core(self, core: int) -> None:
         problem, program = self.problem, self.program
         packed = bool(problem.pools) or problem.min_size > 1
-        levels = [-1] * len(problem.costs)
-        self._levels[core] = levels
-        for network, nodes in enumerate(problem.networks):
-            possible = [v for v in nodes if self.on(v, core) or self.on(v, core).constant]
-            if not possible:
-                continue
-            number = program.variable(self._most(len(possible)), integer=packed)
-            self.count[network, core] = number
-            for v in nodes if self.levels else ():
-                levels[v] = program.variable(self._most(len(possible)))
-                program.row(Expression({number: 1.0, levels[v]: -1.0}), low=0.0)
-                for u in problem.predecessors[v] or (OUTSIDE,):
-                    below = {} if u == OUTSIDE else {levels[u]: -1.0}
-                    entry = Expression({levels[v]: 1.0, **below})
-                    if below:
-                        program.row(Expression(entry), low=0.0)
-                    entry.plus(self.on(v, core), -1.0).plus(self.on(u, core))
-                    program.row(entry, low=0.0)
-            self._fill(core, nodes, number)
-            launch = problem.launch[core]
-            if launch is not None:
-                self._pay(launch, Expression({number: 1.0}))
+        nodes = range(len(problem.costs))
+        possible = [v for v in nodes if self.on(v, core) or self.on(v, core).constant]
+        if not possible:
+            return
+        number = program.variable(self._most(len(possible)), integer=packed)
+        self.count[core] = number
+        self._levels[core] = levels = list[int]()
+        for v in nodes:
+            levels.append(program.variable(self._most(len(possible))))
+            program.row(Expression({number: 1.0, levels[v]: -1.0}), low=0.0)
+            for u in problem.predecessors[v] or (OUTSIDE,):
+                below = {} if u == OUTSIDE else {levels[u]: -1.0}
+                entry = Expression({levels[v]: 1.0, **below})
+                if below:
+                    program.row(Expression(entry), low=0.0)
+                entry.plus(self.on(v, core), -1.0).plus(self.on(u, core))
+                program.row(entry, low=0.0)
+        self._fill(core, number)
+        launch = problem.launch[core]
+        if launch is not None:
+            self._pay(launch, Expression({number: 1.0}))
 
     def _most(self, nodes: int) -> float:
         slots = self.problem.max_loadables
         return float(nodes if slots is None else min(nodes, slots))
 
-    def _fill(self, core: int, nodes: Sequence[int], number: int) -> None:
+    def _fill(self, core: int, number: int) -> None:
         """A pool's needs take as many loadables; a least size allows no more of them."""
+        nodes = range(len(self.problem.costs))
         for pool in self.problem.pools:
             if pool.limit <= 0:
                 continue
@@ -162,13 +158,6 @@ class Relaxation:
                 size = self.problem.sizes[v] if self.problem.sizes else 1
                 terms.plus(self.on(v, core), float(size))
             self.program.row(terms, low=0.0)
-
-    def _slots(self) -> None:
-        slots = self.problem.max_loadables
-        if slots is not None and len(self.problem.networks) > 1:
-            for core in self.problem.cores:
-                numbers = [number for (_, c), number in self.count.items() if c == core]
-                self.program.row(Expression(dict.fromkeys(numbers, 1.0)), high=float(slots))
 
     def _objective(self, ties: bool) -> None:
         problem, goal = self.problem, self.goal
@@ -200,10 +189,8 @@ class Relaxation:
         for number in self.count.values():
             self.program.cost[number] += 2 * tie
             self.tie_limit += 2 * tie * self.program.upper[number]
-        if len(self.problem.cores) == 1:
-            for network, nodes in enumerate(self.problem.networks):
-                if (network, self.problem.cores[0]) in self.count:
-                    self._tie_ends(network, nodes, tie)
+        if len(self.problem.cores) == len(self.count) == 1:
+            self._tie_ends(tie)
         every = Expression()
         for load in self._loads:
             every.plus(load)
@@ -220,26 +207,25 @@ class Relaxation:
             self.program.cost[variable] += share * coefficient
         self.tie_limit += tie if every else 0.0
 
-    def _tie_ends(self, network: int, nodes: Sequence[int], tie: float) -> None:
+    def _tie_ends(self, tie: float) -> None:
         """One core: transitions are 2 * loadables - 2, and one for each end that is elsewhere."""
         core = self.problem.cores[0]
         first, last = (self.program.variable(1.0, tie) for _ in range(2))
         self.tie_limit += 2 * tie
-        for v in nodes:
-            level = self._levels[core][v]
+        for v, level in enumerate(self._levels[core]):
             terms = Expression({first: 1.0, level: 1.0}).plus(self.on(v, core))
             self.program.row(terms, low=1.0)
-            terms = Expression({last: 1.0, self.count[network, core]: 1.0, level: -1.0})
+            terms = Expression({last: 1.0, self.count[core]: 1.0, level: -1.0})
             self.program.row(terms.plus(self.on(v, core)), low=1.0)
 
     def require_loadables(
-        self, network: int, cores: Collection[int], devices: Mapping[int, int], total: int
+        self, cores: Collection[int], devices: Mapping[int, int], total: int
     ) -> None:
         """Demands ``total`` loadables on some cores while nodes keep their ``devices``."""
         terms = Expression()
         for core in cores:
-            if (network, core) in self.count:
-                terms.add(self.count[network, core], 1.0)
+            if core in self.count:
+                terms.add(self.count[core], 1.0)
         for v, device in devices.items():  # every deviation releases the demand
             terms.constant += total
             terms.plus(self.on(v, device), -float(total))
@@ -408,51 +394,24 @@ def _classes(
     return list(found.values())
 
 
-# Rows for a network's running order: few device changes, or one unbroken run per device.
+# Rows for the running order: few device changes.
 #
 # A running order with ``n`` changes has ``n + 1`` runs, each on one device. Between two devices,
 # the longest alternating path gives the number of runs; among more, every run gets a device.
 
 
-def limit_runs(problem: PlacementProblem, program: Program, on: On, network: int) -> None:
-    """Adds the rows of ``max_transitions`` and ``contiguous`` for one network."""
-    nodes = problem.networks[network]
+def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
+    """Adds the rows of ``max_transitions``."""
+    nodes = tuple(range(len(problem.costs)))
     devices = sorted(
-        {
-            problem.device(m)
-            for v in nodes
-            for m, cost in enumerate(problem.costs[v])
-            if cost is not None
-        }
+        {problem.device(m) for row in problem.costs for m, cost in enumerate(row) if cost}
     )
-    if problem.contiguous[network] and len(devices) > 1:
-        _one_run_each(problem, program, on, nodes, devices)
-    limit = problem.max_transitions[network]
+    limit = problem.max_transitions
     if limit is not None and len(devices) > 1 and limit < len(nodes) - 1:
         if len(devices) == 2:
             _alternating(problem, program, on, nodes, devices, limit)
         else:
             _numbered(problem, program, on, nodes, devices, limit)
-
-
-def _one_run_each(
-    problem: PlacementProblem, program: Program, on: On, nodes: tuple[int, ...], devices: list[int]
-) -> None:
-    """One order of the devices holds for every edge."""
-    before = {}
-    for a, b in permutations(devices, 2):
-        if a < b:
-            before[a, b] = Expression({program.variable(1.0, integer=True): 1.0})
-            before[b, a] = Expression().plus(before[a, b], -1.0)
-            before[b, a].constant = 1.0
-    for a, b, c in permutations(devices, 3):
-        circle = Expression().plus(before[a, b]).plus(before[b, c]).plus(before[c, a])
-        program.row(circle, high=2.0)
-    for v in nodes:
-        for u in problem.predecessors[v]:
-            for a, b in permutations(devices, 2):
-                terms = Expression().plus(on(u, a)).plus(on(v, b)).plus(before[a, b], -1.0)
-                program.row(terms, high=1.0)
 
 
 def _alternating(

@@ -50,12 +50,15 @@ class Mix:
     """Plans with shares that add up to 1, frames a second, and a proven upper bound of that.
 
     ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
+    ``quick``: of the plans found, the mix whose slowest frame is quickest within the slack; empty
+    where that is this mix.
     """
 
     parts: tuple[MixPart, ...]
     qps: float
     bound: float
     clocked: bool = False
+    quick: tuple[MixPart, ...] = ()
 
 
 def mix_plans(
@@ -64,6 +67,7 @@ def mix_plans(
     known: Sequence[Placing] = (),
     *,
     seconds: float = 120.0,
+    slack: float = 0.0,
     progress: Callable[[float, float], None] | None = None,
 ) -> Mix | None:
     """Returns the mix with the most frames a second, or None when no plan keeps the bounds.
@@ -73,6 +77,7 @@ def mix_plans(
         bounds: Limits that every plan of the mix keeps.
         known: Placements to begin with; those on more than one core are left out.
         seconds: Of search, as ``minimise`` counts them; the bound then says what is open.
+        slack: How far from the most frames a second ``quick`` may be, as a share of them.
         progress: Called with the frames a second so far and the bound.
 
     Raises:
@@ -94,7 +99,41 @@ def mix_plans(
         if found is None:
             raise _ended()
         parts, total = found
-    return Mix(tuple(parts), 1e6 * total, 1e6 * max(bound, total), effort.clocked)
+    quick: list[MixPart] = []
+    if slack:
+        quick = _quicker(problem, lanes, columns, parts, (1 - slack) * total, bounds)
+    return Mix(tuple(parts), 1e6 * total, 1e6 * max(bound, total), effort.clocked, tuple(quick))
+
+
+def _quicker(
+    problem: PlacementProblem,
+    lanes: Sequence[CoreLane],
+    columns: Sequence[PlanColumn],
+    parts: Sequence[MixPart],
+    least: float,
+    bounds: Mapping[str, float],
+) -> list[MixPart]:
+    """Returns the mix of known plans with at least a rate whose slowest plan is quickest.
+
+    Empty where no mix is quicker than ``parts``.
+    """
+
+    def latency(placing: Placing) -> float:
+        return sum(placing.load_us)
+
+    slowest = max(latency(part.placing) for part in parts)
+    for most in sorted({latency(column.placing) for column in columns}):
+        if most >= slowest * (1 - NOTHING):
+            break
+        few = [column for column in columns if latency(column.placing) <= most]
+        rates, _ = best_rates(lanes, few)
+        if sum(rates) < least:
+            continue
+        found = _mixed_by_symmetry(problem, lanes, few, rates, bounds)
+        slots = problem.max_loadables
+        if slots is None or all(_slots(found, core) <= slots for core in problem.cores):
+            return found
+    return []
 
 
 def _ended() -> GateError:
@@ -196,12 +235,11 @@ def _generate(
             break
         if (prices and not new) or effort.over:
             break
-        prices = prices_of(lanes, columns)
-        rates = rates_of(lanes, columns)
+        rates, prices = best_rates(lanes, columns)
         if progress and bound < INFINITY:
             progress(1e6 * sum(rates), 1e6 * bound)
     if len(rates) < len(columns):
-        rates = rates_of(lanes, columns)
+        rates, _ = best_rates(lanes, columns)
     return rates, bound, unsettled
 
 
@@ -418,8 +456,13 @@ def capacity(lanes: Sequence[CoreLane], prices: Sequence[float]) -> float:
     )
 
 
-def rates_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[float]:
-    """Returns the best rates of plans in frames a microsecond."""
+def best_rates(
+    lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]
+) -> tuple[list[float], list[float]]:
+    """Returns the best rates of plans in frames a microsecond, and the prices by resource.
+
+    At these prices, the duals of the rates, every plan has a value of at least 1.
+    """
     unit = sum(loads_of(lanes, columns[0]))  # rates near 1: the solver's tolerances are absolute
     program = Program()
     rates = [program.real(cost=-1.0) for _ in columns]
@@ -427,34 +470,16 @@ def rates_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[f
     sets = _limits(lanes)
     times = [program.real() for _ in sets]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+    first = len(program.rows)
     for resource in range(len(sets[0])):
         used = Expression({f: load[resource] / unit for f, load in zip(rates, loads, strict=True)})
         for time, limits in zip(times, sets, strict=True):
             used.add(time, -limits[resource])
         program.row(used, high=0.0)
-    values = program.solve().values
-    assert values is not None
-    return [max(0.0, values[rate]) / unit for rate in rates]
-
-
-def prices_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[float]:
-    """Returns the dual prices by resource: every plan has a value of at least 1 at them."""
-    unit = sum(loads_of(lanes, columns[0]))
-    program = Program()
-    sets = _limits(lanes)
-    prices = [program.real() for _ in sets[0]]
-    most = program.real(cost=1.0)
-    for limits in sets:
-        weighted = Expression(zip(prices, limits, strict=True))
-        weighted.add(most, -1.0)
-        program.row(weighted, high=0.0)
-    for column in columns:
-        load = loads_of(lanes, column)
-        terms = {p: us / unit for p, us in zip(prices, load, strict=True)}
-        program.row(Expression(terms), low=1.0)
-    values = program.solve().values
-    assert values is not None
-    return [max(0.0, values[price]) / unit for price in prices]
+    found = program.solve()
+    assert found.values is not None
+    prices = [max(0.0, -dual) / unit for dual in found.duals[first:]]
+    return [max(0.0, found.values[rate]) / unit for rate in rates], prices
 
 
 ChosenPlan = tuple[PlanColumn, "int | None", float]

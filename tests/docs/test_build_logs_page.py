@@ -29,6 +29,6 @@ def test_the_page_s_commands(line, tmp_path, monkeypatch, capsys):
     assert not end.value.code, said.err
     if "--json" in arguments:
         keys = re.findall(r"`(\w+)`", PAGE.partition("`edgekit.log/1`: ")[2].partition("Exit")[0])
-        assert len(keys) >= 10
+        assert len(keys) >= 9
         assert set(keys) <= set(json.loads(said.out))
         assert "reduce.function" in (tmp_path / "answer.md").read_text()

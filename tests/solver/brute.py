@@ -55,10 +55,8 @@ def brute(problem: PlacementProblem, goal: Goal) -> float:
         for paid, costs in one:
             low[paid] += costs.min(axis=0)
     for core in problem.cores:
-        for nodes in problem.networks:
-            if nodes:
-                used = (device[:, nodes] == core).any(axis=1)
-                low[used] += _vector(problem.launch[core])
+        used = (device == core).any(axis=1)
+        low[used] += _vector(problem.launch[core])
     bound = _value(goal, low)
     bound[~_keeps(problem, goal, low)] = np.inf
     best = np.inf
@@ -141,46 +139,35 @@ def _least(problem, goal, devices, loads, ways, best):  # type: ignore[no-untype
 
 
 def _counts(problem: PlacementProblem, devices: list[int]) -> Iterator[Counts]:
-    """Yields loadables by core of all networks together, of every legal running order."""
-    zero = (0,) * len(problem.cores)
-    found = {zero}
-    for network in range(len(problem.networks)):
-        mine = _Orders(problem, network, devices).counts()
-        found = {
-            tuple(a + b for a, b in zip(one, two, strict=True)) for one in found for two in mine
-        }
-    for counts in sorted(found):
+    """Yields loadables by core of every legal running order."""
+    for counts in sorted(_Orders(problem, devices).counts()):
         if problem.max_loadables is None or max(counts, default=0) <= problem.max_loadables:
             yield counts
 
 
 class _Orders:
-    """Walks through the running orders of one network, one step (or GPU node) after the other."""
+    """Walks through the running orders, one step (or GPU node) after the other."""
 
-    def __init__(self, problem: PlacementProblem, network: int, devices: list[int]) -> None:
+    def __init__(self, problem: PlacementProblem, devices: list[int]) -> None:
         self.problem, self.devices = problem, devices
-        self.nodes = frozenset(problem.networks[network])
-        self.limit = problem.max_transitions[network]
-        self.single = problem.contiguous[network]
-        self.tracks = self.limit is not None or self.single
+        self.nodes = frozenset(range(len(devices)))
+        self.limit = problem.max_transitions
+        self.tracks = self.limit is not None
         self.known: dict[object, set[tuple[Counts, int]]] = {}
 
     def counts(self) -> set[Counts]:
-        ends = self._from(frozenset(), None, frozenset())
+        ends = self._from(frozenset(), None)
         return {c for c, changes in ends if self.limit is None or changes <= self.limit}
 
-    def _from(self, done, last, closed):  # type: ignore[no-untyped-def]
-        key = (done, last, closed)
+    def _from(self, done, last):  # type: ignore[no-untyped-def]
+        key = (done, last)
         if key not in self.known:
             found = set()
             if done == self.nodes:
                 found.add(((0,) * len(self.problem.cores), 0))
             for device, step in self._steps(done):
-                if self.single and device in closed:
-                    continue
                 change = self.tracks and last is not None and device != last
-                gone = closed | {last} if change and self.single else closed
-                rest = self._from(done | step, device if self.tracks else None, gone)
+                rest = self._from(done | step, device if self.tracks else None)
                 for counts, changes in rest:
                     more = tuple(
                         n + (core == device)

@@ -22,7 +22,7 @@ from edgekit.solver.problem import (
 OBJECTIVES = ("latency", "period", "energy", "gpu_time")
 KINDS = (
     "pins", "bounds", "slots", "launch", "pools", "fits", "min_size", "max_transitions",
-    "contiguous", "formats", "two networks", "twins", "two cores", "ways", "delay", "no gpu",
+    "formats", "twins", "two cores", "ways", "delay", "no gpu",
 )  # fmt: skip
 ASSIGNMENTS = 120_000  # of the largest problem
 
@@ -88,12 +88,7 @@ def _problem(rng: random.Random, kinds: set[str], most: int) -> PlacementProblem
             able = (kind > 0.2 or not dla) and (kind <= 0.8 or dla or "pins" not in kinds)
             row.append(load(mode.device, us, spent[dla] * factor[mode.device]) if able else None)
         costs.append(tuple(row))
-    network_of: tuple[int, ...] = ()
-    if "two networks" in kinds and size > 1:
-        cut = rng.randint(1, size - 1)
-        network_of = tuple(int(v >= cut) for v in range(size))
-    networks = max(network_of, default=0) + 1
-    borders = _borders(rng, kinds, modes, devices, costs, network_of, draw)
+    borders = _borders(rng, kinds, modes, devices, costs, draw)
     pools = ()
     if "pools" in kinds:
         limit = draw(6, 20)
@@ -116,11 +111,7 @@ def _problem(rng: random.Random, kinds: set[str], most: int) -> PlacementProblem
         rng.randint(2, 3) if "min_size" in kinds else 0,
         tuple(rng.randint(1, 3) for _ in range(size)) if rng.random() < 0.3 else (),
         0,
-        network_of,
-        tuple(
-            rng.randint(0, 3) if "max_transitions" in kinds else None for _ in range(networks)
-        ),
-        ("contiguous" in kinds,) * networks,
+        rng.randint(0, 3) if "max_transitions" in kinds else None,
     )  # fmt: skip
 
 
@@ -134,19 +125,17 @@ class _Apart:
         return not any(len(pair) > 1 and pair <= nodes for pair in self.pairs)
 
 
-def _borders(rng, kinds, modes, devices, costs, network_of, draw):  # type: ignore[no-untyped-def]
+def _borders(rng, kinds, modes, devices, costs, draw):  # type: ignore[no-untyped-def]
     size = len(costs)
     borders = []
-    for producer in (*([OUTSIDE] * (max(network_of, default=0) + 1)), *range(size)):
+    for producer in (OUTSIDE, *range(size)):
         if producer == OUTSIDE:
-            first = len(borders) and network_of.index(1)
-            users, output = [first], False
+            users, output = [0], False
         else:
             users = [
                 v
                 for v in range(producer + 1, size)
-                if (not network_of or network_of[v] == network_of[producer])
-                and rng.random() < (0.75 if v == producer + 1 else 0.2)
+                if rng.random() < (0.75 if v == producer + 1 else 0.2)
             ]
             output = not users or rng.random() < 0.1
         borders.append(
@@ -217,7 +206,7 @@ def faults(problem: PlacementProblem, goal: Goal, placing: Placing) -> list[str]
     if sorted(v for step in placing.steps for v in step.nodes) != list(range(len(device))):
         found.append("steps do not hold every node once")
     done: set[int] = set()
-    last: dict[int, list[int]] = {}
+    order: list[int] = []
     used = dict.fromkeys(problem.cores, 0)
     for step in placing.steps:
         if any(device[v] != step.device for v in step.nodes):
@@ -226,7 +215,7 @@ def faults(problem: PlacementProblem, goal: Goal, placing: Placing) -> list[str]
                                if u not in step.nodes):  # fmt: skip
             found.append("a step before its inputs")
         done.update(step.nodes)
-        last.setdefault(step.network, []).append(step.device)
+        order.append(step.device)
         if step.device in problem.cores:
             used[step.device] += 1
             if any(sum(p.needs[v] for v in step.nodes) > p.limit + 1e-6 for p in problem.pools):
@@ -238,13 +227,9 @@ def faults(problem: PlacementProblem, goal: Goal, placing: Placing) -> list[str]
                 found.append("a loadable is too small")
     if problem.max_loadables is not None and max(used.values(), default=0) > problem.max_loadables:
         found.append("too many loadables")
-    for network, order in last.items():
-        runs = [d for d, _ in itertools.groupby(order)]
-        limit = problem.max_transitions[network]
-        if limit is not None and len(runs) - 1 > limit:
-            found.append("too many transitions")
-        if problem.contiguous[network] and len(set(runs)) < len(runs):
-            found.append("a device runs twice")
+    runs = [d for d, _ in itertools.groupby(order)]
+    if problem.max_transitions is not None and len(runs) - 1 > problem.max_transitions:
+        found.append("too many transitions")
     return found + _wrong_sums(problem, goal, placing)
 
 

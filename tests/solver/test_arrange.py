@@ -95,9 +95,8 @@ def test_a_least_size_takes_a_node_from_another_loadable() -> None:
     [
         ({"max_loadables": 2}, True),
         ({"max_loadables": 1}, False),
-        ({"max_transitions": (2,)}, True),
-        ({"max_transitions": (1,)}, False),
-        ({"contiguous": (True,)}, False),
+        ({"max_transitions": 2}, True),
+        ({"max_transitions": 1}, False),
         ({"min_size": 2}, False),
     ],
 )
@@ -105,17 +104,3 @@ def test_limits_refuse_a_placement(change: dict[str, object], allowed: bool) -> 
     problem = replace(DIAMOND, **change)  # type: ignore[arg-type]
     found = evaluate(problem, (DLA, GPU, GPU, DLA), Goal.of(problem, "latency"))
     assert (found is not None) == allowed
-
-
-def test_networks_share_the_slots_of_a_core() -> None:
-    problem = replace(
-        chain([(0, 1), (2, 3)], 4),
-        network_of=(0, 0, 1, 1),
-        max_transitions=(None, None),
-        contiguous=(False, False),
-    )
-    found = evaluate(problem, (DLA,) * 4, Goal.of(problem, "period"))
-    assert found is not None
-    assert [(step.network, step.nodes) for step in found.steps] == [(0, (0, 1)), (1, (2, 3))]
-    single = replace(problem, max_loadables=1)
-    assert evaluate(single, (DLA,) * 4, Goal.of(single, "period")) is None

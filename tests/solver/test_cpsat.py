@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.errors import EnvironmentLack
 from edgekit.solver.optimiser import minimise
-from edgekit.solver.problem import Effort, Goal
+from edgekit.solver.problem import Goal
 from edgekit.solver.program import Expression, Program
 from tests.solver.cases import pooled_problem
 
@@ -88,14 +88,3 @@ def test_what_nothing_fulfils_is_proved_infeasible():
     assert program.solve().bound == float("inf")
     program.row(Expression({one: 1.0}), low=2.0)
     assert program.relax().bound == float("inf")
-
-
-def test_columns_come_to_a_programme_that_was_solved():
-    program = Program()
-    row = len(program.rows)
-    first = program.variable(1.0, cost=3.0, integer=True)
-    program.row(Expression({first: 1.0}), low=1.0)
-    assert program.relax(Effort(1.0)).value == pytest.approx(3.0)
-    assert program.relax().duals[row] == pytest.approx(3.0)
-    program.column([row])
-    assert program.relax().value == pytest.approx(0.0)

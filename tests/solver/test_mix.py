@@ -228,3 +228,23 @@ def test_a_device_that_works_alone_is_not_slowed_down() -> None:
     both = shared.period_us([7.0, 7.0, 0.0, 0.0])
     assert problem.period_us([7.0, 7.0, 0.0, 0.0]) == 7.0
     assert 7.0 < both < 14.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_mix_within_the_slack_has_a_quicker_slowest_frame(seed: int) -> None:
+    problem = branching(random.Random(seed), 6, 1 + seed % 2, twins=True)
+    strict, other = (mix_plans(problem, {}, slack=slack) for slack in (0.0, 0.3))
+    assert strict is not None
+    assert other is not None
+    assert (other.parts, other.qps, other.bound) == (strict.parts, strict.qps, strict.bound)
+    assert not strict.quick
+    if not other.quick:
+        return
+    slowest = [max(sum(p.placing.load_us) for p in parts) for parts in (other.quick, other.parts)]
+    assert slowest[0] < slowest[1]
+    assert sum(part.share for part in other.quick) == pytest.approx(1.0)
+    busiest = max(
+        sum(part.share * part.placing.load_us[d] for part in other.quick)
+        for d in range(len(problem.devices))
+    )
+    assert 1e6 / busiest >= 0.7 * other.qps * (1 - 1e-6)

@@ -64,6 +64,7 @@ def options_of(context: Context) -> Options:
         cores_why=why,
         split=mode == "split",
         rate_hz=section.rate_hz,
+        slack=section.slack,
     )
 
 

@@ -119,10 +119,18 @@ def _optimality(placement: Mapping[str, Any]) -> str:
         )  # fmt: skip
         unknown = placement.get("unknown_cost")
         less = f", {exception(unknown)}" if unknown else ""
-        return f"Objective: {goal}. {what}{less}."
+        return f"Objective: {goal}. {what}{less}.{_given_up(placement)}"
     if not placement["gap"]:
         return f"Objective: {goal}. Nothing is proved: no layer that takes time has a cost model."
     return f"Objective: {goal}. Within {percent(placement['gap'], 2)} of the proved bound."
+
+
+def _given_up(placement: Mapping[str, Any]) -> str:
+    """Returns how far the plan is from the optimum that was proved; "" where it is the optimum."""
+    slack = placement.get("slack")
+    if not slack or not slack["given_up"]:
+        return ""
+    return f" The plan gives up {percent(slack['given_up'], 2)} of it (placement.slack)."
 
 
 def _placement(placement: Mapping[str, Any]) -> dict[str, Any]:

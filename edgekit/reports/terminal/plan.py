@@ -38,6 +38,9 @@ def proof(document: Mapping[str, Any]) -> str:
     proved = proof_of(
         document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ())
     )
+    slack = document.get("slack")
+    if proved and slack and slack["given_up"]:
+        return f"{percent(slack['given_up'], 2)} from the optimum ({proved})"
     if proved:
         return proved
     bound = text.significant(document["bound"], 4)

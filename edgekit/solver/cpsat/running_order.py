@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.solver.cpsat.running_order_model import OrderModel, solve_model
+from edgekit.solver.cpsat.running_order_model import solve_model
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -124,17 +124,14 @@ class _Deepening:
         """Solves with so many levels; returns whether there cannot be more."""
         problem = self.problem
         most = _most_loadables(problem, self.goal, self.best)
-        rows = [
-            positions(problem, i, most=most, levels=levels, tail=tail)
-            for i in range(len(problem.networks))
-        ]
-        exact = not any(row.short for row in rows)
-        if not all(row.devices for row in rows):  # nowhere to go: no GPU, and no loadable allowed
+        row = positions(problem, most=most, levels=levels, tail=tail)
+        exact = not row.short
+        if not row.devices:  # nowhere to go: no GPU, and no loadable allowed
             self._prove(None, None)
             return True
         while self.going:
             request, scale = steps_request(
-                problem, self.goal, rows,
+                problem, self.goal, row,
                 start=self.best, lower=self.bound, strict=self.strict and not tail,
             )  # fmt: skip
             request |= {"forbidden": self.forbidden, "gap": GAP}
@@ -150,12 +147,12 @@ class _Deepening:
                     self.progress(best, bound)
 
             share = 1.0 if tail or exact else SHARE
-            answer = solve_model(OrderModel, request, self.effort, report, share=share)
+            answer = solve_model(request, self.effort, report, share=share)
             if proves:
                 self._prove(answer["bound"], scale)
             if "mode" not in answer or (tail and not exact):
                 break
-            steps = steps_of(problem, answer["mode"], answer["position"], rows)
+            steps = steps_of(problem, answer["mode"], answer["position"], row)
             if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
@@ -199,24 +196,23 @@ def steps_of(
     problem: PlacementProblem,
     modes: Sequence[int],
     position: Sequence[int],
-    rows: Sequence[NetworkPositions],
+    row: Positions,
 ) -> tuple[ExecutionStep, ...]:
     """Returns the steps in running order, runs on one device without loadables joined."""
     steps: list[ExecutionStep] = []
-    for network, nodes in enumerate(problem.networks):
-        for p in range(len(rows[network].devices)):
-            here = [v for v in nodes if position[v] == p]
-            while here:
-                last = steps[-1] if steps and steps[-1].network == network else None
-                device = problem.device(modes[here[0]])
-                if last and last.device not in problem.cores:
-                    ready = _ready_nodes(problem, modes, here, last.device)
-                    device = last.device if ready else device
-                run = _ready_nodes(problem, modes, here, device)
-                here = [v for v in here if v not in run]
-                if last and device == last.device and device not in problem.cores:
-                    run = sorted([*steps.pop().nodes, *run])
-                steps.append(ExecutionStep(network, device, tuple(run)))
+    for p in range(len(row.devices)):
+        here = [v for v, at in enumerate(position) if at == p]
+        while here:
+            last = steps[-1] if steps else None
+            device = problem.device(modes[here[0]])
+            if last and last.device not in problem.cores:
+                ready = _ready_nodes(problem, modes, here, last.device)
+                device = last.device if ready else device
+            run = _ready_nodes(problem, modes, here, device)
+            here = [v for v in here if v not in run]
+            if last and device == last.device and device not in problem.cores:
+                run = sorted([*steps.pop().nodes, *run])
+            steps.append(ExecutionStep(device, tuple(run)))
     return tuple(steps)
 
 
@@ -460,8 +456,8 @@ def _exchangeable(problem: PlacementProblem, goal: Goal, first: int, second: int
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkPositions:
-    """The positions of a network.
+class Positions:
+    """The positions in a running order.
 
     Attributes:
         devices: Of each position.
@@ -478,47 +474,40 @@ class NetworkPositions:
     short: bool
 
 
-def positions(
-    problem: PlacementProblem,
-    network: int,
-    *,
-    most: int,
-    levels: int,
-    tail: bool,
-    joined: bool = True,
-) -> NetworkPositions:
-    """Returns a network's positions.
+def positions(problem: PlacementProblem, *, most: int, levels: int, tail: bool) -> Positions:
+    """Returns the positions.
 
     Args:
+        problem: What to place.
         most: Loadables that a placement of interest can have.
-        levels: At most so many; ``tail`` says what becomes of further ones that there can be.
-        joined: Whether loadables in a row that could be one take no positions of their own.
+        levels: At most so many, and
+        tail: what becomes of further ones that there can be.
     """
     cores = problem.cores
     others = [d for d in range(len(problem.devices)) if d not in cores]
-    limited = problem.contiguous[network] or problem.max_transitions[network] is not None
+    limited = problem.max_transitions is not None
     runs = [[d] for d in others] if limited else [others] * bool(others)
     level = [*runs, *([core] for core in cores)]
-    count = _levels(problem, network, most, len(others), joined)
+    count = _levels(problem, most, len(others))
     short = count > levels
     tail = tail and short
     row = [*(level * min(count, levels)), *runs, *([[*others, *cores]] * tail)]
-    return NetworkPositions(row, len(level), limited, tail, short)
+    return Positions(row, len(level), limited, tail, short)
 
 
-def _levels(problem: PlacementProblem, network: int, most: int, others: int, joined: bool) -> int:
+def _levels(problem: PlacementProblem, most: int, others: int) -> int:
     """Returns how many levels any placement, brought into its simplest order, can need."""
     cores = set(problem.cores)
-    nodes = problem.networks[network]
-    changes, contiguous = problem.max_transitions[network], problem.contiguous[network]
-    if others > 1 and (changes is not None or contiguous):
+    nodes = range(len(problem.costs))
+    changes = problem.max_transitions
+    if others > 1 and changes is not None:
         return len(nodes)
     able = [v for v in nodes if any(problem.device(m) in cores for m in _modes(problem, v))]
     sizes = problem.sizes or (1,) * len(problem.costs)
     bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
     if problem.max_loadables is not None:
         bounds.append(problem.max_loadables * len(cores))
-    if joined and not problem.pools and problem.fits is None:  # then loadables in a row can be one
+    if not problem.pools and problem.fits is None:  # then loadables in a row can be one
         if len(cores) == 1:
             free = [
                 v for v in nodes if not all(problem.device(m) in cores for m in _modes(problem, v))
@@ -526,8 +515,6 @@ def _levels(problem: PlacementProblem, network: int, most: int, others: int, joi
             bounds.append(len(free) + 1)
         if changes is not None:
             bounds.append(changes // 2 + 1 if len(cores) == others == 1 else changes + 1)
-        if contiguous:
-            bounds.append(len(cores))
     return max(0, min(bounds))
 
 
@@ -535,27 +522,24 @@ def _modes(problem: PlacementProblem, v: int) -> list[int]:
     return [m for m, cost in enumerate(problem.costs[v]) if cost is not None]
 
 
-def _hint(
-    rows: list[NetworkPositions], problem: PlacementProblem, placing: Placing
-) -> dict[str, Any]:
+def _hint(row: Positions, problem: PlacementProblem, placing: Placing) -> dict[str, Any]:
     """Returns a placing as modes and positions, its steps put at the first position they can."""
     position = [0] * len(problem.costs)
-    at = [0] * len(rows)
+    at, last = 0, len(row.devices) - 1
     for step in placing.steps:
-        row = rows[step.network].devices
-        while at[step.network] < len(row) - 1 and step.device not in row[at[step.network]]:
-            at[step.network] += 1
+        while at < last and step.device not in row.devices[at]:
+            at += 1
         for v in step.nodes:
-            position[v] = at[step.network]
+            position[v] = at
         if step.device in problem.cores:
-            at[step.network] = min(at[step.network] + 1, len(row) - 1)
+            at = min(at + 1, last)
     return {"mode": list(placing.modes), "position": position}
 
 
 def steps_request(
     problem: PlacementProblem,
     goal: Goal,
-    rows: list[NetworkPositions],
+    row: Positions,
     *,
     start: Placing | None,
     lower: float,
@@ -573,7 +557,7 @@ def steps_request(
         *(w for _, t in transfers for w in t.ways),
         *launch,
     ]
-    terms = len(costs) + len(transfers) + sum(len(row.devices) for row in rows)
+    terms = len(costs) + len(transfers) + len(row.devices)
 
     def scale_of(rates: list[Any]) -> IntegerScale:
         least = sum(min(sum(rate(c) for rate in rates) for _, c in cost) for cost in costs)
@@ -591,25 +575,16 @@ def steps_request(
             "launch": [own(rate(c)) for c in launch],
             "limit": None if limit is None else own.limit(limit, strict),
         })  # fmt: skip
-    nodes = problem.networks
     request = {
         "allowed": [[m for m, _ in cost] for cost in costs],
         "mode_device": [mode.device for mode in problem.modes],
         "cores": list(problem.cores),
         "twins": exchangeable_cores(problem, goal),
-        "networks": [
-            {
-                "nodes": list(nodes[i]),
-                "edges": [[u, v] for v in nodes[i] for u in problem.predecessors[v]],
-                "positions": row.devices,
-                "width": row.width,
-                "limited": row.limited,
-                "tail": row.tail,
-                "max_transitions": problem.max_transitions[i],
-                "contiguous": problem.contiguous[i],
-            }
-            for i, row in enumerate(rows)
-        ],
+        "edges": [[u, v] for v, before in enumerate(problem.predecessors) for u in before],
+        "positions": row.devices,
+        "width": row.width,
+        "tail": row.tail,
+        "max_transitions": problem.max_transitions,
         "pools": [_pool(pool) for pool in problem.pools],
         "min_size": problem.min_size,
         "sizes": list(problem.sizes or (1,) * len(costs)),
@@ -621,7 +596,7 @@ def steps_request(
         "objective": list(range(objective)),
         "lower": max(0, scale.below(lower)),
         "upper": 2**60 if start is None else scale.limit(start.value, strict=False),
-        "hint": None if start is None else _hint(rows, problem, start),
+        "hint": None if start is None else _hint(row, problem, start),
     }
     return request, scale
 

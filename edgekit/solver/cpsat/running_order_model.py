@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from edgekit.solver.problem import Effort
-from edgekit.solver.program import UNITS, Progress, load_cp_model, make_solver, search_within
+from edgekit.solver.program import Progress, load_cp_model, make_solver, search_within
 
-# Every network has a row of positions, each of one device: a level is a position for the runs on
+# The running order is a row of positions, each of one device: a level is a position for the runs on
 # devices without loadables, then one for each core. A node's position is order-encoded (``after``),
 # never before its producers', and decides its device; a core's position is one loadable. A row that
 # is too short for every placement may end with a tail: a position for all devices, in which neither
@@ -16,36 +16,28 @@ from edgekit.solver.program import UNITS, Progress, load_cp_model, make_solver, 
 
 
 def solve_model(
-    kind: type[OrderModel],
     request: dict[str, Any],
     effort: Effort,
     report: Progress | None = None,
     *,
-    units: float = UNITS,
     share: float = 1.0,
 ) -> dict[str, Any]:
     """Solves the integer problem that ``running_order`` describes, the same way every time.
 
     Args:
-        kind: The model.
         request: The problem.
-        effort: Pays for the search, ``units`` for one of CP-SAT's deterministic time, and has
-            ``share`` of what is left for it.
+        effort: Pays for the search.
         report: Called with the best value and the bound, as integers, now and then.
+        share: Of what is left, the part that this search may take.
 
     Returns:
         ``bound`` (integer, None when there is provably no placement) and, when one was found,
         ``mode`` and ``position`` by node and ``ways`` (transfer and way).
     """
-    steps = kind(request, load_cp_model().CpModel())
+    steps = OrderModel(request, load_cp_model().CpModel())
     solver = make_solver(gap=request["gap"])
     solver.parameters.linearization_level = 2
-    for name, value in request.get("parameters", {}).items():
-        if isinstance(value, list):
-            getattr(solver.parameters, name).extend(value)
-        else:
-            setattr(solver.parameters, name, value)
-    status = search_within(effort, solver, steps.model, report, units=units, share=share)
+    status = search_within(effort, solver, steps.model, report, share=share)
     bound = solver.best_objective_bound
     if status == "INFEASIBLE":
         return {"bound": None}
@@ -59,13 +51,12 @@ class OrderModel:
         self.request = request
         self.model = model
         self.nodes = range(len(request["allowed"]))
-        self.network_of = {v: i for i, net in enumerate(request["networks"]) for v in net["nodes"]}
         self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request["allowed"]]
         for choice in self.mode:
             model.add_exactly_one(choice.values())
         self.after = [self._order(v) for v in self.nodes]
-        self.tails: list[dict[int, Any]] = []
-        self.used: list[dict[int, Any]] = [self._positions(net) for net in request["networks"]]
+        self.tail: dict[int, Any] = {}
+        self.used = self._positions()
         self.ways = [self._transfer(t) for t in request["transfers"]]
         self._slots()
         self._goal()
@@ -82,30 +73,26 @@ class OrderModel:
         return after[p] - after[p + 1]
 
     def _order(self, v: int) -> list[Any]:
-        count = len(self.request["networks"][self.network_of[v]]["positions"])
+        count = len(self.request["positions"])
         after = [1, *(self.model.new_bool_var("") for _ in range(count - 1)), 0]
         for first, second in pairwise(after[1:-1]):
             self.model.add_implication(second, first)
         return after
 
-    def _positions(self, net: dict[str, Any]) -> dict[int, Any]:
-        """One network's order and loadables; returns whether each position is used."""
+    def _positions(self) -> dict[int, Any]:
+        """The order and the loadables; returns whether each position is used."""
         model, request = self.model, self.request
-        for u, v in net["edges"]:
+        for u, v in request["edges"]:
             for before, following in zip(self.after[u][1:-1], self.after[v][1:-1], strict=True):
                 model.add_implication(before, following)
         where = request["mode_device"]
-        row = net["positions"]
-        last = len(row) - 1
-        for v in net["nodes"]:
-            tail = self.inside(v, last) if net["tail"] else 0
-            for devices in sorted(
-                {tuple(ds) for p, ds in enumerate(row) if p < last or not net["tail"]}
-            ):
+        row = request["positions"]
+        last, ends, limited = len(row) - 1, request["tail"], request["max_transitions"] is not None
+        for v in self.nodes:
+            tail = self.inside(v, last) if ends else 0
+            for devices in sorted({tuple(ds) for p, ds in enumerate(row) if p < last or not ends}):
                 here = [
-                    p
-                    for p, d in enumerate(row)
-                    if tuple(d) == devices and (p < last or not net["tail"])
+                    p for p, d in enumerate(row) if tuple(d) == devices and (p < last or not ends)
                 ]
                 spent = sum(self.inside(v, p) for p in here)
                 on = self.on(v, set(devices))
@@ -113,20 +100,21 @@ class OrderModel:
                 model.add(spent + tail >= on)
         cores = set(request["cores"])
         used: dict[int, Any] = {}
-        for p, devices in enumerate(row[: last + 1 - net["tail"]]):
+        for p, devices in enumerate(row[: last + 1 - ends]):
             core = devices[0] in cores
-            if not core and not net["limited"]:
+            if not core and not limited:
                 continue
             used[p] = model.new_bool_var("")
-            able = [v for v in net["nodes"] if any(where[m] in devices for m in self.mode[v])]
+            able = [v for v in self.nodes if any(where[m] in devices for m in self.mode[v])]
             for v in able:
                 model.add(self.inside(v, p) <= used[p])
             if core:
                 self._loadable(p, able, used[p])
-        final = self._levels(net, used)
-        self.tails.append(self._tail(net, last, final) if net["tail"] else {})
-        if net["limited"]:
-            self._transitions(net, used)
+        final = self._levels(used)
+        if ends:
+            self.tail = self._tail(last, final)
+        if limited:
+            self._transitions(used)
         return used
 
     def _loadable(self, p: int, able: list[int], used: Any) -> None:
@@ -143,12 +131,13 @@ class OrderModel:
             if set(together) <= set(able):
                 model.add(sum(self.inside(v, p) for v in together) <= len(together) - 1)
 
-    def _levels(self, net: dict[str, Any], used: dict[int, Any]) -> list[Any]:
+    def _levels(self, used: dict[int, Any]) -> list[Any]:
         """Levels are used in order (empty ones could be left out); returns the last one's uses."""
         cores = set(self.request["cores"])
-        width, count = net["width"], len(net["positions"]) - net["tail"]
+        row, width = self.request["positions"], self.request["width"]
+        count = len(row) - self.request["tail"]
         levels = [
-            [p for p in range(start, min(start + width, count)) if net["positions"][p][0] in cores]
+            [p for p in range(start, min(start + width, count)) if row[p][0] in cores]
             for start in range(0, count, width)
         ]
         for level, following in pairwise(levels):
@@ -157,10 +146,10 @@ class OrderModel:
         full = [level for level in levels if level]
         return [used[p] for p in full[-1]] if full else []
 
-    def _tail(self, net: dict[str, Any], last: int, final: list[Any]) -> dict[int, Any]:
+    def _tail(self, last: int, final: list[Any]) -> dict[int, Any]:
         """Returns the least number of loadables in the tail, by core."""
         model, request = self.model, self.request
-        most = len(net["nodes"])
+        most = len(self.nodes)
         counts: dict[int, Any] = {}
         for core in request["cores"]:
             used = model.new_bool_var("")
@@ -169,7 +158,7 @@ class OrderModel:
             model.add(counts[core] <= most * used)
             model.add_bool_or([*final, ~used])
             here = {}
-            for v in net["nodes"]:
+            for v in self.nodes:
                 on = self.on(v, {core})
                 if isinstance(on, int):
                     continue
@@ -185,24 +174,21 @@ class OrderModel:
             model.add(size >= max(1, request["min_size"]) * counts[core])
         return counts
 
-    def _transitions(self, net: dict[str, Any], used: dict[int, Any]) -> None:
+    def _transitions(self, used: dict[int, Any]) -> None:
         """Counts device changes: an unused position may pass for any device."""
-        model, devices = self.model, sorted({d for ds in net["positions"] for d in ds})
+        model, row = self.model, self.request["positions"]
+        devices = sorted({d for ds in row for d in ds})
         carry = [{d: model.new_bool_var("") for d in devices} for p in used]
         enter: list[dict[int, Any]] = []
-        for p, own in enumerate(net["positions"][: len(carry)]):
+        for p, own in enumerate(row[: len(carry)]):
             model.add_exactly_one(carry[p].values())
             model.add_implication(used[p], carry[p][own[0]])
             enter.append({d: model.new_bool_var("") for d in devices})
             for d in devices:
                 before = [] if p == 0 else [carry[p - 1][d]]
                 model.add_bool_or([~carry[p][d], *before, enter[p][d]])
-        if net["max_transitions"] is not None:
-            changes = sum(sum(e.values()) for e in enter[1:])
-            model.add(changes <= net["max_transitions"])
-        if net["contiguous"]:
-            for d in devices:
-                model.add(sum(e[d] for e in enter) <= 1)
+        changes = sum(sum(e.values()) for e in enter[1:])
+        model.add(changes <= self.request["max_transitions"])
 
     def _transfer(self, transfer: dict[str, Any]) -> list[Any]:
         """The ways of a transfer, of which one is taken when a consumer needs it."""
@@ -221,11 +207,10 @@ class OrderModel:
         self.count = {}
         for core in request["cores"]:
             self.count[core] = sum(
-                used[p]
-                for net, used in zip(request["networks"], self.used, strict=True)
-                for p, devices in enumerate(net["positions"])
-                if p in used and devices[0] == core
-            ) + sum(tail[core] for tail in self.tails if tail)
+                self.used[p]
+                for p, devices in enumerate(request["positions"])
+                if p in self.used and devices[0] == core
+            ) + self.tail.get(core, 0)
             if request["max_loadables"] is not None:
                 self.model.add(self.count[core] <= request["max_loadables"])
 
