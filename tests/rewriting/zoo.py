@@ -101,11 +101,6 @@ def large_max_pool():
     return between(node("MaxPool", "c", "h", kernel_shape=[13, 13], pads=[6, 6, 6, 6]))
 
 
-@entry()
-def large_average_pool():
-    return between(node("AveragePool", "c", "h", kernel_shape=[12, 12], strides=[4, 4]))
-
-
 @entry("Gemm")
 def classifier_of_torchvision():
     return net(
@@ -250,22 +245,6 @@ def silu():
 
 
 @entry()
-def gelu_tanh():
-    return between(
-        node("Pow", "c three", "p"), node("Mul", "p k", "q"), node("Add", "c q", "a"),
-        node("Mul", "a r", "b"), node("Tanh", "b", "t"), node("Add", "t one", "u"),
-        node("Mul", "c u", "v"), node("Mul", "v half", "h"),
-        weights={"three": np.float32(3), "k": np.float32(0.044715), "one": np.float32(1),
-                 "r": np.float32((2 / np.pi) ** 0.5), "half": np.float32(0.5)},
-    )  # fmt: skip
-
-
-@entry()
-def gelu_tanh_operator():
-    return between(node("Gelu", "c", "h", approximate="tanh"), opset=20)
-
-
-@entry()
 def gelu_sigmoid():
     return between(
         node("Mul", "c k", "a"), node("Sigmoid", "a", "s"), node("Mul", "c s", "h"),
@@ -308,16 +287,6 @@ def frozen_batch_norm():
 @entry()
 def negated():
     return between(node("Neg", "c", "h"))
-
-
-@entry()
-def minimum():
-    return between(node("Min", "c x", "h"))
-
-
-@entry()
-def square():
-    return between(node("Pow", "c two", "h"), weights={"two": np.float32(2)})
 
 
 @entry()

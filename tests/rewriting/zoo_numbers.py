@@ -15,14 +15,6 @@ def one_constant_for_several():
 
 
 @entry(int8=(), xavier=())
-def at_least_a_constant():
-    return between(
-        node("Max", "c k", "a"), node("Min", "a m", "h"),
-        weights={"k": weight(1, 8, 16, 16), "m": np.float32(0.7)},
-    )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
 def constants_of_low_rank():
     return between(
         node("Sub", "k c", "a"), node("Mul", "a row", "b"), node("Mul", "b g", "h"),
@@ -155,13 +147,5 @@ def average_without_its_padding():
 def large_dilation():
     return between(
         node("Conv", "c k", "h", dilations=[1, 40], pads=[0, 40, 0, 40]), shape=(1, 8, 4, 96),
-        weights={"k": weight(8, 8, 1, 3)},
-    )  # fmt: skip
-
-
-@entry(int8=(), xavier=())
-def large_padding():
-    return between(
-        node("Conv", "c k", "h", pads=[0, 40, 0, 40]), shape=(1, 8, 4, 64),
         weights={"k": weight(8, 8, 1, 3)},
     )  # fmt: skip

@@ -29,9 +29,9 @@ _Place = tuple[tuple[Node, ...], str, str]
 # ONNX's defaults
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 _DEEPEST = 8
-_LARGEST_POWER = 3
+_LARGEST_POWER = 1
 _Poly = dict[int, float]
-_Gelu = tuple[tuple[Node, ...], str, str, float, float, float]
+_Gelu = tuple[tuple[Node, ...], str, str, float, float]
 OPERATORS = ("Gelu", "Erf")
 # exporters round 1 / sqrt(2) in several ways
 _CLOSE = 1e-3
@@ -220,11 +220,11 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
-    """Returns (nodes, x, output, a, b, half) at f: output = half x (1 + f(a x + b x³)).
+    """Returns (nodes, x, output, a, half) at f: output = half x (1 + f(a x)).
 
     Args:
         graph: The graph.
-        node: The node f (Tanh or Erf).
+        node: The node f (Erf).
     """
     one = graph.only_reader(node.outputs[0])
     added = by_constant(graph, one, "Add")
@@ -251,8 +251,8 @@ def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
     for base in _bases(graph, factors[0]):
         found = _with_base(graph, node, after, factors[0], base)
         if found is not None:
-            nodes, first, third, times = found
-            return nodes, base, output, first, third, half * times
+            nodes, slope, times = found
+            return nodes, base, output, slope, half * times
     return None
 
 
@@ -267,19 +267,17 @@ def _bases(graph: RewriteGraph, factor: str) -> list[str]:
 
 def _with_base(
     graph: RewriteGraph, node: Node, after: list[Node], factor: str, base: str
-) -> tuple[tuple[Node, ...], float, float, float] | None:
+) -> tuple[tuple[Node, ...], float, float] | None:
     taken: dict[str, Node] = {}
     inner = _poly(graph, node.inputs[0], base, taken, _DEEPEST)
     outer = _poly(graph, factor, base, taken, _DEEPEST)
-    if inner is None or outer is None or set(outer) != {1} or not set(inner) <= {1, 3}:
-        return None
-    if 1 not in inner:
+    if inner is None or outer is None or set(outer) != {1} or set(inner) != {1}:
         return None
     nodes = (node, *after, *(n for n in taken.values()))
     output = after[-1].outputs[0]
     if any(t != output and not graph.inner(t, nodes) for n in nodes for t in n.outputs):
         return None
-    return nodes, inner[1], inner.get(3, 0.0), outer[1]
+    return nodes, inner[1], outer[1]
 
 
 def _poly(
@@ -294,7 +292,7 @@ def _poly(
     node = graph.producer(tensor)
     if node is None or node.domain or depth == 0 or len(node.inputs) != 2:
         return None
-    if node.op not in {"Add", "Mul", "Div", "Pow"} or len(taken) >= _DEEPEST:
+    if node.op not in {"Add", "Mul", "Div"} or len(taken) >= _DEEPEST:
         return None
     left = _poly(graph, node.inputs[0], base, taken, depth - 1)
     right = _poly(graph, node.inputs[1], base, taken, depth - 1)
@@ -315,19 +313,7 @@ def _combined(op: str, left: _Poly, right: _Poly) -> _Poly | None:
             for q, b in right.items():
                 made[p + q] = made.get(p + q, 0.0) + a * b
         return made if all(p <= _LARGEST_POWER for p in made) else None
-    if set(right) != {0}:
-        return None
-    if op == "Div":
-        return {p: a / right[0] for p, a in left.items()}
-    if right[0] not in {1, 2, 3}:
-        return None
-    made = {0: 1.0}
-    for _ in range(int(right[0])):
-        product = _combined("Mul", made, left)
-        if product is None:
-            return None
-        made = product
-    return made
+    return {p: a / right[0] for p, a in left.items()} if set(right) == {0} else None
 
 
 def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
@@ -339,62 +325,10 @@ def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
     found = gated(graph, node)
     if found is None:
         return None
-    nodes, source, output, first, third, half = found
-    if third or abs(half - 0.5) > _CLOSE or abs(first - 1 / math.sqrt(2)) > _CLOSE:
+    nodes, source, output, slope, half = found
+    if abs(half - 0.5) > _CLOSE or abs(slope - 1 / math.sqrt(2)) > _CLOSE:
         return None
     return nodes, source, output
-
-
-@rewrite(
-    "gelu-tanh",
-    operators=("Gelu", "Tanh"),
-    reason=(
-        "the DLA has no GELU; x sigmoid(2z) with z = sqrt(2/pi) (x + 0.044715 x^3) is the same "
-        "as its tanh form, in five layers"
-    ),
-)
-def gelu_tanh(graph: RewriteGraph, node: Node) -> Replacement:
-    """0.5 x (1 + tanh(z)) is x sigmoid(2 z): five layers, none of them a power.
-
-    Where x² is beyond FP16's range (|x| > 255) the sigmoid is 0 or 1 in any case.
-
-    At a Gelu with approximate = "tanh", or the Tanh in what exporters write for it.
-    """
-    if node.op == "Tanh":
-        found = gated(graph, node)
-    elif node.attrs.get("approximate", "none") == "tanh" and image(graph, node.inputs[0]):
-        found = (node,), node.inputs[0], node.outputs[0], _FIRST, _THIRD, 0.5
-    else:
-        found = None
-    # without a cube there is nothing here that the DLA lacks
-    if found is None or not found[4]:
-        return
-    nodes, source, output, first, third, half = found
-    new = yield nodes
-    write_gelu_tanh(graph, new, source, first, third, half, output=output)
-
-
-def write_gelu_tanh(
-    graph: RewriteGraph,
-    new: Writer,
-    source: str,
-    first: float = _FIRST,
-    third: float = _THIRD,
-    half: float = 0.5,
-    *,
-    output: str,
-) -> None:
-    """Writes ``half * x * (1 + tanh(first * x + third * x³))``."""
-    count = channels(graph, source)
-    square = new.node("Mul", [source, source], role="square")
-    inner = scaled(new, square, 2 * third, 2 * first, count, role="inner")
-    line = new.node("Mul", [inner, source], role="line")
-    gate = new.node("Sigmoid", [line], role="sigmoid")
-    if half == 0.5:
-        new.node("Mul", [source, gate], output=output)
-        return
-    product = new.node("Mul", [source, gate], role="product")
-    scaled(new, product, 2 * half, 0.0, count, output=output)
 
 
 @rewrite(
@@ -407,7 +341,7 @@ def write_gelu_tanh(
     deviation=4.8e-4,
 )
 def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most 4.8e-4 from GELU (at |x| near 2.7).
+    """At most 4.8e-4 from GELU (at |x| near 2.7): 0.5 x (1 + tanh(z)) is x sigmoid(2 z).
 
     At a Gelu without approximation, or the Erf in what exporters write for it.
     """
@@ -416,7 +350,10 @@ def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
         return
     nodes, source, output = found
     new = yield nodes
-    write_gelu_tanh(graph, new, source, output=output)
+    square = new.node("Mul", [source, source], role="square")
+    inner = scaled(new, square, 2 * _THIRD, 2 * _FIRST, channels(graph, source), role="inner")
+    gate = new.node("Sigmoid", [new.node("Mul", [inner, source], role="line")], role="sigmoid")
+    new.node("Mul", [source, gate], output=output)
 
 
 @rewrite(

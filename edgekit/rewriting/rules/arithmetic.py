@@ -17,7 +17,6 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     LARGEST_FP16,
-    by_constant,
     channels,
     form,
     image,
@@ -29,8 +28,6 @@ from edgekit.rewriting.rules.operands import (
 
 _LONGEST_CHAIN = 8
 _OPERATORS = ("Add", "Mul", "Sub", "Div", "Neg", "BatchNormalization")
-# four products at most
-_LARGEST_EXPONENT = 8
 _PAIR = 2
 LOGICAL = frozenset({"And", "Or", "Xor", "Not"})
 # not (a < b), which only differs for what is not a number
@@ -195,84 +192,6 @@ def neg(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     source = node.inputs[0]
     scaled(new, source, -1.0, 0.0, channels(graph, source), output=node.outputs[0])
-
-
-@rewrite(
-    "pow",
-    operators=("Pow",),
-    reason="the exponent is a constant, which stays on the GPU; products are the same power",
-)
-def pow_(graph: RewriteGraph, node: Node) -> Replacement:
-    """x ** n by squaring; roots and negative powers have no form in the DLA's operations.
-
-    At a Pow of an image with a whole exponent from 1 to 8.
-    """
-    found = by_constant(graph, node, "Pow")
-    if found is None or not image(graph, found[0]):
-        return
-    source, exponent = found
-    if exponent not in range(1, _LARGEST_EXPONENT + 1):
-        return
-    new = yield (node,)
-    exponent = int(exponent)
-    output = node.outputs[0]
-    if exponent == 1:
-        scaled(new, source, 1.0, 0.0, channels(graph, source), output=output)
-        return
-    square, product = source, ""
-    while exponent:
-        rest, odd = divmod(exponent, 2)
-        if odd:
-            last = output if rest == 0 else ""
-            product = new.node("Mul", [product, square], output=last) if product else square
-        if rest:
-            # a power of two ends with a square
-            last = output if rest == 1 and not product else ""
-            square = new.node("Mul", [square, square], output=last, role="square")
-            if last:
-                return
-        exponent = rest
-
-
-@rewrite(
-    "min-op",
-    operators=("Min",),
-    reason="the sources disagree about the minimum; -max(-x, -y) uses only operations that all of "
-    "them allow",
-)
-def min_op(graph: RewriteGraph, node: Node) -> Replacement:
-    """TensorRT's header lists MIN, the operator matrix does not: a form without that risk.
-
-    At a Min of two or more images.
-    """
-    if len(node.inputs) < 2 or not all(image(graph, name) for name in node.inputs):
-        return
-    new = yield (node,)
-    turned = {
-        name: scaled(new, name, -1.0, 0.0, channels(graph, name), role="turned")
-        for name in dict.fromkeys(node.inputs)
-    }
-    most = new.node("Max", [turned[name] for name in node.inputs], role="max")
-    output = node.outputs[0]
-    scaled(new, most, -1.0, 0.0, channels(graph, output), output=output)
-
-
-@rewrite(
-    "sub",
-    operators=("Sub",),
-    reason="old releases cannot subtract tensors on the DLA; a scale by -1 and a sum do the same",
-)
-def sub(graph: RewriteGraph, node: Node) -> Replacement:
-    """Where the DLA has the difference itself this makes one layer more, and is not kept.
-
-    At a difference of two images.
-    """
-    if not all(image(graph, name) for name in node.inputs):
-        return
-    new = yield (node,)
-    left, right = node.inputs
-    turned = scaled(new, right, -1.0, 0.0, channels(graph, right), role="turned")
-    new.node("Add", [left, turned], output=node.outputs[0])
 
 
 def broadcasts(small: Sequence[int], large: Sequence[int]) -> bool:

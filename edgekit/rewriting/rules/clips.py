@@ -1,7 +1,4 @@
-"""Clips, PReLU and leaky ReLU.
-
-Between any bounds, and as Max, Min, Where or sums of rectifiers write them.
-"""
+"""Clips between any bounds."""
 
 from __future__ import annotations
 
@@ -13,11 +10,8 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     LARGEST_FP16,
     channels,
-    form,
     image,
     scaled,
-    to_shape,
-    vector,
 )
 from edgekit.rewriting.step import in_half
 
@@ -26,7 +20,6 @@ _LARGEST_FP32 = 3.4e38
 _FAR = 8.0
 # bounds that are nearer to each other than this part of themselves cancel out
 _NARROW = 1 / 32
-_OTHER = {"Max": "Min", "Min": "Max"}
 
 
 def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
@@ -165,92 +158,6 @@ def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> s
     """Writes a Clip between zero and ``high`` and returns its output."""
     bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
     return new.node("Clip", [source, *bounds], output=output, role="clip")
-
-
-@rewrite(
-    "max-min-constant",
-    operators=("Max", "Min"),
-    reason="a constant operand of Max or Min stays on the GPU; a ReLU or clipped ReLU between "
-    "scales applies the same bound",
-)
-def max_min_constant(graph: RewriteGraph, node: Node) -> Replacement:
-    """Min(Max(x, a), b) and Min(Relu(x), b) are one clip.
-
-    At a Max or Min of an image and a constant, with the one before it if there is one.
-    """
-    found = _bounded(graph, node)
-    if found is None:
-        return
-    source, value = found
-    reader = graph.only_reader(node.outputs[0])
-    if value is not None and reader is not None and reader.op == _OTHER[node.op]:
-        after = _bounded(graph, reader)
-        if after is not None and after[1] is not None:
-            # that one takes this one along
-            return
-    if value is None:
-        new = yield (node,)
-        _by_tensor(graph, new, node, source)
-        return
-    nodes = [node]
-    bounds: dict[str, float | None] = {node.op: value, _OTHER[node.op]: None}
-    before = graph.producer(source)
-    if before is not None and graph.only_reader(source) is node:
-        inner = _bounded(graph, before) if before.op == _OTHER[node.op] else None
-        if inner is not None and inner[1] is not None:
-            nodes.append(before)
-            source, bounds[before.op] = inner
-        elif before.op == "Relu" and node.op == "Min" and not before.domain:
-            nodes.append(before)
-            source, bounds["Max"] = before.inputs[0], 0.0
-    low, high = bounds["Max"], bounds["Min"]
-    if not clippable(low, high):
-        return
-    new = yield tuple(nodes)
-    clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
-
-
-def _bounded(graph: RewriteGraph, node: Node) -> tuple[str, float | None] | None:
-    """Returns the activation and the bound; None for the bound when it has several elements."""
-    if node.domain or len(node.inputs) != 2:
-        return None
-    fixed = [graph.constant(name) for name in node.inputs]
-    if fixed not in ([True, False], [False, True]):
-        return None
-    source, constant = node.inputs if fixed[1] else reversed(node.inputs)
-    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
-        return None
-    fits = form(graph.shape(constant), graph.shape(source))
-    if fits == "uniform":
-        known, value = bound(graph, constant, graph.dtype(source))
-        return (source, value) if known and value is not None else None
-    return (source, None) if fits else None
-
-
-def _by_tensor(graph: RewriteGraph, new: Writer, node: Node, source: str) -> None:
-    constant = next(name for name in node.inputs if name != source)
-    shape = graph.shape(source)
-    sign = 1.0 if node.op == "Max" else -1.0
-    count = shape[1]
-    if form(graph.shape(constant), shape) == "channel":
-        shift = vector(graph, new, constant, count)
-        first = new.node("Neg", [shift]) if sign > 0 else shift
-        moved = scaled(new, source, sign, first, count, role="to_zero")
-        clipped = new.node("Relu", [moved], role="relu")
-        again = vector(graph, new, constant, count)
-        scaled(new, clipped, sign, again, count, output=node.outputs[0], role="back")
-        return
-    shift = to_shape(graph, new, constant, shape)
-    # a copy: a constant that two layers read would stay a layer of its own
-    again = new.node("Neg", [new.node("Neg", [shift])], role="copy")
-    if sign > 0:
-        moved = new.node("Add", [source, new.node("Neg", [shift])], role="to_zero")
-        clipped = new.node("Relu", [moved], role="relu")
-    else:
-        turned = scaled(new, source, -1.0, 0.0, count, role="turned")
-        moved = new.node("Add", [turned, shift], role="to_zero")
-        clipped = scaled(new, new.node("Relu", [moved], role="relu"), -1.0, 0.0, count)
-    new.node("Add", [clipped, again], output=node.outputs[0])
 
 
 @rewrite(

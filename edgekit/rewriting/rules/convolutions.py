@@ -1,6 +1,6 @@
 """Convolutions beyond the limits of the DLA.
 
-As sums of convolutions within them, as two of smaller strides, or as two-dimensional ones; and what
+As sums of convolutions within them, as two of smaller strides, or of one axis as of two; and what
 other modules need to know of a convolution (:class:`Conv`) and to write one.
 """
 
@@ -838,41 +838,3 @@ def large_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     Each reads a Slice of the input; where there is padding, layers of zeros provide it before.
     """
     return _split(graph, node, lambda conv: too_far(conv) and not too_large(conv))
-
-
-@rewrite(
-    "large-padding",
-    operators=("Conv",),
-    reason="the DLA's padding is limited and must be smaller than the kernel; zero weights enlarge "
-    "the kernel without changing the result",
-)
-def large_padding(graph: RewriteGraph, node: Node) -> Replacement:
-    """Conv with padding over the limit, or not smaller than the kernel -> a Conv that fits.
-
-    The kernel gets taps of zero, so that it is larger than the padding (a 1x1 convolution with a
-    padding of 1 becomes one of 3x3); what is over the limit of the padding itself is put around
-    the input before, by depthwise convolutions.
-    """
-    return _split(
-        graph, node, lambda conv: too_padded(conv) and not too_large(conv) and not too_far(conv)
-    )
-
-
-@rewrite(
-    "conv-cbuf",
-    operators=("Conv",),
-    reason="the DLA's convolution buffer must hold one kernel and its input rows; convolutions "
-    "over parts of the input channels need less, and their sum is the same",
-)
-def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
-    """Conv over the convolution buffer -> Convs over parts of its input channels, added.
-
-    Where fewer channels do not help (long rows), over parts of the kernel's height. Judged in
-    FP16; in INT8 it takes half as much, and where it then fits nothing is gained. The channels of
-    grouped convolutions are not split.
-    """
-    return _split(
-        graph,
-        node,
-        lambda conv: too_full(conv) and not (too_large(conv) or too_far(conv) or too_padded(conv)),
-    )

@@ -1,7 +1,6 @@
 """Deconvolutions.
 
-Left out, and why: deconvolutions of more channels than the limit (their tensors are too large for a
-DLA themselves), over three axes (it has two), with weights computed while running.
+Padding only: groups, dilation, and kernels and strides beyond the limits stay on the GPU.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from edgekit.rewriting.rules.windows import (
     PoolAxis,
     Reduction,
     RowNode,
-    greatest_parts,
     in_row,
     inclusive_parts,
     maximum_parts,
@@ -224,22 +223,6 @@ def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 @rewrite(
-    "large-average-pool",
-    operators=("AveragePool",),
-    reason="the DLA lacks average pools of this window or stride; smaller ones or a depthwise "
-    "convolution replace it",
-)
-def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
-    """An average over a large window as averages of averages or a depthwise convolution.
-
-    At every 2-D AveragePool whose window, stride or dilation the DLA lacks.
-    """
-    found = pool_of(graph, node)
-    beyond = found is not None and not found.within
-    return _replaced(node, inclusive_parts(graph, node, found) if found and beyond else None)
-
-
-@rewrite(
     "average-pool-inclusive",
     operators=("AveragePool",),
     reason="Xavier's DLA cannot exclude padding from an average; a pool that counts it and a scale "
@@ -282,16 +265,3 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
     At every ReduceSum of a 4-D tensor that leaves its batch alone.
     """
     return _windows(graph, node, total_parts)
-
-
-@rewrite(
-    "reduce-max",
-    operators=("ReduceMax",),
-    reason="the DLA lacks maximum Reduce in most releases; maximum pools replace it",
-)
-def reduce_max(graph: RewriteGraph, node: Node) -> Replacement:
-    """A maximum over H, W or both as a maximum of maxima.
-
-    At every ReduceMax over H and W of a 4-D tensor; over C there is no pool.
-    """
-    return _windows(graph, node, greatest_parts)

@@ -637,14 +637,3 @@ def _reduction_parts(
         return None
     channels = [over_channels(item.shape[1], weight)] if 1 in item.axes else []
     return [*image, *channels, *ends]
-
-
-def greatest_parts(item: Reduction) -> list[RowNode] | None:
-    """Returns what makes the maximum over H and W; None over C, where no pool reaches."""
-    if 1 in item.axes:
-        return None
-    ends = item.reshape()
-    if not item.axes and ends:
-        return ends
-    image = maximum_parts(item.height, item.width)
-    return None if image is None else [*image, *ends]

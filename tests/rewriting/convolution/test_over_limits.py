@@ -1,11 +1,10 @@
-"""Convolutions beyond the DLA's limits of kernel, dilation, padding and buffer."""
+"""Convolutions beyond the DLA's limits of kernel and dilation."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.dla.rules import limit
-from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.rules.convolutions import KernelAxis, ways
 from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
@@ -15,14 +14,11 @@ from tests.rewriting.nets import (
     net,
     node,
     ops,
-    rewrite_step,
     weight,
 )
 from tests.tries import tries
 
-KERNEL, DILATION, PADDING = "large-kernel", "large-dilation", "large-padding"
-CBUF = "conv-cbuf"
-ALL = (KERNEL, DILATION, PADDING, CBUF)
+KERNEL, DILATION = ALL = "large-kernel", "large-dilation"
 BOARDS = ("jetson-agx-orin-64gb", "jetson-agx-xavier")
 
 
@@ -99,64 +95,6 @@ def test_any_large_dilation(dilation, taps, pad, stride):
     assert_fits(assert_rewrites(model, DILATION))
 
 
-def test_the_padding_of_squeezenet_is_in_a_larger_kernel():
-    after = assert_rewrites(conv((1, 4, 13, 13), (6, 4, 1, 1), pads=[1, 1, 1, 1]), PADDING)
-    assert ops(after) == ["Conv"]
-    assert_fits(after)
-
-
-@given(st.tuples(*[st.integers(0, 40)] * 4), st.integers(1, 4), st.integers(1, 3),
-       st.integers(1, 4))  # fmt: skip
-@settings(max_examples=tries(25))
-def test_any_padding(pads, kernel, dilation, stride):
-    model = conv(
-        (1, 2, 12, 13), (2, 2, kernel, kernel),
-        pads=list(pads), dilations=[dilation] * 2, strides=[stride] * 2,
-    )  # fmt: skip
-    if max(pads) <= (kernel - 1) * dilation and within_padding(pads):
-        assert_untouched(model, PADDING)
-    else:
-        assert_fits(assert_rewrites(model, PADDING))
-
-
-def within_padding(pads):
-    return max(pads) <= limit("convolution.padding")[1]
-
-
-def judged(model, precision="fp16"):
-    graph = RewriteGraph(model)
-    return rewrite_step(graph, CBUF, graph.node("conv")), refused(model, precision=precision)
-
-
-def test_a_full_buffer_is_parts_of_the_kernel_or_of_the_channels():
-    # NVIDIA/TensorRT#3499: 16 banks in FP16, refused by a board
-    step, _ = judged(conv((1, 512, 8, 160), (1, 512, 3, 3), pads=[1] * 4))
-    assert [n.op for n in step.new if n.name.startswith("conv")] == ["Conv", "Conv", "Add"]
-    # one row of 2048 channels alone is too much
-    model = conv((1, 2048, 2, 130), (1, 2048, 1, 2))
-    assert refused(model) == ["CONVOLUTION"]
-    after = assert_rewrites(model, CBUF)
-    assert ops(after) == ["Slice", "Conv", "Slice", "Conv", "Add"]
-    assert_fits(after)
-
-
-def test_groups_are_split_along_the_kernel_only():
-    model = conv((1, 16, 20, 2000), (2, 8, 17, 1), group=2)
-    assert refused(model) == ["CONVOLUTION"]
-    after = assert_rewrites(model, CBUF)
-    assert_fits(after)
-    # two rows of a grouped convolution that no row alone fits
-    assert_untouched(conv((1, 256, 4, 4000), (2, 128, 1, 1), group=2), CBUF)
-
-
-@given(st.integers(300, 900), st.integers(60, 150), st.integers(1, 4))
-@settings(max_examples=tries(8))
-def test_any_buffer(channels, width, kernel):
-    model = conv((1, channels, kernel + 1, width), (1, channels, kernel, kernel))
-    if "CONVOLUTION" in refused(model):
-        assert_fits(assert_rewrites(model, CBUF))
-
-
 @pytest.mark.parametrize("item", ALL)
 def test_what_the_dla_takes_stays(item):
     assert_untouched(conv((1, 4, 20, 20), (4, 4, 3, 3), pads=[6] * 4, dilations=[6, 6]), item)
@@ -177,5 +115,4 @@ def test_parts_that_read_only_padding_are_left_out():
 
 def test_weights_are_derived():
     assert_refits(lambda s: conv((1, 2, 50, 9), (2, 2, 51, 3), pads=[25, 1, 25, 1], seed=s), KERNEL)
-    assert_refits(lambda s: conv((1, 2, 9, 9), (2, 2, 1, 1), pads=[2] * 4, seed=s), PADDING)
     assert_refits(lambda s: conv((1, 2, 80, 9), (2, 2, 3, 1), dilations=[36, 1], seed=s), DILATION)

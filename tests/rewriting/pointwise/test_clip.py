@@ -17,7 +17,6 @@ from tests.rewriting.nets import (
     ops,
     rewrite_step,
     rewritten,
-    weight,
 )
 from tests.tries import tries
 
@@ -144,63 +143,3 @@ def test_clips_of_any_bounds(low, high, channels):
     assert_same(model, after)
     if ops(after) != ["Clip"]:
         on_dla(after)
-
-
-def test_max_and_min_with_constants():
-    model = net(
-        [node("Max", "x a", "m"), node("Min", "b m", "y")],
-        {"x": SHAPE},
-        ["y"],
-        {"a": np.float32(0), "b": np.ones(1) * 6},
-    )
-    after = assert_rewrites(model, "max-min-constant", "clip")
-    assert ops(after) == ["Clip"]
-    on_dla(after)
-    model = net(
-        [node("Relu", "x", "r"), node("Min", "r b", "y")], {"x": SHAPE}, ["y"], {"b": np.float32(6)}
-    )
-    assert ops(assert_rewrites(model, "max-min-constant")) == ["Clip"]
-    model = net([node("Max", "z x", "y")], {"x": SHAPE}, ["y"], {"z": np.zeros((1, 1, 1, 1))})
-    assert ops(assert_rewrites(model, "max-min-constant")) == ["Relu"]
-
-
-def test_an_inner_bound_that_others_read_stays():
-    model = net(
-        [node("Max", "x a", "m"), node("Min", "m b", "y")],
-        {"x": SHAPE},
-        ["y", "m"],
-        {"a": np.float32(-1), "b": np.float32(1)},
-    )
-    after = assert_rewrites(model, "max-min-constant", gone=["Max", "Min"])
-    assert ops(after).count("Relu") == 2
-
-
-@pytest.mark.parametrize("op", ["Max", "Min"])
-@pytest.mark.parametrize("part", [(1, 6, 1, 1), (6, 1, 1), (4,), (1, 6, 3, 4), (3, 1)])
-def test_bounds_of_several_elements(op, part):
-    model = net([node(op, "x c", "y")], {"x": SHAPE}, ["y"], {"c": weight(*part)})
-    after = assert_rewrites(model, "max-min-constant", gone=["Max", "Min"])
-    on_dla(after)
-
-
-def test_bounds_come_from_the_weights_of_a_refit():
-    part = (1, 6, 1, 1)
-    one, two = (
-        net([node("Max", "x c", "y")], {"x": SHAPE}, ["y"], {"c": weight(*part, seed=s)})
-        for s in (1, 2)
-    )
-    assert_same(two, rewritten(two, "max-min-constant"))
-    shapes = [
-        {n: np.asarray(w) for n, w in rewritten(m, "max-min-constant").weights.items()}
-        for m in (one, two)
-    ]
-    assert set(shapes[0]) == set(shapes[1])
-    assert any((shapes[0][n] != shapes[1][n]).any() for n in shapes[0])
-
-
-def test_two_activations_and_larger_constants_stay():
-    assert_untouched(
-        net([node("Max", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), "max-min-constant"
-    )
-    wide = net([node("Max", "x c", "y")], {"x": (1, 6, 1, 1)}, ["y"], {"c": weight(1, 6, 3, 3)})
-    assert_untouched(wide, "max-min-constant")

@@ -79,31 +79,6 @@ def test_exponential_units_far_from_zero(op):
     assert_untouched(one(op, shape=(2, 6)), "elu")
 
 
-@pytest.mark.parametrize(
-    ("exponent", "products"), [(2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 3)]
-)
-def test_powers(exponent, products):
-    model = net(
-        [node("Pow", "x n", "y", name="power")], {"x": SHAPE}, ["y"], {"n": np.float32(exponent)}
-    )
-    after = assert_rewrites(model, "pow")
-    assert ops(after) == ["Mul"] * products
-    assert after.proto.graph.node[-1].name == "power"
-    assert refused(after, "jetson-agx-xavier") == []
-
-
-@pytest.mark.parametrize("exponent", [1, np.ones((1, 1, 1, 1))])
-def test_first_power(exponent):
-    model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": exponent})
-    assert ops(assert_rewrites(model, "pow")) == ["BatchNormalization"]
-
-
-@pytest.mark.parametrize("exponent", [0, 0.5, -1, 2.5, 9, np.full((1, 6, 1, 1), 2.0)])
-def test_other_powers_stay(exponent):
-    model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": np.asarray(exponent, "f")})
-    assert_untouched(model, "pow")
-
-
 def without():
     """Operators without an exact form, each with the reason."""
     return read_knowledge(data_folder("dla") / "reconstruction.yaml")["without"]

@@ -166,27 +166,3 @@ def test_negation():
     assert ops(after) == ["BatchNormalization"]
     assert scale_layers(after)
     assert_untouched(net([node("Neg", "x", "y")], {"x": (2, 6)}, ["y"]), "neg")
-
-
-@settings(max_examples=tries(15), derandomize=True)
-@given(
-    count=st.integers(2, 4),
-    sizes=st.tuples(st.integers(1, 2), *[st.integers(1, 4)] * 3),
-    small=st.booleans(),
-)
-def test_several_tensors(count, sizes, small):
-    inputs = {f"x{index}": sizes for index in range(count)}
-    if small:
-        inputs["x1"] = (*sizes[:2], 1, 1)
-    after = assert_rewrites(net([node("Min", list(inputs), ["y"])], inputs, ["y"]), "min-op")
-    assert refused(after) == []
-    two = dict(list(inputs.items())[:2])
-    after = assert_rewrites(net([node("Sub", list(two), ["y"])], two, ["y"]), "sub", gone=["Sub"])
-    assert refused(after) == []
-
-
-def test_several_tensors_of_other_ranks_and_constants_stay():
-    flat = {"x": (2, 6), "z": (2, 6)}
-    for op, item in (("Min", "min-op"), ("Sub", "sub")):
-        assert_untouched(net([node(op, "x z", "y")], flat, ["y"]), item)
-        assert_untouched(by_constant(op, (6, 1, 1)), item)

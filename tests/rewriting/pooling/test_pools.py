@@ -21,7 +21,7 @@ from tests.tries import tries
 REWRITES = rewrites_of("pools")
 
 BY_NAME = {item.name: item for item in REWRITES}
-LARGE = [BY_NAME["large-max-pool"], BY_NAME["large-average-pool"]]
+LARGE = BY_NAME["large-max-pool"]
 INCLUSIVE = BY_NAME["average-pool-inclusive"]
 ONE = BY_NAME["pool-1d"]
 XAVIER = "jetson-agx-xavier"
@@ -46,32 +46,8 @@ def pool_net(op, shape, opset=13, **attrs):
 )
 def test_large_max_pools_are_cascades(attrs, left):
     before = pool_net("MaxPool", (1, 4, 20, 20), **attrs)
-    after = assert_rewrites(before, *LARGE)
+    after = assert_rewrites(before, LARGE)
     assert ops(after) == ["MaxPool"] * left
-    assert refused(before)
-    assert not refused(after)
-    assert not refused(after, XAVIER)
-
-
-@pytest.mark.parametrize(
-    ("attrs", "left"),
-    [
-        ({"kernel_shape": [14, 14]}, ["Conv"]),
-        ({"kernel_shape": [14, 14], "strides": [14, 14]}, ["AveragePool"] * 2),
-        ({"kernel_shape": [10, 10], "strides": [5, 5]}, ["AveragePool"] * 2),
-        ({"kernel_shape": [9, 9], "strides": [1, 1]}, ["Conv"]),
-        ({"kernel_shape": [11, 11], "pads": [5] * 4, "count_include_pad": 1}, ["Conv"]),
-        ({"kernel_shape": [11, 11], "pads": [5] * 4}, ["Conv", "Mul"]),
-        ({"kernel_shape": [2, 2], "strides": [18, 18]}, ["AveragePool"] * 2),
-        ({"kernel_shape": [20, 20], "pads": [2] * 4, "strides": [20, 20]},
-         ["AveragePool", "AveragePool", "Mul"]),
-        ({"kernel_shape": [20, 7]}, ["AveragePool"] * 2),
-    ],
-)  # fmt: skip
-def test_large_average_pools_are_cascades_or_convolutions(attrs, left):
-    before = pool_net("AveragePool", (1, 4, 20, 20), **attrs)
-    after = assert_rewrites(before, *LARGE)
-    assert ops(after) == left
     assert refused(before)
     assert not refused(after)
     assert not refused(after, XAVIER)
@@ -102,13 +78,15 @@ def pools(draw):
 def test_pools_of_any_window(pool, op, counts):
     shape, attrs = pool
     if op == "AveragePool":
+        # larger averages stay on the GPU
+        assume(max(attrs["kernel_shape"]) <= 8 and max(attrs["strides"]) <= 16)
         attrs = {**attrs, "count_include_pad": counts}
     before = pool_net(op, shape, **attrs)
     wanted = refused(before, XAVIER)
     if not wanted:
-        assert_untouched(before, *LARGE, INCLUSIVE)
+        assert_untouched(before, LARGE, INCLUSIVE)
         return
-    after = assert_rewrites(before, *LARGE, INCLUSIVE)
+    after = assert_rewrites(before, LARGE, INCLUSIVE)
     assert not refused(after, XAVIER)
     assert not refused(after)
 
@@ -138,7 +116,7 @@ def test_ceil_mode_has_a_map_of_its_own():
         "AveragePool", (1, 4, 30, 30), kernel_shape=[12, 12], strides=[3, 3], pads=[1] * 4,
         ceil_mode=1, count_include_pad=1,
     )  # fmt: skip
-    assert_untouched(counted, *LARGE)
+    assert_untouched(counted, LARGE)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +143,6 @@ def test_indices_and_other_ranks_are_left_alone():
     # 3 at a distance of 2, side by side: no cascade has it
     dilated = pool_net("MaxPool", (1, 2, 20, 20), kernel_shape=[3, 3], dilations=[2, 2])
     assert_untouched(dilated, *REWRITES)
-
-
-def test_a_dilated_average_is_a_dilated_convolution():
-    attrs = {"kernel_shape": [3, 2], "dilations": [2, 3], "strides": [1, 2]}
-    before = pool_net("AveragePool", (1, 4, 12, 12), opset=19, **attrs)
-    after = assert_rewrites(before, *LARGE)
-    assert ops(after) == ["Conv"]
-    assert not refused(after)
 
 
 @pytest.mark.parametrize(
