@@ -145,9 +145,7 @@ def test_on_a_dla_it_would_be_written_out_step_by_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", GATES)
-def test_its_fix_is_by_hand_and_names_no_other_operator_s_recipe(
-    tmp_path: Path, op: str
-) -> None:
+def test_its_fix_is_by_hand_and_names_no_other_operator_s_recipe(tmp_path: Path, op: str) -> None:
     layer = checked(network(tmp_path / "m.onnx", op, 4, 1, 16, 16))[1]
     (fix,) = [r["fix"] for r in layer["dla"]["reasons"] if r["rule"] == "general.kind"]
     assert "by hand: write the steps of a short sequence out" in fix
