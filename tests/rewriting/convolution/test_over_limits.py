@@ -55,6 +55,13 @@ def test_padding_over_the_limit_comes_before():
     assert_fits(after)
 
 
+def test_parts_of_a_large_kernel_leave_room_in_the_buffer():
+    # two parts of 24 rows each would take all 16 banks in FP16, which a board refused
+    after = assert_rewrites(conv((1, 256, 50, 40), (1, 256, 48, 1)), KERNEL)
+    assert ops(after).count("Conv") == 3
+    assert_fits(after)
+
+
 @given(
     st.integers(33, 80), st.integers(1, 3), st.integers(1, 9), st.integers(1, 2),
     st.tuples(*[st.integers(0, 45)] * 2), st.booleans(), st.booleans(),

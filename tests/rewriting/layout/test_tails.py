@@ -145,7 +145,8 @@ def test_channels_last_audio(board):
         ]
         last = f"{name}r"
         made |= {f"k{name}": weight(8)}
-    nodes += [node("ReduceMax", last, "f", axes=[1], keepdims=0), gemm]
+    nodes += [node("Transpose", last, "t", perm=[0, 2, 1]), node("GlobalAveragePool", "t", "p"),
+              node("Flatten", "p", "f"), gemm]  # fmt: skip
     model = net(nodes, {"x": (1, 12, 4)}, ["y"],
                 {**made, "wa": weight(8, 4, 3), "wb": weight(8, 8, 3)})  # fmt: skip
     after, _ = _engine(model, board)
