@@ -66,6 +66,7 @@ REWRITES: tuple[Rewrite, ...] = (
     pools.large_max_pool,
     pools.average_pool_inclusive,
     folds.fold_batch_norm,
+    folds.fold_scale,
     folds.fold_scale_before,
     folds.pad_conv,
     folds.gemm_to_conv,
