@@ -370,6 +370,26 @@ def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, st
     return "", new.node("Neg", [operand])
 
 
+def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
+    """At the scale of a Conv's result that nothing else reads: the Conv with other weights."""
+    scale = scale_of(graph, node)
+    conv = None if scale is None else conv_of(graph, graph.producer(scale.data))
+    if scale is None or conv is None or not graph.inner(scale.data, [node]):
+        return
+    new = yield (node, conv.node)
+    weight, bias = conv.node.inputs[1], conv.bias
+    factor, shift = write_scale(graph, new, scale)
+    if factor:
+        by_map = new.node("Reshape", [factor, new.constant([scale.channels, 1, 1, 1])])
+        weight = new.node("Mul", [weight, by_map])
+        bias = new.node("Mul", [bias, factor]) if bias else ""
+    if shift:
+        bias = new.node("Add", [bias, shift]) if bias else shift
+    output, name = scale.node.outputs[0], conv.node.name
+    inputs = [conv.node.inputs[0], weight, bias]
+    write_conv(new, inputs, conv.size, groups=conv.groups, output=output, name=name)
+
+
 @rewrite(
     "fold-batch-norm",
     operators=("BatchNormalization",),
@@ -377,23 +397,23 @@ def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, st
     "normalization after it: one layer less",
 )
 def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
-    """BatchNormalization(Conv(x)) -> Conv(x).
+    """BatchNormalization(Conv(x)) -> Conv(x)."""
+    return _fold_after(graph, node)
 
-    At the normalization of a Conv's result that nothing else reads.
+
+@rewrite(
+    "fold-scale",
+    operators=("Mul", "Div", "Add", "Sub"),
+    reason="the convolution's weights and bias include the factor or shift of its output: one "
+    "layer less, and no division or difference, which older releases lack",
+)
+def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv(x) * c, / c, + c, - c or c - Conv(x) -> Conv(x), c being one number or one a channel.
+
+    A frozen batch normalization written out is folded one node after the other. Division of a
+    constant by the result stays, and so do constants that differ within a map.
     """
-    scale = _batch_norm(graph, node)
-    conv = None if scale is None else conv_of(graph, graph.producer(scale.data))
-    if scale is None or conv is None or not graph.inner(scale.data, [node]):
-        return
-    new = yield (node, conv.node)
-    weight, bias = conv.node.inputs[1], conv.bias
-    factor, shift = write_scale(graph, new, scale)
-    by_map = new.node("Reshape", [factor, new.constant([scale.channels, 1, 1, 1])])
-    weight = new.node("Mul", [weight, by_map])
-    bias = new.node("Add", [new.node("Mul", [bias, factor]), shift]) if bias else shift
-    output, name = scale.node.outputs[0], conv.node.name
-    inputs = [conv.node.inputs[0], weight, bias]
-    write_conv(new, inputs, conv.size, groups=conv.groups, output=output, name=name)
+    return _fold_after(graph, node)
 
 
 @rewrite(

@@ -66,6 +66,7 @@ REWRITES: tuple[Rewrite, ...] = (
     pools.large_max_pool,
     pools.average_pool_inclusive,
     folds.fold_batch_norm,
+    folds.fold_scale,
     folds.fold_scale_before,
     folds.pad_conv,
     folds.gemm_to_conv,
@@ -90,8 +91,8 @@ REWRITES: tuple[Rewrite, ...] = (
 REMOVED = frozenset({
     "approx-gelu-sigmoid", "approx-mish", "approx-silu-hard-swish", "approx-softplus-relu",
     "channel-shuffle-parts", "conv-3d", "conv-cbuf", "cumsum", "deconv-1d", "deconv-dilation",
-    "deconv-groups", "deconv-large-kernel", "deconv-large-stride", "fold-scale",
-    "gather-elements", "gather-nd", "gelu-tanh", "global-max-pool", "gru-unroll", "identity",
+    "deconv-groups", "deconv-large-kernel", "deconv-large-stride", "gather-elements",
+    "gather-nd", "gelu-tanh", "global-max-pool", "gru-unroll", "identity",
     "large-average-pool", "large-padding", "leaky-relu", "lstm-unroll", "many-output-maps",
     "max-min-constant", "mean-op", "min-op", "pow", "prelu", "prelu-form", "reciprocal",
     "reduce-1d", "reduce-l1", "reduce-max", "reduce-min", "reduce-sum-square", "relu-form",

@@ -1,4 +1,4 @@
-"""Scales folded into the convolution that they follow or precede."""
+"""Scales folded into the convolution before or normalized them."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
 
-NORM, BEFORE = "fold-batch-norm", "fold-scale-before"
+NORM, SCALE, BEFORE = "fold-batch-norm", "fold-scale", "fold-scale-before"
 SHAPES = [(), (1,), (4, 1, 1), (1, 4, 1, 1)]
 
 
@@ -51,6 +51,15 @@ def arithmetic(op, shape, turned=False, bias=True, before=False, seed=0, **attrs
 
 
 @given(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(SHAPES), st.booleans(),
+       st.booleans(), st.sampled_from([1, 2]))  # fmt: skip
+@settings(max_examples=tries(25))
+def test_any_arithmetic_after_it(op, shape, turned, bias, groups):
+    turned = turned and op != "Div"
+    after = assert_rewrites(arithmetic(op, shape, turned, bias, group=groups, pads=[1] * 4), SCALE)
+    assert ops(after) == ["Conv"]
+
+
+@given(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(SHAPES), st.booleans(),
        st.booleans(), st.sampled_from([1, 2, 4]), st.booleans())  # fmt: skip
 @settings(max_examples=tries(25))
 def test_any_arithmetic_before(op, shape, turned, bias, groups, pads):
@@ -67,6 +76,16 @@ def test_a_batch_normalization_before():
     nodes = [node("BatchNormalization", "x s t m v", "h"), node("Conv", "h w b", "y")]
     after = assert_rewrites(net(nodes, {"x": (1, 4, 6, 6)}, ["y"], values()), BEFORE)
     assert ops(after) == ["Conv"]
+
+
+def test_a_frozen_batch_normalization_written_out():
+    nodes = [
+        node("Conv", "x w", "h"), node("Sub", "h m4", "c"), node("Mul", "s4 c", "d"),
+        node("Div", "d v4", "e"), node("Add", "e t4", "y"),
+    ]  # fmt: skip
+    given = values()
+    given |= {f"{n}4": given[n].reshape(1, 4, 1, 1) for n in "mstv"}
+    assert ops(assert_rewrites(net(nodes, {"x": (1, 4, 6, 6)}, ["y"], given), SCALE)) == ["Conv"]
 
 
 def test_the_normalization_of_an_input_goes_into_the_first_convolution():
@@ -95,7 +114,7 @@ def test_the_normalization_of_an_input_goes_into_the_first_convolution():
     ],
 )  # fmt: skip
 def test_what_is_no_scale_of_a_convolution_alone_stays(model):
-    assert_untouched(model, NORM, BEFORE)
+    assert_untouched(model, NORM, SCALE, BEFORE)
 
 
 def test_half_precision_is_folded_where_statistics_have_it_too():
@@ -114,4 +133,5 @@ def test_half_precision_is_folded_where_statistics_have_it_too():
 
 def test_weights_are_derived():
     assert_refits(lambda seed: normalized(seed=seed), NORM)
+    assert_refits(lambda seed: arithmetic("Sub", (4, 1, 1), turned=True, seed=seed), SCALE)
     assert_refits(lambda seed: arithmetic("Div", (), before=True, group=2, seed=seed), BEFORE)
