@@ -501,11 +501,14 @@ def _proof_notes(
     gap: float,
     unknown: Sequence[str],
     measured: Mapping[str, Any] | None,
+    best: bool,
 ) -> list[str]:
     """Returns what is proved of the plan; nothing where no layer has a known time."""
     if unknown and not any(sum(one.load_us) for one in shown):
         return []
     except_for = f", {exception(unknown)}" if unknown else ""
+    if not best:
+        except_for = f", but for the slack{except_for}"
     if gap > OPTIMAL_GAP:
         return [f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"]
     if measured and measured["fraction"]:
@@ -527,7 +530,7 @@ def _notes(
     """Returns what a reader should know about this plan; ``best``: it is the optimum itself."""
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
-    notes = _proof_notes(shown, gap, unknown, measured)
+    notes = _proof_notes(shown, gap, unknown, measured, best)
     notes += [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")

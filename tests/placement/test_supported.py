@@ -233,14 +233,14 @@ def test_the_least_energy_at_a_rate_is_the_best_of_all_pinned_placements(tmp_pat
     model = chain(tmp_path / "chain.onnx", 6)
     devices = set()
     for rate in (10, 100, 1000):
-        best = plan(model, "energy", rate_hz=rate)
+        best = plan(model, "energy", rate_hz=rate, slack=0)
         assert best.optimal
         assert best.bound == pytest.approx(best.predicted.energy_uj, rel=1e-4)
         assert best.predicted.throughput_qps >= rate
         for on_dla in ((), (0, 1, 2), (3, 4, 5), (0, 1, 2, 3, 4, 5)):
             pins = [{"layers": f"*{n}", "device": "DLA" if n in on_dla else "GPU"}
                     for n in range(6)]  # fmt: skip
-            other = plan(model, "energy", rate_hz=rate, pin=pins)
+            other = plan(model, "energy", rate_hz=rate, pin=pins, slack=0)
             assert best.predicted.energy_uj <= other.predicted.energy_uj * (1 + 1e-9)
         devices.add(tuple(sorted({layer.device for layer in best.layers})))
         bound = best.predicted.energy_uj
