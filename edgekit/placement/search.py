@@ -36,6 +36,7 @@ SAME = 1e-9  # relative: two values of an objective are equal
 EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
 PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds
 STARTS_SHARE = 0.3  # of it, for placements to begin from
+SLACK_GAIN = 0.02  # of the second figure: for less the slack is not searched
 SLACK_EFFORT = 4.0  # of the choice within the slack, which proves nothing
 OnBound = Callable[[float, float], None]
 POSITIONS = 120  # cuts tried along the network
@@ -293,7 +294,8 @@ def within_slack(
     second = "energy" if options.objective == "latency" else "latency"
     goal = Goal.of(problem, second, bounds)
     starts = [part.placing for part in solved.parts]
-    found = minimise(problem, goal, starts=starts, effort=Effort(SLACK_EFFORT)).placing
+    effort = Effort(SLACK_EFFORT)
+    found = minimise(problem, goal, starts=starts, effort=effort, enough=SLACK_GAIN).placing
     return None if found is None else replace(solved, parts=(PlanShare(1.0, found),))
 
 

@@ -70,6 +70,7 @@ def minimise(
     starts: Sequence[Placing] = (),
     seconds: float = 60.0,
     effort: Effort | None = None,
+    enough: float = 0.0,
     progress: Progress | None = None,
 ) -> Optimum:
     """Returns the placement with the least goal, and the bound that proves it.
@@ -81,12 +82,14 @@ def minimise(
         seconds: Of work on a free core, counted as ``Effort`` does, so that the answer is the
             same everywhere; the clock ends a search at ten times that, which the result says.
         effort: The account of a larger search, which this one spends of, instead.
+        enough: The share by which a placement may be worse than the bound: for less it does not
+            search. 0: what counts as optimal.
         progress: Called with the best value and the bound now and then during long work.
     """
     account = Effort(seconds) if effort is None else effort.part(effort.left)
     units = Units.of(problem, goal)
     report = progress and (lambda *both: progress(*map(units.real_value, both)))
-    solver = _Solver(units.problem(problem), units.goal(goal), account, report)
+    solver = _Solver(units.problem(problem), units.goal(goal), account, report, enough)
     found = solver.run([placing.modes for placing in starts])
     placing, bound = units.real(found.placing), units.real_value(found.bound)
     return Optimum(placing, bound, account.clocked)
@@ -110,7 +113,12 @@ class _Solver:
     """One problem and goal, the best placement so far and the bound."""
 
     def __init__(
-        self, problem: PlacementProblem, goal: Goal, effort: Effort, progress: Progress | None
+        self,
+        problem: PlacementProblem,
+        goal: Goal,
+        effort: Effort,
+        progress: Progress | None,
+        enough: float = 0.0,
     ) -> None:
         self.problem, self.goal = without_impossible_modes(problem), goal
         self.effort, self.progress = effort, progress
@@ -118,6 +126,7 @@ class _Solver:
         self.bound = -INFINITY
         self.reach = Reach(self.problem)
         self.close = OPTIMAL_GAP if goal.weights is None else TIE_SLACK
+        self.enough = enough
 
     def run(self, starts: Sequence[Sequence[int]] = ()) -> Optimum:
         """Tries one way after the other until one proves the best placement."""
@@ -128,7 +137,7 @@ class _Solver:
         for way in (self._as_one_core, self._relaxed, self._steps):
             self._report()
             way()
-            if self.done(self.close) or self.effort.over:
+            if self.done(max(self.close, self.enough)) or self.effort.over:
                 break
         if self.best is not None:
             return Optimum(self.best, min(self.bound, self.best.value))
@@ -180,7 +189,8 @@ class _Solver:
         single = as_one_core(self.problem)
         if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
             return
-        one = _Solver(single[0], self.goal, self.effort, self.progress and self._report_part)
+        report = self.progress and self._report_part
+        one = _Solver(single[0], self.goal, self.effort, report, self.enough)
         one.run([self.best.modes] if self.best else ())
         self.bound = max(self.bound, one.bound)
         if one.best is None:
@@ -207,6 +217,9 @@ class _Solver:
                 gap=gap,
                 effort=self.effort,
                 start=self.best.modes if self.best else None,
+                below=self.best.value * (1 - self.enough)
+                if self.best and self.enough
+                else INFINITY,
                 progress=self.progress and self._report_part,
             )
             if bound < INFINITY or self.best is None:  # else the rows miss it by a rounding

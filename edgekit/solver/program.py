@@ -114,13 +114,17 @@ class Program:
         gap: float = 1e-6,
         effort: Effort | None = None,
         start: Mapping[int, float] | None = None,
+        below: float = INFINITY,
         progress: Progress | None = None,
     ) -> Solution:
         """Minimises, from ``start`` (some values of a first solution), within the limits.
 
+        Where no solution has a value under ``below``, there is a bound and no search.
         ``progress`` is called with the best value and the bound now and then.
         """
         relaxed = self.relax(effort)
+        if relaxed.bound >= below:
+            return Solution(None, INFINITY, relaxed.bound)
         if relaxed.values is None or "integer" not in self.kinds:
             return relaxed
         decided = [i for i, kind in enumerate(self.kinds) if kind == "integer"]

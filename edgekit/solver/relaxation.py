@@ -249,13 +249,18 @@ class Relaxation:
         gap: float,
         effort: Effort,
         start: Sequence[int] | None,
+        below: float = float("inf"),
         progress: Callable[[float, float], None] | None = None,
     ) -> tuple[tuple[int, ...] | None, float]:
-        """Returns modes by node (None: none found) and a bound on the goal."""
+        """Returns modes by node (None: none found) and a bound on the goal.
+
+        Modes whose goal is not under ``below`` are not looked for.
+        """
+        below = (below - self.constant) * self.scale + self.tie_limit
         hint = None if start is None else self.hint(start)
         report = progress and (lambda value, bound: progress(self.real(value), self.real(bound)))
         found: Solution = self.program.solve(
-            gap=gap, effort=effort, start=hint, progress=report or None
+            gap=gap, effort=effort, start=hint, below=below, progress=report or None
         )
         if found.values is None:
             return None, found.bound if abs(found.bound) == float("inf") else self.real(found.bound)
