@@ -651,7 +651,7 @@ def _dry_run_step(
         ]
         return run.having("deploy", rows)
 
-    return Step("deploy", look)
+    return Step("deploy", look, reuses=False)
 
 
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
