@@ -247,7 +247,7 @@ class BoardClient:
         return self._request("trust", stdin=[json_line({"lines": list(lines), **changes})])
 
     def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
-        """Returns which blobs the board lacks; ``verify`` reads those that it has again."""
+        """Returns which blobs the board lacks; with ``verify`` damaged ones are among them."""
         options = ["--verify"] if verify else []
         timeout = WORK_S if verify else SHORT_S
         answer = self._request(

@@ -649,9 +649,11 @@ def _dry_run_step(
             )
             for client in run.boards.clients()
         ]
+        if all(row["reused"] for row in rows):
+            record.reuse()
         return run.having("deploy", rows)
 
-    return Step("deploy", look)
+    return Step("deploy", look, reuses=False)
 
 
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:

@@ -22,7 +22,6 @@ from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.manifest import parse
 from edgekit_device.protocol.server import reload, serving
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.collect import collect, remove
@@ -139,8 +138,6 @@ class Deployment:
     def give_up(self, error: DeviceError) -> None:
         """Ends it with ``error``: back to the release before if it has switched."""
         facts = self.journal.facts
-        if error.code == "blob.digest-mismatch":
-            self._drop_rotten()
         # a bundle that served before this deployment serves on
         same = facts.previous == facts.release
         self._fail(error, "failed" if same else STATES[self.journal.state].fails)
@@ -284,12 +281,18 @@ class Deployment:
         return True
 
     def _offered(self) -> Any:
-        """The manifest and its signature: as offered, or of a release that is here already."""
+        """The manifest and its signature: as offered, or of a release that is here already.
+
+        What serves comes first: an offer of it keeps nothing, and other releases of the same digest
+        may have another signature.
+        """
         digest = self.journal.facts.digest
         found = read_incoming(self.root, digest)
         if found is not None:
             return found
-        for name in self.app.releases():
+        current = self.app.link("current")
+        newest = reversed(self.app.releases())
+        for name in sorted(newest, key=lambda name: name != current):
             if name.endswith("-" + digest[:12]):
                 files = open_release(self.root, self.app.releases_folder / name)
                 if hashlib.sha256(files.manifest).hexdigest() == digest:
@@ -300,12 +303,6 @@ class Deployment:
             where=digest,
             hint="run the same command again to send it",
         )
-
-    def _drop_rotten(self) -> None:
-        """Removes blobs whose bytes have changed from the store: the next try sends them again."""
-        with contextlib.suppress(DeviceError, OSError), self.root.lock(shared=True):
-            # each is hashed once more: memory fails too
-            self.root.store.missing(parse(self._offered()[0]).sizes(), verify=True)
 
     def _rolled_back_error(self, error: DeviceError) -> DeviceError:
         """The error with where the board is now."""

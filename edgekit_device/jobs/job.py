@@ -235,7 +235,7 @@ class JobContext:
         digest = sha256(data)
         self._append(BLOBS, digest + "\n")
         with self.root.lock(shared=True):
-            if self.root.store.missing([digest]):
+            if self.root.store.missing([digest], verify=True):
                 with BlobWriter(self.root) as writer:
                     writer.add(digest, data)
         return digest
@@ -386,7 +386,7 @@ class Job:
         """Whether the job is done and every blob that it stored is still there."""
         if self.read().state != "done":
             return False
-        return not self.root.store.missing(sorted(self.stored()))
+        return not self.root.store.missing(sorted(self.stored()), verify=True)
 
     def _stored(self) -> JobState:
         return load(JobState, self.folder / STATE) or JobState(self.name)

@@ -111,7 +111,7 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
     lacking = {
         name: weight
         for name, weight in manifest.weights.items()
-        if root.store.missing([weight.digest])
+        if root.store.missing([weight.digest], verify=True)
     }
     if not lacking:
         return 0

@@ -72,7 +72,7 @@ class BlobStore:
         return self.folder / digest[:2] / digest
 
     def has(self, digest: str) -> bool:
-        """Whether the blob is there (its bytes were right when it was written)."""
+        """Whether the blob is there; its bytes were right when it was written (``is_whole``)."""
         return self.path(digest).is_file()
 
     def size(self, digest: str) -> int:
@@ -105,22 +105,26 @@ class BlobStore:
             ) from error
         return Extent(path)
 
+    def is_whole(self, digest: str) -> bool:
+        """Whether the blob is there and its bytes have this SHA-256 still; reads all of them.
+
+        Raises:
+            DeviceError: "root.link", "root.owner" or "root.writable".
+            OSError: It cannot be read.
+        """
+        return self.has(digest) and sha256(self.read(digest)) == digest
+
     def missing(self, digests: Iterable[str], verify: bool = False) -> List[str]:
         """Returns the digests of blobs that are missing; renews the time of the others.
 
-        With ``verify``, blobs are hashed and those that rotted are removed and reported.
+        With ``verify``, a damaged blob is missing too; raises as ``is_whole``.
         """
         absent = []
         for digest in dict.fromkeys(digests):
-            path = self.path(digest)
-            if not path.is_file():
+            if self.is_whole(digest) if verify else self.has(digest):
+                self.renew(digest)
+            else:
                 absent.append(digest)
-                continue
-            if verify and sha256(map_file(path)) != digest:
-                path.unlink()
-                absent.append(digest)
-                continue
-            self.renew(digest)
         return absent
 
     def renew(self, digest: str) -> None:

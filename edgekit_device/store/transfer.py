@@ -98,7 +98,7 @@ def _receive_large(
 ) -> None:
     partial = Partial.open(root.folder, digest)
     try:
-        if root.store.size(digest) == size:
+        if root.store.size(digest) == size and root.store.is_whole(digest):
             source.skip(size - start, digest)  # another process has stored it meanwhile
             partial.drop()
             partial.close()

@@ -53,13 +53,13 @@ class Desk:
         path.write_text("\n".join([*lines, f"{deploy}\n{boards}"]))
         return path
 
-    def ask(self, command: str, path: Path, *words: str) -> None:
-        assert app([command, str(path), "--trust-key", "-q", *words,
-                    "--out", str(self._folder / "out")]) == 0  # fmt: skip
+    def ask(self, command: str, path: Path, *words: str, trust: bool = True) -> None:
+        words = (*words, "--trust-key") if trust else words
+        assert app([command, str(path), "-q", *words, "--out", str(self._folder / "out")]) == 0
 
-    def refused(self, command: str, path: Path, *words: str) -> EdgekitError:
+    def refused(self, command: str, path: Path, *words: str, trust: bool = True) -> EdgekitError:
         with pytest.raises(EdgekitError) as caught:
-            self.ask(command, path, *words)
+            self.ask(command, path, *words, trust=trust)
         return caught.value
 
 
@@ -94,7 +94,7 @@ def test_a_board_on_which_nothing_can_run_is_said_before_any_step(
     small_net(tmp_path / "other.onnx", seed=1)
     words = ["--weights", str(tmp_path / "other.onnx")] if command == "refit" else []
     path = desk.config(python=str(bare))
-    error = desk.refused(command, path, *words)
+    error = desk.refused(command, path, *words, trust=False)  # which would not help
     assert (error.code, error.where, begun(error)) == ("board.nothing-runs", "lab", set())
     assert error.exit_code == 3
     with pytest.raises(EdgekitError) as caught:

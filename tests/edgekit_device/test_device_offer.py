@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -128,3 +130,34 @@ def test_a_damaged_offer_is_replaced(board: BoardFolder, toy: Bundle) -> None:
     assert read_incoming(root, toy.digest) == (toy.manifest_bytes, toy.signature)
     with pytest.raises(DeviceError):
         read_incoming(root, "../../etc")
+
+
+@pytest.mark.parametrize("kind", ["weight", "engine"])
+def test_a_damaged_blob_of_what_serves_is_asked_for_and_mended(
+    board: BoardFolder, installed: str, toy: Bundle, kind: str
+) -> None:
+    have = {**toy.weights, **toy.blobs}
+    digest = next(iter(toy.weights if kind == "weight" else toy.blobs))
+    file = board.blob(digest)
+    good, before = file.read_bytes(), file.stat()
+    file.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # no time gives it away
+    answer = _offer(board, digest=toy.digest, **_signed(toy))
+    assert (_digests(answer), answer["serving"]) == ({digest}, None)
+    board.send({digest: have[digest]})
+    assert file.read_bytes() == good
+    assert _offer(board, digest=toy.digest, **_signed(toy))["serving"] == installed
+
+
+def test_a_large_blob_that_is_damaged_is_written_anew(empty_board: BoardFolder) -> None:
+    board = empty_board
+    data = bytes(range(256)) * (6 << 12)
+    digest = hashlib.sha256(data).hexdigest()
+    board.send({digest: data})
+    board.blob(digest).write_bytes(data[:-1] + b"\0")
+    wanted = json.dumps([digest]).encode()
+    assert board.command("missing", stdin=wanted)["missing"] == []
+    assert board.command("missing", "--verify", stdin=wanted)["missing"] == [digest]
+    board.send({digest: data})
+    assert board.blob(digest).read_bytes() == data
+    assert board.command("missing", "--verify", stdin=wanted)["missing"] == []

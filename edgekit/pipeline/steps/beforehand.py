@@ -171,8 +171,6 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
         EdgekitError: As ``ConnectedBoards.look``, ``backend_for`` and ``check_software``.
         EnvironmentLack: "board.nothing-runs".
     """
-    if deploys:
-        boards.look()
     requested = context.file.build.backend
     if not context.file.deploy.boards or not (deploys or requested != "reference"):
         return
@@ -182,6 +180,8 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
             check_software(context, client, boards.probe(client))
         elif deploys:
             _check_reference(client, boards, probed=requested != backend)
+    if deploys:
+        boards.look()  # a board on which nothing can run needs to trust no key
 
 
 def _check_reference(client: BoardClient, boards: ConnectedBoards, *, probed: bool) -> None:

@@ -346,7 +346,7 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
     """
     from edgekit_device.build.request import RESULT_SCHEMA
 
-    blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
+    blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs, verify=True)}
     client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
     if started["reused"] and context.force:

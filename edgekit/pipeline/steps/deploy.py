@@ -451,9 +451,11 @@ class ConnectedBoards:
         serving = serving_of(state)
         reused = serving is not None and serving["digest"] == digest and not always
         lacking: int | None = 0 if reused else None
-        if bundle is not None and not reused:
+        if bundle is not None:
             sizes = bundle.manifest.sizes()
-            lacking = sum(sizes[missing] for missing in client.missing(sizes))
+            lacking = sum(sizes[missing] for missing in client.missing(sizes, verify=True))
+            reused = reused and not lacking
+        if bundle is not None and lacking is not None and not reused:
             hello = client.hello()
             check_fits(bundle.manifest, hello, client.name)
             check_space(lacking, hello, client.name)
