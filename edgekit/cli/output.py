@@ -44,6 +44,12 @@ def say(text: str) -> None:
         print(text)
 
 
+def warn(text: str) -> None:
+    """As :func:`say`, on stderr: stdout has what the command is asked for."""
+    with printable_output():
+        print(text, file=sys.stderr)
+
+
 def say_page(text: str) -> None:
     """Prints a page of ``edgekit.reports``, with its colours."""
     write_page(f"{text}\n")

@@ -253,7 +253,7 @@ def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsy
         "accuracy unknown, because the outputs hardly differ between the inputs; "
         "accuracy.min (snr_db)"
     )
-    refit = ["refit", "--weights", str(tmp_path / "other.onnx"), "-o", str(tmp_path / "out")]
+    refit = ["refit", "--weights", str(tmp_path / "other.onnx"), "--out", str(tmp_path / "out")]
     for command in (["build"], refit):
         assert app([*command, str(config), "-q"]) == 0
         assert f"{reported} is not checked" in capsys.readouterr().out
