@@ -171,7 +171,7 @@ def plain(value: object) -> Text:
 @click.option(
     "-o",
     "--out",
-    type=o.FILE,
+    type=o.OUTPUT,
     help="With --selftest: file for the answers (edgekit-selftest.json).",
 )
 @o.accept_host_key

@@ -209,7 +209,9 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
     "--method",
     help="auto (the default: measures all and takes the best), entropy, minmax, percentile or mse.",
 )
-@click.option("-o", "--save", type=o.FILE, help="Write a TensorRT calibration cache to this file.")
+@click.option(
+    "-o", "--save", type=o.OUTPUT, help="Write a TensorRT calibration cache to this file."
+)
 @sensitivity_options
 @o.cut
 @o.force
@@ -387,7 +389,7 @@ def _print_diff(document: dict[str, Any], *, all_rows: bool) -> None:
     "then renamed, then set. The output may be one of the inputs.",
 )
 @argument("caches", "Calibration caches.", type=o.FILE, nargs=-1, required=True)
-@click.option("-o", "--out", type=o.FILE, required=True, help="File to write.")
+@click.option("-o", "--out", type=o.OUTPUT, required=True, help="File to write.")
 @click.option(
     "--policy",
     type=click.Choice(["last", "first", "max", "error"]),
@@ -452,7 +454,7 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
 @argument("model", "ONNX file with QuantizeLinear and DequantizeLinear nodes.")
 @o.target
 @o.tensorrt
-@click.option("-o", "--out", type=o.FILE, help="Write the plain model to this file.")
+@click.option("-o", "--out", type=o.OUTPUT, help="Write the plain model to this file.")
 @click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache to this file.")
 @click.option(
     "--precisions",
@@ -530,7 +532,9 @@ def from_qdq(
 @o.model
 @o.target
 @o.tensorrt
-@click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model to this file.")
+@click.option(
+    "-o", "--out", type=o.OUTPUT, required=True, help="Write the Q/DQ model to this file."
+)
 @click.option("--cache", type=o.FILE, help="TensorRT calibration cache with the scales.")
 @data_options
 @click.option(

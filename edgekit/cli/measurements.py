@@ -197,7 +197,7 @@ def bench_options(function: Any) -> Any:
     "--require-valid", is_flag=True, help="Exit with code 1 if the measurement is INVALID."
 )
 @o.cut
-@o.out
+@o.out_or_former
 @o.boards
 @o.talk
 @markdown_option
@@ -282,7 +282,7 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
     "--dla-core", type=click.IntRange(0, 15), default=0,
     help="DLA core for layers of --profile that are not in a plan (0).",
 )  # fmt: skip
-@click.option("-o", "--output", type=o.FILE, help="File for the trace (trace.json).")
+@click.option("-o", "--output", type=o.OUTPUT, help="File for the trace (trace.json).")
 @o.cut
 @o.talk
 def trace_command(
@@ -450,7 +450,7 @@ def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
     type=click.Choice(("json", "csv")),
     help="json (whole documents with samples) or csv (default: by the file name).",
 )
-@click.option("-o", "--output", type=o.FILE, help="File to write (default: stdout).")
+@click.option("-o", "--output", type=o.OUTPUT, help="File to write (default: stdout).")
 @o.quiet
 @o.debug
 def export(

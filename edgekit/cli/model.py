@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=o.FILE,
+    type=o.OUTPUT,
     help="File to write (default: NAME.yaml in the model's folder).",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
@@ -105,7 +105,7 @@ def targets_command(json: bool) -> None:
 )
 @o.optional_model
 @o.target
-@click.option("-o", "--save", type=o.FILE, help="Write the rewritten model to this file.")
+@click.option("-o", "--save", type=o.OUTPUT, help="Write the rewritten model to this file.")
 @click.option(
     "--record",
     type=o.FILE,

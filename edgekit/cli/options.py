@@ -13,7 +13,7 @@ import click
 
 from edgekit.cli import completion
 from edgekit.cli.commands import argument
-from edgekit.cli.output import progress, say
+from edgekit.cli.output import progress, say, warn
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +110,58 @@ class _File(click.Path):
 FILE = _File(path_type=Path)
 
 
+def _has(ctx: click.Context | None, option: str) -> bool:
+    """Whether the help of a command shows this option."""
+    shown = [] if ctx is None else ctx.command.params
+    return any(
+        isinstance(item, click.Option) and not item.hidden and option in item.opts for item in shown
+    )
+
+
+class Output(_File):
+    """A file that the command writes; with an ending such as this one, if one is given."""
+
+    def __init__(self, ending: str = "") -> None:
+        super().__init__(path_type=Path)
+        self._ending = ending
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        wrong = ""
+        if path.is_dir():
+            wrong = "it is a folder, not a file"
+        elif self._ending and not path.suffix:
+            wrong = f"its name has no ending such as {self._ending}"
+        if wrong:
+            of_run = _has(ctx, "--out") and param is not None and "--out" not in param.opts
+            raise UsageError(
+                f"{param.opts[0] if param else '-o'} {path}: {wrong}",
+                hint=f"give the name of a file, FILE{self._ending}"
+                + ("; --out FOLDER is the folder for results" if of_run else ""),
+            )
+        return path
+
+
+class _Folder(_File):
+    """The folder for what a run writes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        of_file = _has(ctx, "-o")
+        meant = of_file and path.suffix.lower() in (".ekb", ".html") and not path.is_dir()
+        if meant or path.is_file():
+            raise UsageError(
+                f"--out {path}: it is a file, not a folder",
+                hint="give a folder for results"
+                + (f"; -o {path if meant else 'FILE'} names a file" if of_file else ""),
+            )
+        return path
+
+
+#: Of ``-o``, which is the file that a command writes, wherever it is.
+OUTPUT = Output()
+
+
 def all_of(*decorators: Decorator) -> Decorator:
     """Returns several decorators as one."""
 
@@ -197,7 +249,30 @@ def cut(function: Any) -> Any:
     return _plugins(sizes(with_plugins))
 
 
-out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
+_FOLDER = _Folder(path_type=Path)
+#: The folder of a run, wherever it is.
+out = click.option(
+    "--out",
+    type=_FOLDER,
+    metavar="FOLDER",
+    help="Folder for results (edgekit-out/NAME).",
+)
+
+# docs/api-stability.md: an option goes after one minor release in which it works and warns
+_FORMER_OUT = click.option("-o", "former_out", type=_FOLDER, hidden=True)
+
+
+def out_or_former(function: Any) -> Any:
+    """Gives a command ``out``; ``-o FOLDER``, as earlier versions had it, works and warns."""
+
+    @wraps(function)
+    def with_out(*, out: Path | None, former_out: Path | None, **others: Any) -> Any:
+        if former_out is not None:
+            warn(f"-o {former_out} is deprecated: use --out {former_out}; -o is for files")
+        return function(out=out or former_out, **others)
+
+    return all_of(out, _FORMER_OUT)(with_out)
+
 
 #: What a board is allowed to trust, as ``accept_host_key`` and ``trust_key``.
 boards = all_of(

@@ -8,8 +8,7 @@ import json
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 _ROWS = 10
 WIDE = 1 << 16  # columns where stdout is no terminal
 _SOON_S = 2.0  # a command that is done by then says nothing
-_EVERY_S = 5.0  # between two lines, where no spinner turns
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,6 +42,12 @@ def say(text: str) -> None:
     """Prints text for people, whoever wrote some of it (see :mod:`edgekit.text`)."""
     with printable_output():
         print(text)
+
+
+def warn(text: str) -> None:
+    """As :func:`say`, on stderr: stdout has what the command is asked for."""
+    with printable_output():
+        print(text, file=sys.stderr)
 
 
 def say_page(text: str) -> None:
@@ -150,9 +154,9 @@ def progress(quiet: bool, verbose: bool = False) -> Progress:
 
 
 class Heartbeat:
-    """While the block lasts and is long: a spinner on a terminal, elsewhere a line now and then.
+    """While the block lasts and is long: a spinner on a terminal, elsewhere nothing.
 
-    Call it with what is done from now on. A thread prints it, since what takes long may be one call
+    Call it with what is done from now on. A thread shows it, since what takes long may be one call
     of a library. rich is imported only by then, and only on a terminal: it would slow down the
     start of a short command.
 
@@ -163,9 +167,9 @@ class Heartbeat:
 
     def __init__(self, name: str, *, quiet: bool = False) -> None:
         self._name, self._text = name, ""
-        self._began = time.monotonic()
         self._end = threading.Event()
-        self._thread = None if quiet else threading.Thread(target=self._show, daemon=True)
+        shown = not quiet and sys.stderr.isatty()
+        self._thread = threading.Thread(target=self._show, daemon=True) if shown else None
 
     def __call__(self, text: str) -> None:
         self._text = text
@@ -188,26 +192,13 @@ class Heartbeat:
     def _show(self) -> None:
         if self._end.wait(_SOON_S):
             return
-        if not sys.stderr.isatty():
-            self.lines(self._end.wait)
-            return
         from rich.text import Text
 
         screen = console(stderr=True)
         if not (screen.is_terminal and screen.color_system):  # a spinner moves the cursor
-            self.lines(self._end.wait)
             return
         with screen.status("") as status:
             while not self._end.is_set():
                 # rich would read a text as markup
                 status.update(Text(f"{self._name}: {self._text}".removesuffix(": ")))
                 self._end.wait(0.2)
-
-    def lines(self, wait: Callable[[float], bool]) -> None:
-        """Prints lines until ``wait``, called with seconds, returns True."""
-        over = False
-        while not over:
-            spent = time.monotonic() - self._began
-            said = ", ".join(filter(None, (self._text, f"{spent:.0f} s")))
-            print(f"{self._name}: {said}", file=sys.stderr, flush=True)
-            over = wait(_EVERY_S)

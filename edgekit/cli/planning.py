@@ -454,7 +454,7 @@ def _print(document: Any, text: str, json: bool) -> None:
 @click.option("--anew", is_flag=True, help="Start over and ignore earlier measurements.")
 @click.option("--keep", is_flag=True, help="Keep the trial application on the board.")
 @o.cut
-@o.out
+@o.out_or_former
 @o.boards
 @o.talk
 def tune_command(

@@ -118,10 +118,15 @@ def _show_build(board: Mapping[str, Any]) -> None:
 @commands.command(
     "bundle",
     "edgekit bundle configs/resnet50-orin.yaml\n"
-    "edgekit bundle configs/resnet50-orin.yaml --full resnet50-full.ekb",
+    "edgekit bundle configs/resnet50-orin.yaml -o resnet50-full.ekb",
 )
 @o.config
-@click.option("--full", type=o.FILE, help="Also write the bundle with its weights to this file.")
+@click.option(
+    "-o",
+    "--full",
+    type=o.OUTPUT,
+    help="Also write the bundle with its weights to this file.",
+)
 @click.option(
     "--counter",
     type=click.IntRange(min=1),
@@ -148,11 +153,6 @@ def bundle_command(
 ) -> None:
     given = {"counter": counter, "valid_until": valid_until}
     release = {name: value for name, value in given.items() if value is not None}
-    if (folder := settings["out"]) is not None and folder.suffix == ".ekb":
-        raise UsageError(
-            f"--out {folder} is the folder of bundle.ekb, not a file",
-            hint=f"--full {folder} writes the bundle with its weights to this file",
-        )
     over = {"model": part, **({"deploy": {"release": release}} if release else {})}
     with o.open_pipeline(config, over, **settings) as pipeline:
         document = pipeline.bundle(full=full)
@@ -179,7 +179,7 @@ def bundle_command(
     help="Install also what the release counter or the times of bundles forbid.",
 )
 @o.dry_run
-@o.out
+@o.out_or_former
 @o.cut
 @o.strict
 @o.force
@@ -233,7 +233,7 @@ def _would_deploy(release: Mapping[str, Any]) -> str:
     help="ONNX file with the same names, shapes and types, but other weights.",
 )
 @o.cut
-@o.out
+@o.out_or_former
 @o.again
 @o.boards
 @o.talk
@@ -264,9 +264,9 @@ def refit_command(
 )
 @o.config
 @click.option("-i", "--input", type=o.FILE, help="Input as .npz or .npy (default: synthetic).")
-@click.option("-o", "--output", type=o.FILE, help="Write the outputs to this .npz.")
+@click.option("-o", "--output", type=o.OUTPUT, help="Write the outputs to this .npz.")
 @o.cut
-@click.option("--out", type=o.FILE, help="Folder for results (edgekit-out/NAME).")
+@o.out
 @o.boards
 @o.talk
 def infer_command(
@@ -369,6 +369,9 @@ def _server_notes(board: dict[str, Any]) -> list[str]:
     "edgekit report edgekit-out/resnet50/report.json -o page.html",
 )
 @o.config_or_report
+@click.option(
+    "-o", "--output", type=o.Output(".html"), help="Write the page to this file, NAME.html."
+)
 @o.out
 @click.option(
     "--baseline",
@@ -387,6 +390,7 @@ def report_command(
     markdown: str | None,
     annotate: Path | None,
     part: dict[str, Any],
+    output: Path | None,
     **settings: Any,
 ) -> None:
     if Path(config).suffix.lower() == ".json":
@@ -396,13 +400,14 @@ def report_command(
             raise UsageError(
                 "--shape, --batch and --outputs need a configuration: a report contains no model"
             )
-        _render_again(Path(config), json, settings["quiet"], baseline, settings["out"], markdown)
+        page = output or _page_of(Path(config), settings["out"])
+        _render_again(Path(config), json, settings["quiet"], baseline, page, markdown)
         return
     from edgekit.config.loader import open_config
 
     opened = open_config(config, model=part)
     if opened.file.model.networks:
-        _report_several(opened, json, settings)
+        _report_several(opened, output, json, settings)
         return
     if baseline:
         _check_baseline(baseline, opened.file.name)
@@ -417,16 +422,31 @@ def report_command(
     if baseline:
         report = _after_run(report, baseline)
         _write_report(report, Path(report["files"]["report"]))
+    page = _also_written(report, output)
     if markdown is not None:
         written.write_markdown(report, markdown)
     if json:
         print_json(report)
     elif markdown != "-":
-        print(report["files"]["report"])
+        print(page)
         for release in result.document["releases"]:
             if release["taken_back"]:
                 say_notes(release)
     _print_comparison(report, json=json, quiet=settings["quiet"])
+
+
+def _also_written(report: dict[str, Any], output: Path | None) -> Path:
+    """Returns the page of a run; it is written to ``output``, too, if that is given."""
+    if output is None:
+        return Path(report["files"]["report"])
+    _write_report(report, output, keep=output)
+    return output
+
+
+def _page_of(document: Path, folder: Path | None) -> Path:
+    """Returns where the page of a report goes: next to it, or in a folder."""
+    page = document.with_suffix(".html")
+    return folder / page.name if folder is not None else page
 
 
 def _render_again(
@@ -434,16 +454,13 @@ def _render_again(
     json: bool,
     quiet: bool,
     baseline: str | None,
-    out: Path | None,
+    page: Path,
     markdown: str | None,
 ) -> None:
-    """Renders a report document; nothing is run."""
+    """Renders a report document as a page; nothing is run."""
     from edgekit.reports.schema import read_report
 
     report = read_report(path)
-    page = out or path.with_suffix(".html")
-    if page.is_dir():
-        page /= path.with_suffix(".html").name
     if baseline:
         report = _compared_report(report, baseline, of=path)
     _write_report(report, page, keep=path)
@@ -587,11 +604,14 @@ def _compared_report(
     return with_baseline(report, found, [result])
 
 
-def _report_several(config: Config, json: bool, settings: dict[str, Any]) -> None:
+def _report_several(
+    config: Config, output: Path | None, json: bool, settings: dict[str, Any]
+) -> None:
     from edgekit.schedule.networks import plan_networks, write_networks_report
 
     plans = plan_networks(config, progress=progress(settings["quiet"], settings["verbose"]))
-    path = (settings["out"] or Path("edgekit-out") / config.file.name) / "report.html"
+    folder = settings["out"] or Path("edgekit-out") / config.file.name
+    path = output or folder / "report.html"
     write_networks_report(plans, path, name=config.file.name)
     if json:
         print_json(plans.to_json())
@@ -618,7 +638,7 @@ def page_without_board(known: Path) -> Iterator[None]:
 
 @commands.command("run", "edgekit run configs/resnet50-orin.yaml")
 @o.config
-@o.out
+@o.out_or_former
 @o.cut
 @o.parser
 @o.missing

@@ -4,12 +4,17 @@ inventory, which ``ansible-inventory`` reads; ranges in names, and selectors.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import json
+import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,7 +27,7 @@ from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
-from edgekit.files import read_file
+from edgekit.files import parse_json, read_file, regular
 from edgekit.fleet.waves import FleetBoard
 from edgekit.text import listed
 
@@ -35,6 +40,13 @@ _HostKey = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")]
 _RANGE = re.compile(r"\[(\d+):(\d+)\]")
 _MOST = 100_000
 _SECONDS = 120
+#: Bytes of an inventory that Ansible reads, a folder's files together: Ansible takes minutes for
+#: more.
+LARGEST_INVENTORY = 8 << 20
+_ENTRIES = 10_000  # files and folders of an inventory that is a folder
+_LARGEST_LISTING = 64 << 20  # bytes that ansible-inventory prints: of each board all variables
+_LARGEST_ERRORS = 1 << 20
+_MEMORY = 2 << 30  # of ansible-inventory, and of an inventory that is a program
 _OWN = ("all", "ungrouped")
 _DIGITS = 5  # of a TCP port
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -127,7 +139,7 @@ def by_ansible(path: Path) -> list[FleetBoard]:
 
     Raises:
         EnvironmentLack: "fleet.no-ansible".
-        ConfigError: Ansible cannot read it.
+        ConfigError: It is too large, or Ansible cannot read it.
     """
     program = find_program("ansible-inventory")
     if program is None:
@@ -137,26 +149,95 @@ def by_ansible(path: Path) -> list[FleetBoard]:
             where=str(path),
             hint="pip install 'edgekit[ansible]', or write the inventory as YAML (docs/fleet.md)",
         )
-    command = [program, "-i", str(path), "--list"]
+    _check_size(path)
+    output, errors, returned = _list(program, path)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_SECONDS,
-            stdin=subprocess.DEVNULL, errors="replace",
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        problem = Problem(f"ansible-inventory took longer than {_SECONDS} s", str(path))
-        raise ConfigError([problem], code="fleet.inventory") from None
-    try:
-        listing = json.loads(done.stdout)
-    except ValueError:
+        listing = parse_json(output)
+    except (ValueError, RecursionError):
         listing = None
-    if done.returncode or not isinstance(listing, dict):
-        output = (done.stderr or done.stdout).strip().splitlines()
-        problem = Problem(
-            f"Ansible cannot read it: {output[-1] if output else 'it gave no reason'}", str(path)
+    if returned or not isinstance(listing, dict):
+        lines = (errors or output).decode(errors="replace").strip().splitlines()
+        raise _refused(
+            f"Ansible cannot read it: {lines[-1] if lines else 'it gave no reason'}", path
         )
-        raise ConfigError([problem], code="fleet.inventory")
     return _listed(listing, path)
+
+
+def _refused(message: str, path: Path, hint: str = "") -> ConfigError:
+    return ConfigError([Problem(message, str(path), hint)], code="fleet.inventory")
+
+
+def _check_size(path: Path) -> None:
+    """Refuses what Ansible would read for minutes: a file, or what a folder holds, of any kind.
+
+    Raises:
+        ConfigError: It is too large, or no file.
+    """
+    total = entries = 0
+    try:
+        if not path.is_dir():
+            total = regular(path).stat().st_size
+        else:
+            for folder, _, names in os.walk(path):
+                entries += 1 + len(names)
+                # a link to a file that is gone has no size
+                total += sum(f.stat().st_size for n in names if (f := Path(folder, n)).is_file())
+                if entries > _ENTRIES or total > LARGEST_INVENTORY:
+                    break
+    except OSError as error:
+        raise _refused(f"cannot be read: {error.strerror}", path) from None
+    if entries > _ENTRIES:
+        hint = "name the file of boards in it"
+        raise _refused(f"the folder contains more than {_ENTRIES:,} files", path, hint)
+    if total > LARGEST_INVENTORY:
+        message = f"it is larger than {LARGEST_INVENTORY >> 20} MiB"
+        raise _refused(message, path, "give an inventory of boards; docs/fleet.md has examples")
+
+
+def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
+    """Returns what ``ansible-inventory --list`` prints, its errors and its exit code.
+
+    Raises:
+        ConfigError: It prints too much, or takes too long.
+    """
+    late: list[bool] = []
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            [program, "-i", str(path), "--list"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=errors, start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
+
+        def end(too_late: bool = False) -> None:
+            late.extend([True] * too_late)
+            # an inventory that is a program is in its session
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+        if sys.platform == "linux":
+            # Ansible holds the whole output of an inventory that is a program
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        timer = threading.Timer(_SECONDS, end, [True])
+        timer.start()
+        try:
+            assert process.stdout is not None
+            output = process.stdout.read(_LARGEST_LISTING + 1)
+            if len(output) <= _LARGEST_LISTING:
+                process.wait()
+        finally:
+            timer.cancel()
+            if process.poll() is None:
+                end()
+        errors.seek(0)
+        said = errors.read(_LARGEST_ERRORS)
+    if late:
+        raise _refused(f"ansible-inventory took longer than {_SECONDS} s", path)
+    if len(output) > _LARGEST_LISTING:
+        most = _LARGEST_LISTING >> 20
+        raise _refused(f"ansible-inventory lists more than {most} MiB", path)
+    return output, said, process.returncode
 
 
 def _listed(listing: Mapping[str, Any], path: Path) -> list[FleetBoard]:

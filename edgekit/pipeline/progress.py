@@ -1,5 +1,5 @@
 """The steps of a run, their times and states, and how a run reports them on stderr: numbered
-steps, a bar on a terminal, lines elsewhere.
+steps, a spinner on a terminal, one line a step elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # before so many seconds, parts and this share, the time left is a guess
 _SURE_S, _SURE_PARTS, _SURE_SHARE = 3.0, 2.0, 0.05
-_SILENT_S = 10.0  # where no spinner turns, a line after so long says that it goes on
 
 
 class Progress(Protocol):
@@ -97,7 +96,6 @@ class Terminal:
         self._clock = clock
         self._status: Status | None = None
         self._label = ""
-        self._last = 0.0  # when the last line was printed
         # of the first news of a count: which clock's, when, done, total
         self._first: tuple[bool, float, float, float] | None = None
         self._done = 0.0  # as the last news had it
@@ -110,15 +108,14 @@ class Terminal:
         )
         self._first = None
         self._shown_name = ""
-        self._last = self._clock()
         if self._live:
             self._status = self._console.status(self._text(""))
             self._status.start()
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Shows the share done and the time left; without a spinner it is a line now and then.
+        """Shows the share done and the time left with the spinner; without one, nothing.
 
-        Verbose, other work than before has its line at once: texts of the same differ in numbers.
+        Verbose, other work than before has a line: texts of the same work differ in numbers.
         """
         shown = text
         if total > 0:
@@ -127,8 +124,7 @@ class Terminal:
             )
         news = self._verbose and bool(text) and _name(text) != self._shown_name
         self._shown_name = _name(text)
-        quiet = self._status is None and self._clock() - self._last >= _SILENT_S
-        if shown and (news or quiet):
+        if shown and news:
             self.note(shown)
         if shown and self._status is not None:
             self._status.update(self._text(shown))
@@ -153,7 +149,6 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Prints a line below the current step; in a log it names the step."""
-        self._last = self._clock()
         if text:
             line = f"{'':<29} {text}" if self._live else f"{self._label}: {text}".removeprefix(": ")
             self._console.print(line, style="dim", markup=False, highlight=False)

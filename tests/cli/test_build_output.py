@@ -43,10 +43,10 @@ def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, 
     config.write_text(f'{config.read_text()}tensorrt: "11.4.1"\n')
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     out = tmp_path / "out"
-    document = json.loads(output_of(capsys, "run", str(config), "-o", str(out), "--json"))
+    document = json.loads(output_of(capsys, "run", str(config), "--out", str(out), "--json"))
     assert document["files"]["qdq"] == str(out / "qdq.onnx")
     assert all(path.startswith(str(out)) for path in document["files"].values())
-    assert str(out / "qdq.onnx") in output_of(capsys, "run", str(config), "-o", str(out))
+    assert str(out / "qdq.onnx") in output_of(capsys, "run", str(config), "--out", str(out))
 
 
 @pytest.mark.parametrize(("full", "says"), [(None, "full size unknown"), (2000, "2,000 with")])

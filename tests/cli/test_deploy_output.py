@@ -46,7 +46,7 @@ def test_each_command_on_the_board_is_reported_with_its_seconds(
         """Returns the lines about the board; every command is among them, in order."""
         channels.clear()
         commands[:] = ["agent"]
-        command = ["deploy", str(config), "-o", str(tmp_path / "out"), "--trust-key", *words]
+        command = ["deploy", str(config), "--out", str(tmp_path / "out"), "--trust-key", *words]
         assert app(command) == 0
         said = map(str.strip, capsys.readouterr().err.splitlines())
         # a line within a step names it

@@ -72,9 +72,9 @@ def test_the_release_that_serves_is_not_deployed_again(bench: Bench) -> None:
 def test_a_refit_that_was_done_is_not_done_again(bench: Bench) -> None:
     other = bench.config.parent / "other.onnx"
     small_net(other, scale=1.01)
-    first = bench.ask("refit", "--weights", str(other), "--trust-key", "-o", str(other.parent))
+    first = bench.ask("refit", "--weights", str(other), "--trust-key", "--out", str(other.parent))
     before = jobs(bench)
-    again = bench.ask("refit", "--weights", str(other), "-o", str(other.parent))
+    again = bench.ask("refit", "--weights", str(other), "--out", str(other.parent))
     assert {step["name"] for step in again["steps"] if step["status"] != "reused"} == set()
     assert again["accuracy"] == first["accuracy"]
     assert again["digest"] == first["digest"]
@@ -82,7 +82,7 @@ def test_a_refit_that_was_done_is_not_done_again(bench: Bench) -> None:
     assert jobs(bench) == before
     # other values are another refit
     small_net(other, scale=1.02)
-    third = bench.ask("refit", "--weights", str(other), "-o", str(other.parent))
+    third = bench.ask("refit", "--weights", str(other), "--out", str(other.parent))
     assert third["digest"] != first["digest"]
     assert [step["status"] for step in third["steps"] if step["name"] == "weights"] == ["done"]
 

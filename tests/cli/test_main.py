@@ -60,7 +60,7 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["check", "builtin:light_resnet50"], "--target"),
         (["check", "model.onnx"], "the file does not exist"),
         (["report", "light_squeezenet"], "builtin:light_squeezenet"),
-        (["bundle", "net.yaml", "-o", "net.ekb"], "--full net.ekb"),
+        (["bundle", "net.yaml", "--out", "net.ekb"], "-o net.ekb"),
         (["run", "model.onnx"], "run takes a configuration, not a model"),
         (["infer", "builtin:light_resnet50"], "edgekit init builtin:light_resnet50 --target"),
         (["check", "model.onnx", "-t", "jetson-agx-orin-64gb", "--shape", "x"], "--shape"),

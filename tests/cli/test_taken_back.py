@@ -38,7 +38,7 @@ class Bench:
 
     def __init__(self, config: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.config, self.root, self._capsys = config, root, capsys
-        self.out = ["-o", str(config.parent / "out"), "-q"]
+        self.out = ["--out", str(config.parent / "out"), "-q"]
 
     def network(self, seed: int) -> None:
         """Makes the configuration one of other weights: its bundle's digest is new."""

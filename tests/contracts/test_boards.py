@@ -152,7 +152,7 @@ def config_of(life: Life, *rows: str, extra: str = "") -> Path:
 
 @pytest.mark.whole
 def test_a_release_comes_and_goes(life: Life, warm: Path) -> None:
-    config, out = config_of(life, life.board("lab", warm)), ("-o", life.folder / "out")
+    config, out = config_of(life, life.board("lab", warm)), ("--out", life.folder / "out")
     life.run("bundle", "bundle", config, *out)
     life.run("deploy-untrusted", "deploy", config, *out)
     life.run("trust-add", "trust", config, "--add", f"{life.key}.pub", "--identity", "ci")
@@ -178,7 +178,7 @@ def test_a_release_comes_and_goes(life: Life, warm: Path) -> None:
 
 
 def test_a_run_and_what_shows_it(life: Life, warm: Path) -> None:
-    config, out = config_of(life, life.board("lab", warm)), ("-o", life.folder / "out")
+    config, out = config_of(life, life.board("lab", warm)), ("--out", life.folder / "out")
     life.run("doctor", "doctor", config)
     life.run("run", "run", config, *out, "--trust-key")
     life.run("report", "report", config, *out)
@@ -227,7 +227,7 @@ def test_control_of_rollouts(life: Life) -> None:
 @pytest.mark.whole
 def test_control_of_jobs_and_servers(life: Life) -> None:
     life.goldens = "control"
-    config, out = config_of(life), ("-o", life.folder / "out")
+    config, out = config_of(life), ("--out", life.folder / "out")
     life.run("deploy", "deploy", config, *out, "--trust-key")
     listed = life.run("jobs-list", "jobs", "list", config)
     (job,) = listed["boards"][0]["jobs"]
@@ -268,14 +268,14 @@ def test_control_of_the_selftest(life: Life) -> None:
 
 @pytest.mark.whole
 def test_tune(life: Life) -> None:
-    config, out = config_of(life), ("-o", life.folder / "out")
+    config, out = config_of(life), ("--out", life.folder / "out")
     options = ("--rounds", "1", "--turns", "0", "--trust-key")
     life.run("tune", "tune", config, *out, *options)
 
 
 @pytest.mark.whole
 def test_a_server_on_a_board(life: Life) -> None:
-    config, out = config_of(life), ("-o", life.folder / "out")
+    config, out = config_of(life), ("--out", life.folder / "out")
     life.run("serve-deploy", "deploy", config, *out, "--trust-key")
     life.run("top", "top", config)
     life.run("jobs-list", "jobs", "list", config)
@@ -286,7 +286,7 @@ def test_a_server_on_a_board(life: Life) -> None:
 
 @pytest.mark.whole
 def test_acceptance_of_the_reference_backend(life: Life) -> None:
-    config, out = config_of(life), ("-o", life.folder / "out")
+    config, out = config_of(life), ("--out", life.folder / "out")
     text = config.read_text().replace("{onnx: small.onnx}", "{builtin: light_squeezenet, seed: 0}")
     config.write_text(text)
     by_cpu = ("accuracy", "calibration", "infer")
@@ -311,6 +311,6 @@ def test_acceptance_of_the_tensorrt_backend(
     python = board_python(life.folder / "tensorrt", version, **settings)
     row = life.board("lab", python)
     config = config_of(life, row, extra=f'tensorrt: "{tensorrt}"\nbuild: {{}}\n')
-    options = ("-o", life.folder / "out", "--trust-key")
+    options = ("--out", life.folder / "out", "--trust-key")
     life.run(f"acceptance-tensorrt-{tensorrt}", "run", config, *options, wire=True)
     assert offences(python) == []

@@ -83,7 +83,7 @@ def test_a_network_on_a_board(
         )
     )
     commands("build", "build", config)
-    commands("bundle", "bundle", config, "-o", tmp_path / "out", "--full", tmp_path / "full.ekb")
+    commands("bundle", "bundle", config, "--out", tmp_path / "out", "--full", tmp_path / "full.ekb")
     if commands.found["bundle"]["exit"] != 0:  # the board cannot parse it
         golden(f"networks/{network}-{board}", commands.found, measured=MEASURED)
         return
@@ -156,7 +156,7 @@ def test_a_configuration(name: str, commands: Commands, golden: Golden, tmp_path
         commands("rewrite", "rewrite", path)
     if name in BUILT:
         commands("build", "build", path)
-        commands("bundle", "bundle", path, "-o", tmp_path)
+        commands("bundle", "bundle", path, "--out", tmp_path)
     golden(f"networks/configuration-{name}", commands.found, measured=MEASURED)
 
 

@@ -142,7 +142,7 @@ def test_plan_build_and_run_have_its_word(config, parser, tmp_path, capsys):
     documents = [
         edgekit.plan(config).to_json(),
         edgekit.build(config),
-        json.loads((command(capsys, "run", config, "-o", tmp_path / "out", "--json"))[1].out),
+        json.loads((command(capsys, "run", config, "--out", tmp_path / "out", "--json"))[1].out),
     ]
 
     assert [one["parser"] for one in documents] == [word] * 3

@@ -50,7 +50,7 @@ class Lab:
     def command(self, *options: str) -> list[str]:
         """The arguments of a bench."""
         out = str(self.folder / "out")
-        return ["bench", str(self.config), "--trust-key", "-o", out, "--json", *options]
+        return ["bench", str(self.config), "--trust-key", "--out", out, "--json", *options]
 
     def reported(self, name: str) -> str:
         """The end of what a command wrote."""

@@ -56,7 +56,7 @@ def test_a_monitor_is_off_or_not_too_quick():
 def test_a_stage_that_nobody_announced_spoils_no_estimate():
     """A bench of 20 s told 2,158 s left with its frames in flight: 1 % seemed done after 21 s."""
     now, out = [100.0], io.StringIO()
-    terminal = Terminal(Console(file=out, width=200), clock=lambda: now[0])
+    terminal = Terminal(Console(file=out, width=200), verbose=True, clock=lambda: now[0])
     terminal.begin(11, 12, "bench")
     reported = report_stages(terminal.update, lambda: now[0])
     for stage, left, seconds in [
@@ -67,4 +67,7 @@ def test_a_stage_that_nobody_announced_spoils_no_estimate():
         now[0] += seconds
     reported("layers", None)
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert lines == ["[11/12] bench: pipelined 51 %", "[11/12] bench: layers"]
+    assert lines == [
+        f"[11/12] bench: {news}"
+        for news in ("open", "warm-up 5 %", "measure 6 %", "pipelined 51 %", "layers")
+    ]

@@ -129,7 +129,8 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(
         with pytest.raises(SystemExit) as end:
             main([words[0], "c.yaml", *words[1:], *out])
         said = capsys.readouterr().err
-        assert end.value.code == 3, said
+        # a file for the folder is wrong usage
+        assert end.value.code == (2 if out and place == "open.onnx" else 3), said
         assert "[1/" not in said
         assert place in said
 

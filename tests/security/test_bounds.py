@@ -17,6 +17,7 @@ from edgekit.buildlog.reading import read_log
 from edgekit.config.positions import parse_yaml
 from edgekit.errors import ConfigError, UsageError
 from edgekit.files import read_file
+from edgekit.fleet import inventory
 from edgekit.network.source import foreign
 from edgekit.quantize.data.arrays import members
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
@@ -216,6 +217,51 @@ def test_yaml_is_bounded(text: str) -> None:
         parse_yaml(text, "edgekit.yaml")
     assert "edgekit.yaml" in str(caught.value)
     parse_yaml("a: [" + "1, " * 1000 + "1]", "edgekit.yaml")
+
+
+@pytest.fixture
+def ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that stands for ansible-inventory and leaves a mark when it runs."""
+    program = tmp_path / "ansible-inventory"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexec yes '{'a' * 4000}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(inventory, "find_program", lambda name: str(program))
+    return tmp_path / "ran"
+
+
+@pytest.mark.parametrize("kind", ["hosts", "hosts.ini", "hosts.zip", "folder", "files", "device"])
+def test_an_inventory_of_ansibles_is_bounded_before_ansible_reads_it(
+    kind: str, tmp_path: Path, ansible: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / kind
+    large = [path]
+    if kind in ("folder", "files"):
+        (path / "group_vars").mkdir(parents=True)
+        large = [path / "hosts", path / "group_vars/all"]
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+        large = []
+    if kind == "files":
+        monkeypatch.setattr(inventory, "_ENTRIES", 3)
+    for file in large:
+        file.touch()
+        if kind != "files":
+            os.truncate(file, inventory.LARGEST_INVENTORY // len(large) + 1)
+    error = refusal(lambda: inventory.load_inventory(path), _MIB, ConfigError)
+    said = {"files": "contains more than 3 files", "device": "it is a device, not a file"}
+    assert said.get(kind, "it is larger than 8 MiB") in str(error)
+    assert not ansible.exists()
+
+
+def test_what_ansible_lists_is_bounded(
+    tmp_path: Path, ansible: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "_LARGEST_LISTING", _MIB)
+    path = tmp_path / "hosts"
+    path.write_text("[orin]\n")
+    error = refusal(lambda: inventory.load_inventory(path), 4 * _MIB, ConfigError)
+    assert "lists more than 1 MiB" in str(error)
+    assert ansible.exists()
 
 
 def test_a_file_is_as_large_as_it_may_be(tmp_path: Path) -> None:
