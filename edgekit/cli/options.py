@@ -14,7 +14,7 @@ import click
 from edgekit.cli import completion
 from edgekit.cli.commands import argument
 from edgekit.cli.output import progress, say, warn
-from edgekit.errors import UsageError
+from edgekit.errors import ConfigError, Problem, UsageError
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -206,7 +206,25 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
         from edgekit.network.source import refuse_foreign
 
         refuse_foreign(path)
+        report = " or a report.json" if context.info_name == "report" else ""
+        refuse_missing(config, f"a YAML configuration{report}")
     return config
+
+
+def refuse_missing(file: str, kind: str) -> None:
+    """Refuses a file that does not exist; ``kind`` is what the command reads.
+
+    Raises:
+        ConfigError: "config.missing".
+    """
+    if Path(file).exists():
+        return
+    from edgekit.network.source import near_builtins
+
+    near = near_builtins(file)
+    model = f"builtin:{near[0]}" if near else "MODEL.onnx"
+    hint = f"give the path of {kind}, or write a configuration with: edgekit init {model}"
+    raise ConfigError([Problem("the file does not exist", file, hint)], code="config.missing")
 
 
 config = argument("config", "YAML configuration.", callback=_no_model)

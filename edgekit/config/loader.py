@@ -262,11 +262,20 @@ def fault_text(error: dict[str, Any]) -> tuple[str, str]:
         hint = ""
         if kind == "string_type" and isinstance(value, int | float):
             hint = f"put it in quotes: '{value}'"
-        if kind == "list_type" and found:
-            hint = f"write [{value}]"
+        if kind == "list_type":
+            hint = _as_list(value, error["loc"], found)
         return f"expected {_EXPECTED[kind]}{found}", hint
     message = error["msg"].removeprefix("Value error, ")
     return f"{message[:1].lower()}{message[1:]}{found}", ""
+
+
+def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
+    """Returns the hint for a value where a list is expected: the list to write."""
+    if isinstance(value, dict) and value and loc[-1] == "pin":
+        name, device = next(iter(value.items()))
+        device = device if device in ("GPU", "DLA0", "DLA1") else "DLA"
+        return f'write [{{layers: "{name}", device: {device}}}]'
+    return f"write [{value}]" if found else ""
 
 
 def _addition(path: Place) -> str:

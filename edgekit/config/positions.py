@@ -14,6 +14,8 @@ from yaml.composer import Composer
 
 from edgekit.errors import ConfigError, Problem
 
+# ${NAME} in braces and not in quotes, where YAML reads its brace as a mapping's
+_BARE_VARIABLE = re.compile(r"\{[^\"']*\$\{")
 LARGEST_YAML = 64 << 20  # bytes of a file
 _MAX_DEPTH = 40
 _MOST_DIGITS = 100  # of a number; Python reads none of more than 4,300
@@ -205,6 +207,9 @@ def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
             why = "the file ends before a } or ]"
         if "'\\t'" in why:
             why, hint = "a tab in the indentation", "indent with spaces"
+        line = text.splitlines()[mark.line : mark.line + 1] if mark else []
+        if line and _BARE_VARIABLE.search(line[0]):
+            hint = 'inside { } put a text with ${NAME} in quotes: {key: "${NAME}"}'
         raise ConfigError(
             [Problem(f"not valid YAML: {why}", where, hint)], code="config.syntax"
         ) from None

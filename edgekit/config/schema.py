@@ -641,6 +641,14 @@ class PlacementSection(Section):
         examples=["layers.json"],
     )
 
+    @field_validator("dla_cores")
+    @classmethod
+    def _each_core_once(cls, cores: list[int]) -> list[int]:
+        twice = next((core for core in cores if cores.count(core) > 1), None)
+        if twice is not None:
+            raise ValueError(f"core {twice} is listed twice")
+        return cores
+
 
 class AccuracySection(Section):
     """The accuracy gate: the run fails (exit 1) below it."""

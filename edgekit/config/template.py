@@ -82,6 +82,9 @@ def write_template(
             where=str(path),
             hint="give another file",
         )
+    if not path.parent.is_dir():
+        hint = f"create it first: mkdir -p {path.parent}"
+        raise UsageError("its folder does not exist", where=str(path), hint=hint)
     if path.exists() and not overwrite:
         raise UsageError("the file exists", where=str(path), hint="--force overwrites it")
     text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=board.name)

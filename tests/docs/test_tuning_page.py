@@ -15,7 +15,16 @@ from edgekit.cli.planning import tune_command
 from tests.pipeline.nets import CONFIG, small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
-COMMON = {"--out", "--accept-host-key", "--trust-key", "--json", "--quiet", "--verbose", "--debug"}
+COMMON = {
+    "--out",
+    "-o",
+    "--accept-host-key",
+    "--trust-key",
+    "--json",
+    "--quiet",
+    "--verbose",
+    "--debug",
+}
 
 
 def test_every_option_is_in_the_table() -> None:
