@@ -18,16 +18,18 @@ def value_of(option, file):
     if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
         return "1"
     if isinstance(kind, click.Path):
-        return str(file)
+        return str(file.parent if option.name in ("out", "former_out") else file)
     if option.name == "shape":
         return "x:1x3"
     return option.default if isinstance(option.default, str) else "latency"
 
 
 @pytest.mark.parametrize("name", ["bench", "trace", "tune", "compare", "history", "report", "top"])
-def test_each_option_alone_is_parsed(name, tmp_path):
-    file = tmp_path / "file"
+def test_each_option_alone_is_parsed(name, tmp_path, monkeypatch):
+    file = tmp_path / "file.html"
     file.touch()
+    (tmp_path / "x").touch()
+    monkeypatch.chdir(tmp_path)
     command = Commands("edgekit").get_command(click.Context(main._root), name)
     places = ["x" for item in command.params if isinstance(item, click.Argument)]
     refused = {}

@@ -17,7 +17,7 @@ TARGET = ["-t", "jetson-agx-orin-64gb"]
 COMMANDS = (
     ["check", "m.onnx", *TARGET], ["plan", "m.onnx", *TARGET], ["run", "c.yaml"],
     ["deploy", "c.yaml"], ["status", "c.yaml"], ["history"], ["doctor"],
-    ["init", "m.onnx", *TARGET, "-o", "new.yaml"], ["status", "lab@127.0.0.1:9"],
+    ["status", "lab@127.0.0.1:9"],
 )  # fmt: skip
 
 

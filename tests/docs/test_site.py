@@ -17,6 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from edgekit.cli import main
+from edgekit.errors import ConfigError
 from tests.cli.test_help import parse
 from tests.pipeline.nets import small_net
 
@@ -104,6 +105,8 @@ def test_every_command_of_a_page_is_one(
             parse(shlex.split(line))
         except (click.exceptions.Exit, click.MissingParameter, IndexError):
             pass
+        except ConfigError as error:
+            assert error.code == "config.missing"  # noqa: PT017
         except click.BadOptionUsage as error:
             assert "requires an argument" in str(error)  # noqa: PT017
 

@@ -20,7 +20,7 @@ from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
 
 
 class BuildingBoard(FakeBoard):
-    def missing(self, digests: Any) -> tuple[str, ...]:
+    def missing(self, digests: Any, *, verify: bool = False) -> tuple[str, ...]:
         return ()
 
     def receive(self, blobs: Any, progress: Any) -> int:
