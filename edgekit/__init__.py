@@ -75,11 +75,6 @@ __all__ = [
 
 # a name that goes, with the one to use instead: it works for one minor release and warns
 _FORMER: dict[str, str] = {}
-# a name that is gone, and what to do instead
-_GONE = {
-    "plan_of_log": "give edgekit.plan the model, and the log as placement.profile",
-    "solve": "edgekit places networks; state other problems with OR-Tools (CP-SAT)",
-}
 
 
 def __dir__() -> list[str]:
@@ -101,5 +96,6 @@ def __getattr__(name: str) -> Any:
         name = _FORMER[name]
     if name in __all__:
         return getattr(import_module("edgekit.api"), name)
-    instead = f": {_GONE[name]}" if name in _GONE else ""
+    gone = import_module("edgekit.removed").NAMES
+    instead = f": {gone[name]}" if name in gone else ""
     raise AttributeError(f"module 'edgekit' has no attribute {name!r}{instead}")

@@ -73,7 +73,7 @@ def regular(path: Path) -> Path:
 
 
 def read_file(path: Path, largest: int) -> bytes:
-    """Returns the bytes of a file of somebody else, which may have ``largest`` of them.
+    """Returns the bytes of somebody else's file, at most ``largest``.
 
     Raises:
         OSError: As :func:`regular`; or it is larger.

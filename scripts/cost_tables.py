@@ -9,6 +9,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "cost-model.md"
 def cost_page() -> str:
     """Returns the page with its tables written anew; its text is written by hand."""
     text = PAGE.read_text(encoding="utf-8")
-    rows = anchors()
-    found = errors(rows, constants_now())
+    rows, found = _predicted()
     for name, table in (
         ("summary", _summary(rows, found)),
         ("networks", _left_out(rows, 0)),
@@ -70,7 +70,7 @@ def predictions() -> str:
     A row of a sealed scoring has its time as predicted at that scoring, and no error by other
     constants: it was in no fit then.
     """
-    rows = anchors()
+    rows, found = _predicted()
     by_network, by_board = left_out_errors(rows, 0), left_out_errors(rows, 1)
     text = io.StringIO()
     written = csv.writer(text, lineterminator="\n")
@@ -78,7 +78,7 @@ def predictions() -> str:
         ("kind", "row", "predicted_us", "measured_us", "error_percent",
          "error_percent_without_network", "error_percent_without_board", "source")
     )  # fmt: skip
-    for row, *three in zip(rows, errors(rows, constants_now()), by_network, by_board, strict=True):
+    for row, *three in zip(rows, found, by_network, by_board, strict=True):
         percents = ("" if error is None else f"{100 * error:+.1f}" for error in three)
         written.writerow(
             ("published", " ".join(describe(row).split()), f"{(1 + three[0]) * row.us:.0f}",
@@ -91,6 +91,13 @@ def predictions() -> str:
                  f"{scored['us']:.0f}", f"{100 * error:+.1f}", "", "", "")
             )  # fmt: skip
     return text.getvalue()
+
+
+@cache
+def _predicted() -> tuple[list[Anchor], list[float]]:
+    """Returns the published rows and their errors, which take seconds to predict."""
+    rows = anchors()
+    return rows, errors(rows, constants_now())
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

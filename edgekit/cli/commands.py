@@ -135,11 +135,11 @@ class Command(click.Command):
 
 def _check_removed(words: str) -> None:
     """Raises UsageError with what to do instead of a command or an option that was removed."""
-    from edgekit.cli.removed import REMOVED
+    from edgekit.removed import COMMANDS
 
     words = words.removeprefix("edgekit ")
-    if words in REMOVED:
-        raise UsageError(f"edgekit {words} no longer exists", hint=REMOVED[words])
+    if words in COMMANDS:
+        raise UsageError(f"edgekit {words} no longer exists", hint=COMMANDS[words])
 
 
 def _no_action(name: str, actions: Mapping[str, Any], *, surely: bool) -> None:

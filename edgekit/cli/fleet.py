@@ -443,11 +443,11 @@ def fleet_deploy_command(
 ) -> None:
     if dry_run:
         with open_fleet(state) as fleet:
-            rehearsed = fleet.rehearse_deploy(
+            found = fleet.dry_run_deploy(
                 config, inventory, selector=selector, canary=canary, waves=waves, budget=budget,
                 name=name,
             )  # fmt: skip
-        _show_rehearsal(rehearsed, json)
+        _show_dry_run(found, json)
         return
     talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
     which: dict[str, Any] = {
@@ -492,7 +492,7 @@ def fleet_deploy_command(
     finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
 
 
-def _show_rehearsal(document: Mapping[str, Any], json: bool) -> None:
+def _show_dry_run(document: Mapping[str, Any], json: bool) -> None:
     if json:
         print_json(document)
         return
@@ -639,8 +639,8 @@ def fleet_rollback_command(
     only = None if wave is None else wave - 1
     if dry_run:
         with open_fleet(state) as fleet:
-            rehearsed = fleet.rehearse_rollback(rollout, wave=only)
-        _show_rehearsal(rehearsed, json)
+            found = fleet.dry_run_rollback(rollout, wave=only)
+        _show_dry_run(found, json)
         return
     with (
         open_fleet(

@@ -20,8 +20,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from edgekit import removed
 from edgekit.config.positions import LARGEST_YAML, RefusedScalar, YamlDocument, parse_yaml
-from edgekit.config.removed import REMOVED_KEYS, REMOVED_VALUES
 from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
@@ -188,8 +188,8 @@ def _problem(
     kind = error["type"]
     if kind == "extra_forbidden":
         key = str(path[-1])
-        if shown in REMOVED_KEYS:
-            return Problem(f"key '{shown}' no longer exists", where, REMOVED_KEYS[shown])
+        if shown in removed.KEYS:
+            return Problem(f"key '{shown}' no longer exists", where, removed.KEYS[shown])
         known = _known_keys(path[:-1])
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
         if "onnx" in known and key.lower() in _FILE_KEYS:
@@ -212,7 +212,7 @@ def _problem(
     if kind == "missing":
         return Problem(f"key '{shown}' is missing", where, _addition(path))
     message, hint = fault_text(error)
-    if kind == "literal_error" and (gone := REMOVED_VALUES.get((shown, str(error["input"])))):
+    if kind == "literal_error" and (gone := removed.VALUES.get((shown, str(error["input"])))):
         return Problem(f"{shown}: {error['input']!r} no longer exists", where, gone)
     if kind == "model_type":
         known = _known_keys(path)

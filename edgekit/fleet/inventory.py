@@ -200,7 +200,7 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
     Raises:
         ConfigError: It prints too much, or takes too long.
     """
-    late: list[bool] = []
+    late = threading.Event()
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
@@ -209,17 +209,20 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
         ) as process,
     ):  # fmt: skip
 
-        def end(too_late: bool = False) -> None:
-            late.extend([True] * too_late)
+        def end() -> None:
             # an inventory that is a program is in its session
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+        def end_late() -> None:
+            late.set()
+            end()
 
         if sys.platform == "linux":
             # Ansible holds the whole output of an inventory that is a program
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        timer = threading.Timer(_SECONDS, end, [True])
+        timer = threading.Timer(_SECONDS, end_late)
         timer.start()
         try:
             assert process.stdout is not None
@@ -232,7 +235,7 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
                 end()
         errors.seek(0)
         said = errors.read(_LARGEST_ERRORS)
-    if late:
+    if late.is_set():
         raise _refused(f"ansible-inventory took longer than {_SECONDS} s", path)
     if len(output) > _LARGEST_LISTING:
         most = _LARGEST_LISTING >> 20

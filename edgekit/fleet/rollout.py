@@ -457,7 +457,7 @@ class Fleet:
         self.store.create(facts, boards)
         return name
 
-    def rehearse_deploy(
+    def dry_run_deploy(
         self,
         config: str | Path,
         inventory: str | Path,
@@ -487,9 +487,9 @@ class Fleet:
             for number, wave in enumerate(split, 1)
             for member in wave
         ]
-        return _rehearsal("deploy", self._new_name(name, app), app, rows)
+        return _dry_run_of("deploy", self._new_name(name, app), app, rows)
 
-    def rehearse_rollback(self, name: str, *, wave: int | None = None) -> dict[str, Any]:
+    def dry_run_rollback(self, name: str, *, wave: int | None = None) -> dict[str, Any]:
         """Returns which boards would be taken back, as an ``edgekit.fleet.rehearsal/1``.
 
         No board is connected to. Arguments and errors as of ``roll_back``.
@@ -506,7 +506,7 @@ class Fleet:
             }
             for row in _switched(rollout, wave)
         ]
-        return _rehearsal("rollback", name, str(rollout.facts["app"]), rows)
+        return _dry_run_of("rollback", name, str(rollout.facts["app"]), rows)
 
     def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Goes on with a rollout to its end, or until a pause; returns its document.
@@ -656,7 +656,7 @@ def _switched(rollout: Rollout, scope: int | None) -> list[Row]:
     ]
 
 
-def _rehearsal(action: str, name: str, app: str, boards: list[dict[str, Any]]) -> dict[str, Any]:
+def _dry_run_of(action: str, name: str, app: str, boards: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": "edgekit.fleet.rehearsal/1",
         "action": action,

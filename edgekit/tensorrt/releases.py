@@ -142,8 +142,9 @@ class FeatureRule:
 
     def holds(self, release: TensorRTRelease, platform: str) -> bool:
         """Whether it is about a release on a platform."""
-        ends = {k: v for k, v in (("since", self.since), ("until", self.until)) if v}
-        return _holds(ends, release.version) and (not self.platforms or platform in self.platforms)
+        if not within(release.version, self.since or None, self.until or None):
+            return False
+        return not self.platforms or platform in self.platforms
 
     @property
     def reason(self) -> str:

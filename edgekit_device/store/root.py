@@ -106,7 +106,7 @@ class BlobStore:
         return Extent(path)
 
     def is_whole(self, digest: str) -> bool:
-        """Whether the blob is there and its bytes have this SHA-256 still; reads all of them.
+        """Whether the blob is there and its bytes still have this SHA-256; reads the whole blob.
 
         Raises:
             DeviceError: "root.link", "root.owner" or "root.writable".

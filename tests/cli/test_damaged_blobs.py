@@ -13,20 +13,14 @@ import pytest
 import edgekit
 from edgekit.bundles.files import build_zipapp, read
 from edgekit.errors import BoardError, BundleError
-from tests.boards.fixtures import StartBoard, boards, home
-from tests.cli.test_taken_back import BOARD, Bench
-from tests.pipeline.nets import small_config, small_net
+from tests.boards.fixtures import boards, home
+from tests.cli.test_dry_run import bench
+from tests.cli.test_taken_back import Bench
+from tests.pipeline.nets import small_net
 
-__all__ = ["boards", "home"]
+__all__ = ["bench", "boards", "home"]
 
 pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
-
-
-@pytest.fixture
-def bench(boards: StartBoard, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
-    root = tmp_path / "lab"
-    extra = BOARD.format(b=boards().board, root=root)
-    return Bench(small_config(tmp_path / "config", precision="fp16", extra=extra), root, capsys)
 
 
 def answer(bench: Bench) -> dict[str, Any]:

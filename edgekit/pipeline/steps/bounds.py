@@ -1,5 +1,5 @@
-"""How much the search for layers to keep in FP16 may take where nobody asks for more. It is counted
-in work, not in time: the same configuration gives the same result on every machine.
+"""The bounds of the search for layers to keep in FP16, without --thorough. They count work, not
+time: the same configuration gives the same result on every machine.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def part_of(inputs: Feeds, most: int | None) -> int | None:
 
 
 def bound_note(builds: int | None, ranked: int | None, tried: int | None) -> str:
-    """Says what a bounded search left out, and how to get more; empty where it left out nothing.
+    """Returns a note of what a bounded search left out; empty if it left out nothing.
 
     Args:
-        builds: After how many it stopped; None where it came to its end.
-        ranked: Inputs that ranked the kernels; None where all did.
-        tried: Inputs that builds were tried on; None where all were.
+        builds: The builds after which the search stopped; None if it was complete.
+        ranked: Inputs that ranked the kernels; None for all.
+        tried: Inputs that builds were tried on; None for all.
     """
     parts = []
     if builds is not None:
