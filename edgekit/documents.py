@@ -4,14 +4,16 @@ how one is read from a file. Each is defined in the module that makes it.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
 from pydantic_core import ErrorDetails
 
 from edgekit.files import parse_json, read_file
+from edgekit.removed import FormerDict
 from edgekit.text import plain
 
 _SHOWN = 5
@@ -27,29 +29,72 @@ def _unchanged(value: Any, check: Any) -> Any:
 Number = Annotated[float, Field(ge=-1e100, le=1e100), WrapValidator(_unchanged)]
 
 
-class Document(BaseModel):
-    """A document, or a part of one. Keys that are not named in it are kept."""
+class Document(FormerDict, BaseModel):
+    """A document, or a part of one: frozen, and a key that it does not name is an error."""
 
     model_config = ConfigDict(
-        extra="allow", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
     )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as it is written: what was given, in the model's order."""
+        """Returns the JSON object: the values that were given, in the model's order."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
-def json_schema(model: type[BaseModel], name: str) -> dict[str, Any]:
-    """Returns the JSON Schema of a document as docs/ has it.
+class OpenDocument(Document):
+    """A document, or a part of one, that keeps keys which it does not name."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def omitted(default: Any = None, **facts: Any) -> Any:
+    """Returns a model's field that JSON leaves out while its value is ``default``.
+
+    ``facts`` are pydantic's ``Field``'s, such as ``description`` and ``ge``.
+    """
+    return Field(default, exclude_if=lambda value: bool(value == default), **facts)
+
+
+def json_schema(kind: type[Any], name: str) -> dict[str, Any]:
+    """Returns the JSON Schema of a document.
 
     Args:
-        model: The document's.
-        name: What its "schema" says.
+        kind: Its pydantic model, or its codec dataclass.
+        name: Its schema and version, such as "edgekit.check/1".
     """
-    schema = model.model_json_schema()
+    schema = TypeAdapter(kind).json_schema()
+    definitions = schema.get("$defs", {})
+    for part in _codec_classes(kind):
+        _use_json_names(part, schema if part is kind else definitions.get(part.__name__, {}))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = name
     return schema
+
+
+def _codec_classes(kind: Any) -> set[type[Any]]:
+    """Returns the dataclasses that a type names, and those that their fields name."""
+    found: set[type[Any]] = set()
+    waiting = [kind]
+    while waiting:
+        here = waiting.pop()
+        waiting += get_args(here)
+        if dataclasses.is_dataclass(here) and isinstance(here, type) and here not in found:
+            found.add(here)
+            waiting += get_type_hints(here).values()
+    return found
+
+
+def _use_json_names(kind: type[Any], schema: dict[str, Any]) -> None:
+    """Gives a codec dataclass's schema the keys of JSON, and refuses others."""
+    known = schema.get("properties", {})
+    keys = {
+        field.name: field.metadata["key"] or field.name
+        for field in dataclasses.fields(kind)
+        if "rule" in field.metadata
+    }
+    schema["properties"] = {key: known[name] for name, key in keys.items() if name in known}
+    schema["required"] = [keys[name] for name in schema.get("required", ()) if name in keys]
+    schema["additionalProperties"] = False
 
 
 def load_json(path: Path, largest: int) -> Any:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and warnings take time that --help has not
+    from typing import Any
+
 _SOLVE = "edgekit places networks; state other problems with OR-Tools (CP-SAT)"
 
 #: Commands and options, as they are typed after ``edgekit``.
@@ -28,3 +32,35 @@ VALUES = {
     ("build.backend", "trtexec"): "write tensorrt: TensorRT's Python API is on every JetPack "
     "(python3-libnvinfer)",
 }
+
+
+class FormerDict:
+    """What the functions of ``edgekit`` return was a dict: its keys work for one minor release."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the JSON object."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: str) -> Any:
+        self._warn(key)
+        return self.to_json()[key]
+
+    def __contains__(self, key: str) -> bool:
+        self._warn(key)
+        return key in self.to_json()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns the JSON object's value of a key."""
+        self._warn(key)
+        return self.to_json().get(key, default)
+
+    def _warn(self, key: str) -> None:
+        import warnings
+
+        name = type(self).__name__
+        warnings.warn(
+            f"{name} is no dict any more: use the attribute of {name} for {key!r}, or "
+            f"{name}.to_json()",
+            DeprecationWarning,
+            stacklevel=3,
+        )

@@ -20,7 +20,7 @@ from pydantic import Field
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import reads_qdq
 from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules
-from edgekit.documents import Document
+from edgekit.documents import OpenDocument
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers as layers_of
@@ -50,7 +50,7 @@ _MATRIX_SAYS_NO = "operators.not_exposed"
 _SINCE = "operators.since"
 
 
-class Source(Document):
+class Source(OpenDocument):
     """Where a fact comes from."""
 
     title: str
@@ -58,14 +58,14 @@ class Source(Document):
     url: str | None
 
 
-class Side(Document):
+class Side(OpenDocument):
     """What some of the sources of a dispute say."""
 
     says: str
     sources: list[str]
 
 
-class Dispute(Document):
+class Dispute(OpenDocument):
     """What sources leave open or contradict; only a board settles it."""
 
     text: str
@@ -73,7 +73,7 @@ class Dispute(Document):
     sides: list[Side] = Field(description="who says what; at least two")
 
 
-class Limit(Document):
+class Limit(OpenDocument):
     """What a rule allows."""
 
     text: str
@@ -86,14 +86,14 @@ class Limit(Document):
     unit: str | None = Field(description="null where the value has none")
 
 
-class Fix(Document):
+class Fix(OpenDocument):
     """What to do in one case."""
 
     for_: str = Field(alias="for")
     fix: str
 
 
-class RuleRow(Document):
+class RuleRow(OpenDocument):
     """One restriction, or a note that no layer is checked for."""
 
     id: str
@@ -114,7 +114,7 @@ class RuleRow(Document):
     dispute: Dispute | None
 
 
-class Support(Document):
+class Support(OpenDocument):
     """What holds for an operator on one DLA generation, in one precision, for some releases."""
 
     generation: str
@@ -128,7 +128,7 @@ class Support(Document):
     decided_by: list[str] = Field(description="rules that refuse or dispute it")
 
 
-class OperatorRow(Document):
+class OperatorRow(OpenDocument):
     """An ONNX operator."""
 
     operator: str
@@ -143,21 +143,21 @@ class OperatorRow(Document):
     dispute: Dispute | None
 
 
-class DrivenBy(Document):
+class DrivenBy(OpenDocument):
     """A range of TensorRT releases; ``until`` is no part of it."""
 
     since: str
     until: str | None
 
 
-class NotStated(Document):
+class NotStated(OpenDocument):
     """The first TensorRT release of which no source states whether it supports a DLA."""
 
     since: str
     why: str
 
 
-class BoardRow(Document):
+class BoardRow(OpenDocument):
     """A module."""
 
     board: str = Field(description="edgekit's name for it, as for --target")
@@ -169,7 +169,7 @@ class BoardRow(Document):
     sources: list[str]
 
 
-class ReleaseRow(Document):
+class ReleaseRow(OpenDocument):
     """JetPack releases that bring the same TensorRT."""
 
     jetpack: list[str]
@@ -180,7 +180,7 @@ class ReleaseRow(Document):
     sources: list[str]
 
 
-class MatrixRow(Document):
+class MatrixRow(OpenDocument):
     """Whether a module has a DLA that a JetPack release can use."""
 
     board: str
@@ -197,7 +197,7 @@ class MatrixRow(Document):
     sources: list[str]
 
 
-class DlaSupport(Document):
+class DlaSupport(OpenDocument):
     """What runs on the DLA of NVIDIA's Jetson modules, rule by rule, with sources."""
 
     schema_: Literal["edgekit.dla-support/1"] = Field(alias="schema")

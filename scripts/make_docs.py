@@ -17,16 +17,13 @@ from config_page import config_page, json_schema
 from cost_tables import cost_page, predictions
 from dla_database import SCHEMA, DlaSupport, database, search_page
 from dla_page import dla_page
+from document_table import DOCUMENTS, document_class, schema_file
 from llms_page import llms_page
 from reference_pages import api_page, cli_page, documents_page, targets_page
 from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
 
-from edgekit.benchmark.document import Bench
 from edgekit.documents import json_schema as document_schema
-from edgekit.reports.schema import report_schema
-from edgekit.results.comparison import Comparison
-from edgekit.results.store import History
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -35,10 +32,8 @@ def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     made = {
         "api.md": api_page(),
-        "bench.schema.json": _json(document_schema(Bench, "edgekit.bench/1")),
         "board-protocol.md": board_protocol_page(),
         "cli.md": cli_page(),
-        "compare.schema.json": _json(document_schema(Comparison, "edgekit.compare/1")),
         "config.md": config_page(),
         "config.schema.json": _json(json_schema()),
         "cost-model.md": cost_page(),
@@ -48,12 +43,14 @@ def pages() -> dict[str, str]:
         "dla-support.md": dla_page(),
         "dla-support-search.html": search_page(),
         "documents.md": documents_page(),
-        "history.schema.json": _json(document_schema(History, "edgekit.history/1")),
         "manifest.md": manifest_page(),
-        "report.schema.json": _json(report_schema()),
         "rewrites.md": rewrites_page(),
         "targets.md": targets_page(),
         "tensorrt.md": tensorrt_page(),
+    }
+    made |= {
+        f"schemas/{schema_file(name)}": _json(document_schema(document_class(name), name))
+        for name in DOCUMENTS
     }
     return {**made, "llms.txt": llms_page(DOCS, made)}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from document_table import DOCUMENTS, schema_file
 
 import edgekit
 from edgekit.cli.main import COMMANDS, GROUPS, Commands
@@ -149,18 +150,20 @@ def documents_page() -> str:
     for name in sorted({*named, *pages}):
         word = name.partition(".")[2].partition("/")[0]
         command = [f"[`edgekit {word}`](cli.md#edgekit-{word})"] if word in COMMANDS else []
-        schema = f"{word}.schema.json"
-        link = f"[{schema}]({schema})" if (ROOT / "docs" / schema).exists() else ""
+        link = model = ""
+        if name in DOCUMENTS:
+            link = f"[schema](schemas/{schema_file(name)})"
+            model = f"`{DOCUMENTS[name]}`"
         made = ", ".join([*command, *functions[name]])
         if made or link or pages[name]:
-            rows.append(f"| `{name}` | {made} | {', '.join(pages[name])} | {link} |")
+            rows.append(f"| `{name}` | {model} | {made} | {', '.join(pages[name])} | {link} |")
     parts = [
         "# Documents\n",
         "For everyone whose program reads what edgekit writes. Each JSON document names its schema",
         "and version under `schema`; a field that goes or changes its meaning raises the version.",
         _MADE,
         "```sh\nedgekit targets --json\n```\n",
-        "| schema | written by | described in | JSON Schema |\n|---|---|---|---|",
+        "| schema | class | written by | described in | JSON Schema |\n|---|---|---|---|---|",
         *rows,
     ]
     return "\n".join(parts) + "\n"

@@ -35,7 +35,7 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Document, Number, fault_words
+from edgekit.documents import Number, OpenDocument, fault_words
 from edgekit.errors import BoardError
 from edgekit.expansion import hidden, hidden_document
 from edgekit.files import write_atomically
@@ -61,7 +61,7 @@ _LEAST_US = 50.0
 _NOTES_SHOWN = 3
 
 
-class Limits(Document):
+class Limits(OpenDocument):
     """How long a VALID measurement is, and how much its times may vary."""
 
     iterations: int
@@ -70,7 +70,7 @@ class Limits(Document):
     coefficient_of_variation: Number
 
 
-class PredictedTimes(Document):
+class PredictedTimes(OpenDocument):
     """What the cost model says of an inference: microseconds, frames a second, microjoules."""
 
     latency_us: Number | None
@@ -92,7 +92,7 @@ class PredictedRun(PredictedTimes):
     baselines: dict[str, PredictedTimes | None]
 
 
-class BoardName(Document):
+class BoardName(OpenDocument):
     """Where it ran."""
 
     name: str | None = None
@@ -100,7 +100,7 @@ class BoardName(Document):
     note: str | None = None
 
 
-class TakenBackRelease(Document):
+class TakenBackRelease(OpenDocument):
     """The configuration's own release, which the board has taken back: another one was measured."""
 
     release: str
@@ -291,7 +291,7 @@ def bench_document(
         "runtime": dict(runtime or said.get("runtime") or {}),
         "environment": {**(environment or {}), **(said.get("environment") or {})},
     }  # fmt: skip
-    Bench.model_validate(document)  # what is written is what docs/bench.schema.json says
+    Bench.model_validate(document)  # what is written is what docs/schemas/bench.schema.json says
     return document
 
 

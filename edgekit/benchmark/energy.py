@@ -13,7 +13,7 @@ from pydantic import Field
 from edgekit.benchmark.measurement import BOARD_MEASURED, Clock
 from edgekit.benchmark.monitor import Monitor, Sample
 from edgekit.benchmark.statistics import median
-from edgekit.documents import Document, Number
+from edgekit.documents import Number, OpenDocument
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
 
@@ -34,7 +34,7 @@ _Reading = tuple[float, dict[str, float]]
 # No rail of an Orin is the DLA's alone: what a DLA uses is what a rail draws over the baseline.
 
 
-class Power(Document):
+class Power(OpenDocument):
     """Power in milliwatts and energy of an inference in microjoules."""
 
     mean_mw: Number
@@ -59,7 +59,7 @@ class TotalEnergy(Power):
     rails: list[str]
 
 
-class Energy(Document):
+class Energy(OpenDocument):
     """What an inference costs. The rails are a board's always, but what the reference backend draws
     for an inference is no board's energy: ``clock`` is the measurement's.
     """

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from edgekit.benchmark.monitor import Monitor
-from edgekit.documents import Document, Number, fault_words, place
+from edgekit.documents import Number, OpenDocument, fault_words, place
 from edgekit.errors import DataError
 
 BOARD_MEASURED: Final = "board-measured"
@@ -33,7 +33,7 @@ _TIME = ("_us", "_s")
 _NO_TIME = ("finite_number", "float_type", "greater_than_equal", "less_than_equal")
 
 
-class SegmentTimes(Document):
+class SegmentTimes(OpenDocument):
     """A segment's times; a hybrid engine's device is its DLA."""
 
     lane: int = 0
@@ -43,7 +43,7 @@ class SegmentTimes(Document):
     latency_ms: Times | None = None
 
 
-class MeasuredEvent(Document):
+class MeasuredEvent(OpenDocument):
     """One segment's run in one frame: the host's call of it, and the device's own time."""
 
     frame: int = 0
@@ -56,7 +56,7 @@ class MeasuredEvent(Document):
     compute_us: Micro | None = None
 
 
-class Copy(Document):
+class Copy(OpenDocument):
     """A frame's copy to the device ("h2d") or back; it can begin before the first segment does."""
 
     frame: int = 0
@@ -65,7 +65,7 @@ class Copy(Document):
     duration_us: Micro
 
 
-class MeasuredNode(Document):
+class MeasuredNode(OpenDocument):
     """A node of a segment's engine, by the backend's own profiler."""
 
     lane: int = 0
@@ -76,14 +76,14 @@ class MeasuredNode(Document):
     median_us: Micro | None = None
 
 
-class Pipelined(Document):
+class Pipelined(OpenDocument):
     """Frames in a pipeline, where each device is at another frame."""
 
     frames: int
     throughput_qps: Number
 
 
-class StreamRate(Document):
+class StreamRate(OpenDocument):
     """One of several streams."""
 
     stream: int
@@ -91,14 +91,14 @@ class StreamRate(Document):
     throughput_qps: Number
 
 
-class ColdStart(Document):
+class ColdStart(OpenDocument):
     """Milliseconds until the release was open, and of its first frame."""
 
     open_ms: Milli | None = None
     first_ms: Milli | None = None
 
 
-class MemoryTaken(Document):
+class MemoryTaken(OpenDocument):
     """Memory of the process and, where there is a GPU, of the device; bytes."""
 
     rss_bytes: int | None = None
@@ -108,14 +108,14 @@ class MemoryTaken(Document):
     gpu_total_bytes: int | None = None
 
 
-class MeasuredPowerMode(Document):
+class MeasuredPowerMode(OpenDocument):
     """A power mode of nvpmodel."""
 
     name: str | None = None
     id: int | None = None
 
 
-class ClockRates(Document):
+class ClockRates(OpenDocument):
     """What a clock is held between, and its rate; hertz."""
 
     min: Number | None = None
@@ -124,7 +124,7 @@ class ClockRates(Document):
     locked: bool = False
 
 
-class PowerSettings(Document):
+class PowerSettings(OpenDocument):
     """Power mode and clocks before, during and after the measurement."""
 
     mode: dict[str, MeasuredPowerMode | None] | None = None
@@ -140,7 +140,7 @@ class PowerSettings(Document):
         return (mode.name or None) if mode else None
 
 
-class Settings(Document):
+class Settings(OpenDocument):
     """How it was measured, as it was asked for; further keys are those of ``bench`` in the
     configuration.
     """
@@ -152,7 +152,7 @@ class Settings(Document):
     data: str = Field("", description="given, samples or golden: where the frames are from")
 
 
-class Runtime(Document):
+class Runtime(OpenDocument):
     """What ran it, and the flags that took effect."""
 
     library: str | None = None
@@ -161,7 +161,7 @@ class Runtime(Document):
     notes: list[str] = Field([])
 
 
-class Measured(Document):
+class Measured(OpenDocument):
     """What a loader and a bench document have in common; what another backend lacks is null."""
 
     clock: Clock | None = None
@@ -187,7 +187,7 @@ class Measured(Document):
     environment: dict[str, Any] | None = None
 
 
-class TrtexecRun(Document):
+class TrtexecRun(OpenDocument):
     """A plan file that trtexec ran, with what it printed and wrote (--exportTimes)."""
 
     lane: int | None = None
@@ -199,7 +199,7 @@ class TrtexecRun(Document):
     why: str | None = None
 
 
-class TrtexecRuns(Document):
+class TrtexecRuns(OpenDocument):
     """What trtexec ran, or ``why`` it did not."""
 
     program: str | None = None

@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from edgekit.documents import Document, Number, fault_words
+from edgekit.documents import Number, OpenDocument, fault_words
 from edgekit.errors import BoardError
 from edgekit.targets.jetpack import jetpack_of_l4t
 
 SCHEMA = "edgekit.monitor/1"
 
 
-class RailPower(Document):
+class RailPower(OpenDocument):
     """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
 
     now: Number
@@ -24,7 +24,7 @@ class RailPower(Document):
     peak: Number | None = None
 
 
-class EngineLoad(Document):
+class EngineLoad(OpenDocument):
     """An engine (GR3D is the GPU); ``mhz`` has a clock for each of its clusters."""
 
     on: bool | None = None
@@ -32,21 +32,21 @@ class EngineLoad(Document):
     mhz: list[Number] = Field([])
 
 
-class CpuCore(Document):
+class CpuCore(OpenDocument):
     """A core of the CPU."""
 
     percent: Number | None = None
     mhz: Number | None = None
 
 
-class MemoryUse(Document):
+class MemoryUse(OpenDocument):
     """Memory or swap."""
 
     used_bytes: Number | None = None
     total_bytes: Number | None = None
 
 
-class OtherFacts(Document):
+class OtherFacts(OpenDocument):
     """What slows a board down, and the measuring process's own load in percent of a core."""
 
     process_percent: Number | None = None
@@ -54,7 +54,7 @@ class OtherFacts(Document):
     overcurrent_events: dict[str, int] | None = None
 
 
-class Sample(Document):
+class Sample(OpenDocument):
     """A look at the board, ``t_s`` seconds after the first measured frame."""
 
     t_s: Number
@@ -74,7 +74,7 @@ class Sample(Document):
         return {name: rail.now for name, rail in self.rails_mw.items()}
 
 
-class MonitorFacts(Document):
+class MonitorFacts(OpenDocument):
     """What does not change while it is sampled."""
 
     module: str | None = None
@@ -93,7 +93,7 @@ class LiveSample(Sample):
     unknown: dict[str, int] = Field({})
 
 
-class Monitor(Document):
+class Monitor(OpenDocument):
     """Samples of the measurement, and of the time before it, when nothing of ours ran ("idle")."""
 
     schema_: str = Field(SCHEMA, alias="schema")

@@ -15,7 +15,7 @@ from pydantic import Field
 from edgekit.benchmark.measurement import Measurement, TrtexecRun
 from edgekit.benchmark.statistics import latency_summary
 from edgekit.buildlog.summary import parse_summary
-from edgekit.documents import Document, Number
+from edgekit.documents import Number, OpenDocument
 from edgekit.errors import DataError
 from edgekit.files import read_file
 
@@ -128,7 +128,7 @@ def _no(path: Path, why: str) -> DataError:
 # trtexec's "GPU Compute Time", otherwise next to its "Latency", which has the copies in it.
 
 
-class TrtexecEngine(Document):
+class TrtexecEngine(OpenDocument):
     """One plan: our median next to trtexec's; ``difference`` is a share of trtexec's.
 
     ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
@@ -148,7 +148,7 @@ class TrtexecEngine(Document):
     why: str | None = None
 
 
-class TrtexecTimes(Document):
+class TrtexecTimes(OpenDocument):
     """trtexec's times of the plans that were measured; ``why`` there are none."""
 
     program: str | None = None

@@ -22,7 +22,7 @@ from edgekit.benchmark.statistics import (
     median,
 )
 from edgekit.benchmark.trtexec import TrtexecTimes
-from edgekit.documents import Document
+from edgekit.documents import OpenDocument
 from edgekit.errors import UsageError
 from edgekit.text import counted
 
@@ -48,7 +48,7 @@ _CALM = (
 _LOCK_ADVICE = "lock its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
-class Reason(Document):
+class Reason(OpenDocument):
     """Why a measurement should not be quoted, and what to do about it."""
 
     code: str = ""
@@ -58,7 +58,7 @@ class Reason(Document):
     remedy: str = ""
 
 
-class Verdict(Document):
+class Verdict(OpenDocument):
     """Whether a measurement may be quoted, and what could not be seen.
 
     ``command`` measures again, with all options of ``edgekit bench`` that the reasons require; it

@@ -32,7 +32,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def print_json(document: Any) -> None:
-    """Prints the one document of ``--json``."""
+    """Prints the one document of ``--json``: a JSON object, or what ``to_json`` makes one of."""
+    if hasattr(document, "to_json"):
+        document = document.to_json()
     # DEL is the one character that JSON leaves raw
     text = json.dumps(hidden_document(document), allow_nan=False).replace("\x7f", "\\u007f")
     print(text, file=unfiltered(sys.stdout))

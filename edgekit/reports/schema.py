@@ -15,7 +15,7 @@ from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import fault_words, json_schema, load_json
+from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError
 from edgekit.results.comparison import Comparison
 
@@ -640,11 +640,6 @@ class Report(ReportModel):
     note_groups: dict[str, list[str]] = Field(default={})
 
 
-def report_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of ``edgekit.report/1``, as docs/report.schema.json has it."""
-    return json_schema(Report, "edgekit.report/1")
-
-
 def checked(document: Any, *, where: str = "the report document") -> dict[str, Any]:
     """Returns the document with the parts that it lacks as null or empty.
 
@@ -670,7 +665,7 @@ def checked(document: Any, *, where: str = "the report document") -> dict[str, A
             code="report.schema",
             where=where,
             hint="write the report again from its configuration; the schema is in "
-            "docs/report.schema.json",
+            "docs/schemas/report.schema.json",
         ) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Document, Number
+from edgekit.documents import Number, OpenDocument
 from edgekit.errors import DataError
 from edgekit.results.differences import (
     FEWEST_RUNS,
@@ -53,7 +53,7 @@ _OF_ROW = (
 )  # fmt: skip
 
 
-class ComparedRun(Document):
+class ComparedRun(OpenDocument):
     """A run of a side."""
 
     label: str
@@ -71,7 +71,7 @@ class ComparedRun(Document):
     dirty: bool | None
 
 
-class Side(Document):
+class Side(OpenDocument):
     """The runs of a side, and the median of their values."""
 
     label: str
@@ -79,7 +79,7 @@ class Side(Document):
     runs: list[ComparedRun]
 
 
-class Ratio(Document):
+class Ratio(OpenDocument):
     """B over A with its interval; null ends where nothing says how sure it is."""
 
     estimate: Number
@@ -88,7 +88,7 @@ class Ratio(Document):
     confidence: Number
 
 
-class Method(Document):
+class Method(OpenDocument):
     """How the interval was found."""
 
     name: Repeating = Field(
@@ -96,7 +96,7 @@ class Method(Document):
     )
 
 
-class Other(Document):
+class Other(OpenDocument):
     """What else differs between the sides, values for people."""
 
     what: str
@@ -104,7 +104,7 @@ class Other(Document):
     b: str
 
 
-class Comparison(Document):
+class Comparison(OpenDocument):
     """B, the new measurements, compared with A."""
 
     schema_: Literal["edgekit.compare/1"] = Field(alias="schema")

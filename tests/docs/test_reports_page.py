@@ -11,9 +11,10 @@ import onnx
 import pytest
 
 from edgekit.cli import main, options
+from edgekit.documents import json_schema
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import write_report
-from edgekit.reports.schema import report_schema
+from edgekit.reports.schema import Report
 from edgekit.results.recording import record
 from tests.pipeline.nets import small_net
 from tests.reports import handmade_run
@@ -87,4 +88,4 @@ def test_every_key_is_one_of_the_document():
     named = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
              for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
     assert named
-    assert named <= set(report_schema()["properties"])
+    assert named <= set(json_schema(Report, "edgekit.report/1")["properties"])

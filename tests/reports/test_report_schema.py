@@ -3,10 +3,11 @@ import json
 
 import pytest
 
+from edgekit.documents import json_schema
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
-from edgekit.reports.schema import checked, read_report, report_schema
+from edgekit.reports.schema import Report, checked, read_report
 from tests.reports import handmade_run, large_run
 
 
@@ -69,7 +70,7 @@ def test_a_file_that_is_no_report_is_an_error(tmp_path, text):
 
 
 def test_the_schema_names_what_the_page_reads():
-    schema = report_schema()
+    schema = json_schema(Report, "edgekit.report/1")
     assert schema["properties"]["schema"]["const"] == "edgekit.report/1"
     assert {"layers", "placement", "timeline"} <= set(schema["required"])
     assert schema["$defs"]["ReportedLayer"]["properties"]["number"]["minimum"] == 1
