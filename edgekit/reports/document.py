@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from edgekit.benchmark.document import profile_notes
@@ -17,11 +16,7 @@ from edgekit.placement.plan import (
     Plan,
     PredictedCost,
     device_times,
-    doubts,
-    frame_times,
     is_known,
-    known_values,
-    plan_devices,
     predicted_value,
     within_error,
 )
@@ -45,6 +40,7 @@ from edgekit.reports.layers import (
 )
 from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
+from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
 NOT_MEASURED = "NOT MEASURED"
@@ -329,7 +325,7 @@ def _fit(
         words = f"Fits, as built on {boards}: {_inside(where)}"
     else:
         words = f"Predicted to fit: {_inside(where)}"
-        ok = None if doubts(facts.plan) else True
+        ok = None if facts.plan.doubts else True
     return {"question": "fit", "words": words, "ok": ok, "clock": ""}
 
 
@@ -405,7 +401,7 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
             f"; GPU alone {text.microseconds(alone.latency_us)}, "
             f"{text.significant(alone.throughput_qps)} per second"
         )
-    words += "".join(f"; {doubt}" for doubt in doubts(plan))
+    words += "".join(f"; {doubt}" for doubt in plan.doubts)
     return {"question": "speed", "words": f"{words}.", "ok": None, "clock": "predicted"}
 
 
@@ -448,7 +444,7 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = [
         {"key": "plan", "label": "This plan",
-         **known_values(plan.predicted, plan.unknown_cost), "latency_ratio": 1.0,
+         **plan.predicted.to_json(), "latency_ratio": 1.0,
          "change": 0.0, "keeps": True}
     ]  # fmt: skip
     value = predicted_value(plan.objective, plan.predicted)
@@ -456,11 +452,11 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
         if baseline is None:
             rows.append({"key": key, "label": label, "latency_us": None, "possible": False})
             continue
-        own = plan.predicted.latency_us
-        ratio = baseline.latency_us / own if own > 0 else None
+        own, theirs = plan.predicted.latency_us, baseline.latency_us
+        ratio = theirs / own if own and theirs is not None else None
         change = predicted_value(plan.objective, baseline) / value - 1 if value > 0 else None
         rows.append(
-            {"key": key, "label": label, **known_values(baseline, plan.unknown_cost),
+            {"key": key, "label": label, **baseline.to_json(),
              "latency_ratio": ratio,
              "change": change, "keeps": keeps}
         )  # fmt: skip
@@ -518,7 +514,7 @@ def _pool_limits(facts: RunFacts) -> dict[str, int]:
     """Returns what each pool may be: what the build was given, or gets by itself."""
     if facts.target.dla.cores == 0:
         return {}
-    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.get("pools") or {})
+    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.pools or {})
 
 
 def _loadables(plan: Plan) -> list[dict[str, Any]]:
@@ -557,9 +553,9 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "unknown_cost": list(plan.unknown_cost),
         "bound": plan.bound,
         "gap": plan.gap,
-        "slack": plan.slack and asdict(plan.slack),
+        "slack": write(plan.slack),
         "shares": [share.share for share in plan.plans],
-        "frame": frame_times(plan),
+        "frame": write(plan.frame),
         "plans": _plans(plan, rows),
     }
 
@@ -569,14 +565,14 @@ def _plans(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     macs = {row["name"]: row["macs"] for row in rows}
     total = sum(macs.values())
     found = []
-    for number, share in enumerate(plan.plans):
+    for share in plan.plans:
         own: Counter[str] = Counter()
         for layer in share.layers:
             own[layer.device] += macs.get(layer.name, 0)
         devices = [
-            {**row, "macs": own[row["device"]],
-             "macs_fraction": own[row["device"]] / total if total else 0.0}
-            for row in plan_devices(plan, number)
+            {**write(row), "macs": own[row.device],
+             "macs_fraction": own[row.device] / total if total else 0.0}
+            for row in share.devices
         ]  # fmt: skip
         found.append({"share": share.share, "devices": devices})
     return found
@@ -664,7 +660,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
             "rows": predicted,
             "advantage": advantage(plan, predicted),
             "latency_band_us": plan.bands.get("latency_us"),
-            "doubts": list(doubts(plan)),
+            "doubts": list(plan.doubts),
         },
         "accuracy": dict(facts.accuracy) if facts.accuracy else None,
         "calibration": {
