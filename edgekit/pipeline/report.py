@@ -26,8 +26,11 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.quantize.scales import change_rows
 from edgekit.version import __version__
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
+    from edgekit.pipeline.steps.bundle import PackedBundle
+    from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
 
@@ -123,17 +126,17 @@ def run_document(
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
         "built": board_documents(builds),
-        "bundle": dict(found["bundle"]),
+        "bundle": write(found["bundle"]),
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
         "bench": {key: found["bench"].get(key) for key in
                   ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
-        "board": dict(releases[0]["board"]),
+        "board": write(releases[0].board),
         "releases": [
-            {key: r.get(key) for key in
-             ("board", "release", "digest", "bytes_sent", "previous", "taken_back",
-              "notes")}
+            {"board": write(r.board), "release": r.release, "digest": r.digest,
+             "bytes_sent": r.bytes_sent, "previous": r.previous,
+             "taken_back": write(r.taken_back), "notes": list(r.notes)}
             for r in releases
         ],
         "files": dict(files),
@@ -145,8 +148,8 @@ def run_document(
 def report_facts(
     context: Context,
     builds: Sequence[BuiltPlan],
-    bundle: Mapping[str, Any],
-    release: Mapping[str, Any],
+    bundle: PackedBundle,
+    release: InstalledRelease,
     refit: Mapping[str, Any],
     bench: Mapping[str, Any],
     files: Mapping[str, str],
@@ -183,13 +186,13 @@ def report_facts(
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
         accuracy=figures,
-        bundle=bundle,
+        bundle=write(bundle),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
         built=tuple(board_documents(builds)),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
-        board=release["board"],
+        board=write(release.board),
         rewrites=tuple({"name": item["rewrite"], **item} for item in applied),
         steps=tuple(steps),
         files=files,
