@@ -220,7 +220,9 @@ def bench_command(
         with o.open_pipeline(model, options, **settings) as pipeline:
             document = pipeline.bench()
     if markdown is not None:
-        write_markdown(document, markdown)
+        from edgekit.benchmark.document import Bench
+
+        write_markdown(Bench.model_validate(document), markdown)
     if json:
         print_json(document)
     elif markdown != "-":
@@ -251,9 +253,10 @@ def _invalid(document: dict[str, Any]) -> GateError:
 
 
 def _show_bench(document: dict[str, Any], written: list[str]) -> None:
+    from edgekit.benchmark.document import Bench
     from edgekit.reports.terminal.measurement import bench_text
 
-    show_page(bench_text(document))
+    show_page(bench_text(Bench.model_validate(document)))
     for name in written:
         say(f"{name}: {Path(document['files'][name])}")
 
@@ -637,7 +640,7 @@ def compare_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.results.comparison import compare
+    from edgekit.results.comparison import Comparison, compare
     from edgekit.results.selection import select
 
     sides = [select(words, name=name, board=board) for words in (a, b)]
@@ -645,7 +648,7 @@ def compare_command(
         *sides, metric=metric, threshold=threshold, confidence=confidence, force=force
     )
     if markdown is not None:
-        write_markdown(document, markdown)
+        write_markdown(Comparison.model_validate(document), markdown)
     if json:
         print_json(document)
     elif markdown != "-":

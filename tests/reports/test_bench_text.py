@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.benchmark.document import bench_document
+from edgekit.benchmark.document import Bench, bench_document
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
@@ -30,7 +30,7 @@ def board(**changes):
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
     document = bench_document(measured, handmade_plan.plan(), name="net", target=target)
-    return shown(bench_text({**document, "board": {"name": "lab"}}), 100)
+    return shown(bench_text(Bench.model_validate({**document, "board": {"name": "lab"}})), 100)
 
 
 def test_a_board_says_all_that_was_seen():
@@ -96,7 +96,9 @@ def test_reasons_stand_with_their_remedies():
 
 def test_a_cpus_verdict_is_a_footnote():
     measured = {**handmade_plan.measurement(), "iterations": 3}
-    lines = shown(bench_text(bench_document(measured, handmade_plan.plan()))).splitlines()
+    lines = shown(
+        bench_text(Bench.model_validate(bench_document(measured, handmade_plan.plan())))
+    ).splitlines()
     (verdict,) = (i for i, line in enumerate(lines) if "INVALID" in line)
     assert lines[verdict].startswith("footnote: the reference backend's time on a CPU is INVALID")
     assert verdict > next(i for i, line in enumerate(lines) if line.startswith("throughput:"))
@@ -107,7 +109,10 @@ def test_a_command_is_one_line_however_long():
     measured = {**handmade_plan.measurement(), "iterations": 3}
     document = bench_document(measured, handmade_plan.plan())
     document["verdict"]["command"] = "edgekit bench " + "x" * 200
-    assert "  measure again: edgekit bench " + "x" * 200 in shown(bench_text(document)).splitlines()
+    assert (
+        "  measure again: edgekit bench " + "x" * 200
+        in shown(bench_text(Bench.model_validate(document))).splitlines()
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,16 +130,16 @@ def test_remedies_name_what_was_measured(config, named):
     remedies = [one["remedy"] for one in verdict["reasons"]]
     assert len(remedies) == 2
     assert all(one.startswith(f"run {named} --") for one in remedies)
-    assert "CONFIG" not in shown(bench_text(document))
+    assert "CONFIG" not in shown(bench_text(Bench.model_validate(document)))
 
 
 def test_a_pc_is_no_board():
     measured = handmade_plan.measurement()
-    text = shown(bench_text(bench_document(measured, handmade_plan.plan())))
+    text = shown(bench_text(Bench.model_validate(bench_document(measured, handmade_plan.plan()))))
     assert "not a board time" in text
     assert "this CPU" not in text  # it may be a board's far away
     assert "energy" not in text
     assert "not seen:" in text
     assert "nothing was measured" in shown(
-        bench_text({**bench_document(None, handmade_plan.plan()), "note": ""})
+        bench_text(Bench.model_validate({**bench_document(None, handmade_plan.plan()), "note": ""}))
     )

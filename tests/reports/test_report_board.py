@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.benchmark.document import bench_document
+from edgekit.benchmark.document import Bench, bench_document
 from edgekit.benchmark.trace.tegrastats import read_tegrastats
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
@@ -33,16 +33,16 @@ def measured():
 
 
 def test_every_sample_of_the_log_reaches_the_lines(measured):
-    power = report_document(handmade_run.facts(bench=measured))["power"]
+    power = report_document(handmade_run.facts(bench=measured)).power
     samples = measured["monitor"]["samples"]
-    assert power["clock"] == "board-measured"
-    for line in power["series"]["rails_mw"]:
-        values = [one["rails_mw"][line["name"]]["now"] for one in samples]
-        assert (line["min"], line["max"]) == (min(values), max(values))
-        assert line["mean"] == pytest.approx(sum(values) / len(values))
-    assert {line["name"] for line in power["series"]["rails_mw"]} == set(samples[0]["rails_mw"])
+    assert power.clock == "board-measured"
+    for line in power.series["rails_mw"]:
+        values = [one["rails_mw"][line.name]["now"] for one in samples]
+        assert (line.min, line.max) == (min(values), max(values))
+        assert line.mean == pytest.approx(sum(values) / len(values))
+    assert {line.name for line in power.series["rails_mw"]} == set(samples[0]["rails_mw"])
     energy = measured["energy"]
-    assert power["energy"] == energy
+    assert power.energy == Bench.model_validate(measured).energy
     assert energy["clock"] == "board-measured"
 
 
@@ -56,4 +56,6 @@ def test_the_page_says_it_and_calls_nothing_a_cpu_time(measured):
         assert f">{name}</span>" in section
     assert "not a board time" not in page
     assert "measured on the board" in page
-    assert "cpu-measured" not in markdown(document) + shown(bench_text(measured))
+    assert "cpu-measured" not in markdown(document) + shown(
+        bench_text(Bench.model_validate(measured))
+    )

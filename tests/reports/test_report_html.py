@@ -78,7 +78,7 @@ def hostile_facts():
         rewrites=({"name": HOSTILE, "reason": HOSTILE, "nodes": [HOSTILE]},),
         steps=({"name": HOSTILE, "status": HOSTILE, "seconds": None},),
         bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": HOSTILE},
-        accuracy={"cosine": 1.0, "data": HOSTILE, "metric": HOSTILE, "min": 0.5,
+        accuracy={"cosine": 1.0, "data": HOSTILE, "min": 0.5,
                   "segments": [{"segment": 0, "device": HOSTILE}],
                   "groups": [{"output": HOSTILE, "channels": [[0, 0]], "range": 1.0, "cosine": 1.0,
                               "snr_db": None, "worst": {"channel": 0, "snr_db": None},
@@ -212,7 +212,7 @@ def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
     again = "edgekit bench net.yaml"
     reason = {"code": "x", "message": "too short", "remedy": again}
     verdict = {"status": "INVALID", "command": again, "reasons": [reason]}
-    bench = {**facts.bench, "verdict": verdict}
+    bench = {**facts.bench.to_json(), "verdict": verdict}
     text = page(bench=bench).text
     head = text[: text.index("Placement")]
     assert (
