@@ -224,8 +224,8 @@ def export_ansible(
         "inventory.yml": _to_yaml(_inventory(ordered, facts, settings), _COMMENT),
         **_playbooks([len(wave) for wave in made], most),
     }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, content in texts.items():
+        (folder / name).write_text(content, encoding="utf-8")
     return Exported(
         str(folder),
         len(ordered),
