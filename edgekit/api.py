@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgekit.config.loader import Config
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.pipeline import Pipeline, RunResult
-    from edgekit.placement.plan import Plan
+    from edgekit.placement.plan import Plan, WhatIf
     from edgekit.schedule.plans import Plans
     from edgekit.tuning.trials import TuningRequest
 
@@ -249,7 +249,7 @@ def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, An
         return pipeline.why(layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> dict[str, Any]:
+def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
     """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".

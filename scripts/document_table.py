@@ -10,7 +10,9 @@ DOCUMENTS = {
     "edgekit.bench/1": "edgekit.benchmark.document.Bench",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
     "edgekit.history/1": "edgekit.results.store.History",
+    "edgekit.plan/1": "edgekit.placement.plan.Plan",
     "edgekit.report/1": "edgekit.reports.schema.Report",
+    "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
 }
 
 

@@ -260,14 +260,12 @@ def bench_document(
     else:
         words = config_words(config, name_of, precision)
         facts = measured_facts(measurement, target, power_mode, limits, words)
-    from edgekit.placement.plan import baselines_json, known_values
-
     said = measurement or {}
     predicted = plan and {
         "clock": PREDICTED, "kind": "predicted", "target": plan.target,
-        **known_values(plan.predicted, plan.unknown_cost),
+        **plan.predicted.to_json(),
         "model_error": plan.model_error, "rate_hz": plan.rate_hz,
-        "baselines": baselines_json(plan, plan.baselines),
+        "baselines": {name: cost and cost.to_json() for name, cost in plan.baselines.items()},
     }  # fmt: skip
     document = {
         "schema": SCHEMA,

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
@@ -79,10 +79,11 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan
+    from edgekit.placement.plan import Plan, WhatIf
     from edgekit.reports.schema import Report
 
 
+T = TypeVar("T")
 _POSITIONS: dict[str, tuple[str, ...]] = {
     "target.mode": ("power_mode",),
     "tensorrt.version": ("tensorrt",),
@@ -346,7 +347,7 @@ class Pipeline:
         found = questions.layer_of(network(self.context), source(self.context), layer)
         return self._answer("why", lambda context: questions.why(context, found))
 
-    def what_if(self, changes: str) -> dict[str, Any]:
+    def what_if(self, changes: str) -> WhatIf:
         """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
 
         Args:
@@ -378,9 +379,7 @@ class Pipeline:
             "table", lambda context: questions.plan_table(context, **options), "rewrite"
         )
 
-    def _answer(
-        self, name: str, ask: Callable[[Context], questions.Answer], after: str = "plan"
-    ) -> dict[str, Any]:
+    def _answer(self, name: str, ask: Callable[[Context], tuple[T, str]], after: str = "plan") -> T:
         """Runs check and the steps before a question, and then the question."""
 
         def answer(run: Run, record: StepRecord) -> Run:
@@ -388,7 +387,7 @@ class Pipeline:
             return run.having(name, document)
 
         steps = needed("check", after)
-        found: dict[str, Any] = self._run(*steps, Step(name, answer, reuses=False)).found[name]
+        found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
         return found
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
