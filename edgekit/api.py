@@ -16,11 +16,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
+    from edgekit.pipeline.boards.changes import BoardServer as BoardServer
+    from edgekit.pipeline.boards.changes import Removal as Removal
+    from edgekit.pipeline.boards.changes import Rollback, Serving
+    from edgekit.pipeline.boards.checkup import Setup as Setup
+    from edgekit.pipeline.boards.doctor import Doctor as Doctor
+    from edgekit.pipeline.boards.jobs import BoardJobs as BoardJobs
+    from edgekit.pipeline.boards.jobs import JobAnswer as JobAnswer
+    from edgekit.pipeline.boards.jobs import Jobs
+    from edgekit.pipeline.boards.requests import BoardRow as BoardRow
+    from edgekit.pipeline.boards.selftest import Selftest as Selftest
+    from edgekit.pipeline.boards.status import ListedApp as ListedApp
+    from edgekit.pipeline.boards.status import ListedRelease as ListedRelease
+    from edgekit.pipeline.boards.status import Releases
+    from edgekit.pipeline.boards.status import Status as Status
+    from edgekit.pipeline.boards.trust import Trust
+    from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.pipeline import Pipeline, RunResult
+    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.steps.bundle import Packed
+    from edgekit.pipeline.steps.deploy import Deployed, Refitted
+    from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
     from edgekit.placement.plan import Plan, WhatIf
     from edgekit.schedule.plans import Plans
     from edgekit.tuning.trials import TuningRequest
+    from edgekit_device.deployment.status import AppStatus as AppStatus
+    from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
+    from edgekit_device.jobs.job import JobRow as JobRow
+    from edgekit_device.protocol.failure import Failed as Failed
+    from edgekit_device.protocol.serving import LastError as LastError
+    from edgekit_device.protocol.serving import ServingStatus as ServingStatus
+    from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
 def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
@@ -114,8 +141,8 @@ def bundle(
     full: str | Path | None = None,
     force: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Packs and signs, and returns an ``edgekit.packed/1``."""
+) -> Packed:
+    """Packs and signs a bundle."""
     with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
@@ -132,8 +159,8 @@ def deploy(
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Installs on every board and returns an ``edgekit.deploy/1``.
+) -> Deployed:
+    """Installs on every board.
 
     What was taken back on a board is put back with ``again`` alone ("install.taken-back"), and what
     the release counter or the times of bundles forbid is installed with a reason in ``allow_older``
@@ -149,17 +176,219 @@ def deploy(
 def rollback(
     config: str | Path | Config,
     *,
+    app: str | None = None,
     reason: str | None = None,
     dry_run: bool = False,
+    check: bool = True,
     accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
     **options: Any,
-) -> dict[str, Any]:
-    """Takes every board back to its previous release; returns an ``edgekit.rollback/1``.
+) -> Rollback:
+    """Takes every board back to its previous release.
 
-    With ``dry_run`` nothing changes, and the answer is what would.
+    ``config`` may be a host, too: it needs ``app``, and ``root`` and ``python`` are that host's.
+    With ``dry_run`` nothing changes, and the answer is what would. All boards are tried; the first
+    board's error is raised then, or without ``check`` is in that board's row alone.
     """
-    with open_pipeline(config, options, accept_host_key=accept_host_key) as pipeline:
-        return pipeline.rollback(reason, dry_run=dry_run)
+    from edgekit.config.loader import Config, open_config
+    from edgekit.pipeline.boards.addresses import is_config
+    from edgekit.pipeline.boards.changes import roll_back
+
+    opened = None
+    if isinstance(config, Config) or is_config(str(config)):
+        opened = open_config(config, **options)
+    where = str(config) if opened is None else opened.path
+    name = app if opened is None or app is not None else opened.file.name
+    found = roll_back(
+        where, name, reason, dry_run=dry_run, config=opened, accept_host_key=accept_host_key,
+        root=root, python=python,
+    )  # fmt: skip
+    if check and (lost := [row.cause for row in found.boards if row.cause is not None]):
+        raise lost[0]
+    return found
+
+
+def status(*wheres: str, app: str | None = None, **reached: Any) -> Status:
+    """Returns what boards serve and deploy, of one ``app`` or all.
+
+    ``wheres`` are configurations and hosts (USER@HOST:PORT, an alias of ~/.ssh/config). How boards
+    are reached is ``accept_host_key`` and, of a host, ``root`` and ``python``. A board that failed
+    has ``error`` in its row.
+    """
+    from edgekit.pipeline.boards.status import status
+
+    return status(wheres, app, **reached)
+
+
+def releases(*wheres: str, app: str | None = None, **reached: Any) -> Releases:
+    """Returns the releases on boards; arguments as of ``status``."""
+    from edgekit.pipeline.boards.status import releases
+
+    return releases(wheres, app, **reached)
+
+
+def remove(
+    *wheres: str, app: str | None = None, release: str | None = None, dry_run: bool = False,
+    **reached: Any,
+) -> Removal:  # fmt: skip
+    """Removes a ``release`` from boards; without one the application and all its releases.
+
+    ``app`` is a configuration's own by default. With ``dry_run`` nothing changes, and the answer
+    is what would. The other arguments are those of ``status``.
+    """
+    from edgekit.pipeline.boards.changes import remove
+
+    return remove(wheres, app, release, dry_run=dry_run, **reached)
+
+
+def trust(
+    where: str,
+    *,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+    **changes: Any,
+) -> Trust:
+    """Changes the keys that boards trust, and lists them.
+
+    ``changes`` are the fields of ``edgekit.pipeline.boards.trust.KeyChanges``: ``add`` and
+    ``revoke`` (files of public keys), ``identity``, ``valid_after``, ``valid_before``, ``remove``
+    (fingerprints, identities, key files), ``force``, ``signers``, ``revocations``.
+    """
+    from edgekit.pipeline.boards.trust import KeyChanges, trust
+
+    return trust(
+        where, KeyChanges(**changes), accept_host_key=accept_host_key, root=root, python=python
+    )
+
+
+def serve(
+    where: str,
+    action: str = "status",
+    *,
+    app: str | None = None,
+    options: Sequence[str] = (),
+    **reached: Any,
+) -> Serving:
+    """Starts, queries ("status"), reloads or stops the servers of boards (docs/serving.md).
+
+    ``options`` are the board's command's, such as ["--workers=2"]; ``app`` is a configuration's
+    own by default. The other arguments are those of ``status``.
+    """
+    from edgekit.pipeline.boards.changes import serve
+
+    return serve(where, action, app, options=options, **reached)
+
+
+def jobs(where: str, *, board: str | None = None, **reached: Any) -> Jobs:
+    """Returns the jobs of boards, or of one ``board`` of a configuration."""
+    from edgekit.pipeline.boards.jobs import jobs
+
+    return jobs(where, board, **reached)
+
+
+def watch_job(
+    job: str,
+    where: str,
+    *,
+    progress: Progress | None = None,
+    on_note: Callable[[str], object] = lambda text: None,
+    **reached: Any,
+) -> JobAnswer:
+    """Follows a job to its end and returns what it made.
+
+    ``job`` is its id, or at least the first four characters; ``reached`` is as for ``jobs``.
+    ``on_note`` is called with what somebody should know.
+
+    Raises:
+        EdgekitError: The job's own error, or the board's.
+    """
+    from edgekit.pipeline.boards.jobs import watch_job
+    from edgekit.pipeline.progress import Quiet
+
+    return watch_job(job, where, progress or Quiet(), on_note, **reached)
+
+
+def job_log(
+    job: str,
+    where: str,
+    *,
+    tail: int | None = None,
+    on_text: Callable[[str], object] = lambda text: None,
+    on_note: Callable[[str], object] = lambda text: None,
+    **reached: Any,
+) -> JobAnswer:
+    """Returns a job's log, or its last ``tail`` bytes; ``on_text`` gets each part as it comes."""
+    from edgekit.pipeline.boards.jobs import job_log
+
+    return job_log(job, where, on_text, on_note, tail=tail, **reached)
+
+
+def cancel_job(
+    job: str, where: str, *, on_note: Callable[[str], object] = lambda text: None, **reached: Any
+) -> JobAnswer:
+    """Cancels a job; arguments as of ``watch_job``."""
+    from edgekit.pipeline.boards.jobs import cancel_job
+
+    return cancel_job(job, where, on_note, **reached)
+
+
+def remove_job(
+    job: str, where: str, *, on_note: Callable[[str], object] = lambda text: None, **reached: Any
+) -> JobAnswer:
+    """Removes a job that has ended; arguments as of ``watch_job``."""
+    from edgekit.pipeline.boards.jobs import remove_job
+
+    return remove_job(job, where, on_note, **reached)
+
+
+def doctor(where: str | None = None, config: str | None = None, **reached: Any) -> list[Doctor]:
+    """Returns what each board, or this machine, has for edgekit, and what to do where it lacks
+    something.
+
+    ``where`` is a configuration, a host or a board of ``config``; None for this machine. The only
+    board that was named raises its error, one of several has it in its document.
+    """
+    from edgekit.pipeline.boards.checkup import doctor
+
+    return doctor(where, config, **reached)
+
+
+def set_up(
+    where: str,
+    config: str | None = None,
+    *,
+    undo: bool = False,
+    agree: Callable[[str, str], bool] = lambda board, text: True,
+    on_text: Callable[[str, str], object] = lambda board, text: None,
+    **reached: Any,
+) -> list[Setup | Doctor]:
+    """Lets the account set power modes and read clocks of boards, or takes that back (``undo``).
+
+    ``agree`` is called with a board and what would change there, ``on_text`` with what was done.
+    """
+    from edgekit.pipeline.boards.checkup import set_up
+
+    return set_up(where, config, undo=undo, agree=agree, on_text=on_text, **reached)
+
+
+def selftest(
+    where: str,
+    config: str | None = None,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    on_note: Callable[[str], object] = lambda text: None,
+    **reached: Any,
+) -> list[Selftest | Doctor]:
+    """Runs the self-test of boards and writes the answers to ``out`` (edgekit-selftest.json)."""
+    from edgekit.pipeline.boards.checkup import self_test
+    from edgekit.pipeline.progress import Quiet
+
+    return self_test(
+        where, config, progress=progress or Quiet(), on_note=on_note, out=path_of(out), **reached
+    )
 
 
 def refit(
@@ -169,8 +398,8 @@ def refit(
     out: str | Path | None = None,
     again: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Deploys the same engines with other weights and returns an ``edgekit.refit/1``.
+) -> Refitted:
+    """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """

@@ -22,6 +22,8 @@ from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
 from edgekit.errors import BoardError, EdgekitError
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
+from edgekit_device.deployment.status import ShownDeployment
+from edgekit_device.release.journal import ENDED
 
 #: Errors after which a board is tried again later; every other one is its answer.
 UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent", "board.timeout",
@@ -34,8 +36,6 @@ what it gets. When it returns, both are on record."""
 BundleFor = Callable[["BoardClient", "FleetBoard"], "Bundle"]
 TermsOf = Callable[["FleetBoard"], Mapping[str, Any]]
 
-#: States of a board's deployment that goes on no more; see docs/board-protocol.md.
-_ENDED = ("committed", "rolled-back", "failed")
 _TICK_S = 0.2
 BoardRow = dict[str, Any]
 
@@ -128,11 +128,13 @@ class SshDriver:
     def back(self, member: FleetBoard, digest: str, before: str) -> bool:
         """See ``Driver.back``. Where nothing served before, the application is removed again."""
         with self.client(member) as client:
-            state = client.status(self._app)["apps"].get(self._app, {})
-            self._no_deployment(client, state.get("deployment") or {}, digest, member.name)
-            digests = {row["id"]: row["digest"] for row in state.get("releases", ())}
+            state = client.status(self._app).apps.get(self._app)
+            if state is None:
+                return False
+            self._no_deployment(client, state.deployment, digest, member.name)
+            digests = {row.id: row.digest for row in state.releases}
             # called twice it would go further back
-            if digests.get(state.get("current")) != digest:
+            if state.current is None or digests.get(state.current) != digest:
                 return False
             older = [id for id, found in digests.items() if found == before]
             if not before:
@@ -149,15 +151,14 @@ class SshDriver:
         return True
 
     def _no_deployment(
-        self, client: BoardClient, deployment: Mapping[str, Any], digest: str, where: str
+        self, client: BoardClient, deployment: ShownDeployment | None, digest: str, where: str
     ) -> None:
         """Waits for a deployment that the board goes on with by itself: it may yet switch."""
-        state = deployment.get("state")
-        if not deployment or state in _ENDED or deployment.get("digest") != digest:
+        if deployment is None or deployment.state in ENDED or deployment.digest != digest:
             return
         client.resume(self._app)  # should its process have died
         raise BoardError(
-            f"it is already {state} this release on its own",
+            f"it is already {deployment.state} this release on its own",
             code="deploy.busy",
             where=where,
             hint="wait until it ends, then roll the rollout back again",
@@ -183,11 +184,8 @@ class SshDriver:
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
     """Returns id and digest of the release that serves, '' for none."""
-    state = client.releases(app)["apps"].get(app, {})
-    for release in state.get("releases", ()):
-        if release["id"] == state.get("current"):
-            return str(release["id"]), str(release["digest"])
-    return "", ""
+    found = client.releases_of(app).current_release
+    return ("", "") if found is None else (found.id, found.digest)
 
 
 class BoardPool:

@@ -26,8 +26,12 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.quantize.scales import change_rows
 from edgekit.version import __version__
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
+    from edgekit.pipeline.progress import FinishedStep
+    from edgekit.pipeline.steps.bundle import PackedBundle
+    from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.schema import Report
@@ -124,17 +128,17 @@ def run_document(
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
         "built": board_documents(builds),
-        "bundle": dict(found["bundle"]),
+        "bundle": write(found["bundle"]),
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
         "bench": {key: found["bench"].get(key) for key in
                   ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
-        "board": dict(releases[0]["board"]),
+        "board": write(releases[0].board),
         "releases": [
-            {key: r.get(key) for key in
-             ("board", "release", "digest", "bytes_sent", "previous", "taken_back",
-              "notes")}
+            {"board": write(r.board), "release": r.release, "digest": r.digest,
+             "bytes_sent": r.bytes_sent, "previous": r.previous,
+             "taken_back": write(r.taken_back), "notes": list(r.notes)}
             for r in releases
         ],
         "files": dict(files),
@@ -146,12 +150,12 @@ def run_document(
 def report_facts(
     context: Context,
     builds: Sequence[BuiltPlan],
-    bundle: Mapping[str, Any],
-    release: Mapping[str, Any],
+    bundle: PackedBundle,
+    release: InstalledRelease,
     refit: Mapping[str, Any],
     bench: Mapping[str, Any],
     files: Mapping[str, str],
-    steps: Sequence[Mapping[str, Any]],
+    steps: Sequence[FinishedStep],
 ) -> RunFacts:
     """Returns what the report is made of."""
     from edgekit.benchmark.document import Bench, BoardName
@@ -193,17 +197,17 @@ def report_facts(
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
         accuracy=Accuracy.model_validate(figures),
-        bundle=BundleSizes.model_validate(bundle),
+        bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else RefitAnswer.model_validate(refit),
         built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
         bench=Bench.model_validate(bench),
         trace=None if back else _trace(files["trace"]),
-        board=BoardName.model_validate(release["board"]),
+        board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
         ),
-        steps=tuple(map(ReportedStep.model_validate, steps)),
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,
         config_text=context.config.text,
         environment={**_environment()},

@@ -13,6 +13,7 @@ from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -151,19 +152,18 @@ class _BoardView:
         """Requests what the board serves; a board that cannot say is sampled all the same."""
         self._name = client.name
         try:
-            found = client.status()["apps"]
+            found = client.status().apps
         except BoardError as error:
             if error.code in _CUT:
                 raise
             return
         self._apps = {
             name: {
-                "current": facts.get("current"),
-                "deployment": _state(facts.get("deployment")),
-                "serving": facts.get("serving"),
+                "current": facts.current,
+                "deployment": None if facts.deployment is None else facts.deployment.state,
+                "serving": write(facts.serving),
             }
             for name, facts in found.items()
-            if isinstance(facts, Mapping)
         }
 
     def shown(self, sample: dict[str, Any]) -> dict[str, Any]:
@@ -188,10 +188,6 @@ class _BoardView:
         }
         self.last = with_release_warning(shown)
         return self.last
-
-
-def _state(deployment: object) -> object:
-    return deployment.get("state") if isinstance(deployment, Mapping) else None
 
 
 def _target_of(facts: object) -> Target | None:
