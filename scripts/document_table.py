@@ -23,12 +23,10 @@ DOCUMENTS = {
     "edgekit.fleets/1": "edgekit.fleet.store.FleetListing",
     "edgekit.health/1": "edgekit_device.release.changed.Health",
     "edgekit.history/1": "edgekit.results.store.History",
-    "edgekit.plan/1": "edgekit.placement.plan.Plan",
-    "edgekit.report/1": "edgekit.reports.schema.Report",
-    "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
     "edgekit.job/1": "edgekit.pipeline.boards.jobs.JobAnswer",
     "edgekit.jobs/1": "edgekit.pipeline.boards.jobs.Jobs",
     "edgekit.packed/1": "edgekit.pipeline.steps.bundle.Packed",
+    "edgekit.plan/1": "edgekit.placement.plan.Plan",
     "edgekit.probe/1": "edgekit_device.board.probe.Probe",
     "edgekit.refit/1": "edgekit.pipeline.steps.deploy.Refitted",
     "edgekit.releases/1": "edgekit.pipeline.boards.status.Releases",
@@ -41,6 +39,7 @@ DOCUMENTS = {
     "edgekit.setup/1": "edgekit.pipeline.boards.checkup.Setup",
     "edgekit.status/1": "edgekit.pipeline.boards.status.Status",
     "edgekit.trust/1": "edgekit.pipeline.boards.trust.Trust",
+    "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
 }
 
 

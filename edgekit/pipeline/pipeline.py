@@ -399,7 +399,7 @@ class Pipeline:
 
     def plan_report(self, path: Path) -> None:
         """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, write_document(self.log.done))
+        questions.write_plan_page(self.context, path, self.log.done)
 
     def sensitivity(
         self,

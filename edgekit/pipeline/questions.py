@@ -29,6 +29,7 @@ from edgekit.targets.loader import get
 from edgekit.text import counted
 
 if TYPE_CHECKING:
+    from edgekit.pipeline.progress import FinishedStep
     from edgekit.placement.plan import Plan, WhatIf
     from edgekit.reference.sensitivity import Proposal, Sensitivity
 
@@ -368,12 +369,13 @@ def pareto(context: Context, first: str, second: str) -> Answer:
     return document, f"{len(document['points'])} points"
 
 
-def write_plan_page(context: Context, path: Path, steps: Sequence[Mapping[str, Any]]) -> None:
+def write_plan_page(context: Context, path: Path, steps: Sequence[FinishedStep]) -> None:
     """Writes the plan as an HTML page; what only a build or a board can show is left out."""
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
     from edgekit.reports.schema import ReportedRewrite, ReportedStep
+    from edgekit_device.protocol.codec import write
 
     file, placed, notes = context.file, plan(context), context.session.notes
     rewrites = used_rewrites(context).applied
@@ -383,7 +385,8 @@ def write_plan_page(context: Context, path: Path, steps: Sequence[Mapping[str, A
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
         ),
-        steps=tuple(map(ReportedStep.model_validate, steps)), files={"report": str(path)},
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
+        files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),
         note_groups={"run": notes},
     )  # fmt: skip

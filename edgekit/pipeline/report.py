@@ -29,6 +29,7 @@ from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
+    from edgekit.pipeline.progress import FinishedStep
     from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reference.artefacts import Artefacts
@@ -154,7 +155,7 @@ def report_facts(
     refit: Mapping[str, Any],
     bench: Mapping[str, Any],
     files: Mapping[str, str],
-    steps: Sequence[Mapping[str, Any]],
+    steps: Sequence[FinishedStep],
 ) -> RunFacts:
     """Returns what the report is made of."""
     from edgekit.benchmark.document import Bench, BoardName
@@ -206,7 +207,7 @@ def report_facts(
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
         ),
-        steps=tuple(map(ReportedStep.model_validate, steps)),
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,
         config_text=context.config.text,
         environment={**_environment()},

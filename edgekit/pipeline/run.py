@@ -48,7 +48,6 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
 from edgekit.text import counted, listed, percent
-from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
@@ -437,7 +436,7 @@ def _report(run: Run, record: StepRecord) -> Run:
     }
     facts = report_facts(
         run.context, run.builds, found["bundle"], release, refit, found["bench"], files,
-        write(run.log.done),
+        run.log.done,
     )  # fmt: skip
     report = write_report(run.context, facts, run.out)
     return run.having("refit", refit).having("report", report)
