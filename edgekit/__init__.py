@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         trace,
         tune,
         verify_rewrites,
+        watch_board,
         what_if,
         why,
     )
@@ -69,6 +70,7 @@ __all__ = [
     "trace",
     "tune",
     "verify_rewrites",
+    "watch_board",
     "what_if",
     "why",
 ]

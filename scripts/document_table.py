@@ -9,8 +9,11 @@ from typing import Any
 DOCUMENTS = {
     "edgekit.bench/1": "edgekit.benchmark.document.Bench",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
+    "edgekit.device.bench/1": "edgekit.benchmark.measurement.Measurement",
     "edgekit.history/1": "edgekit.results.store.History",
+    "edgekit.monitor/1": "edgekit.benchmark.monitor.Monitor",
     "edgekit.report/1": "edgekit.reports.schema.Report",
+    "edgekit.top/1": "edgekit.benchmark.monitor.Top",
 }
 
 

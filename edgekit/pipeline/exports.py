@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.benchmark.monitor import Monitor
+from edgekit.benchmark.document import Bench
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -36,6 +36,7 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
 from edgekit.placement.plan import Plan, booked_layers
 from edgekit.placement.profiles.reader import read_profile
+from edgekit.reports.facts import measured_part
 from edgekit.text import counted
 
 SCHEMA = "edgekit.trace-summary/1"
@@ -135,8 +136,8 @@ def _own(
         if files.bench.name.endswith("trace.json"):
             found: TraceSource = read_trace(files.bench)
         else:
-            found, document = read_bench(files.bench)
-            about["name"] = str(document.get("name") or about["name"])
+            found, name = read_bench(files.bench)
+            about["name"] = name or about["name"]
         return [found]
     if context is None:
         return []
@@ -179,23 +180,16 @@ def _others(
         found.append(PreparedSource(files.times.name, [process]))
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
-        monitor: Mapping[str, Any] = read_tegrastats(
-            files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
-        )
-        with _naming_file(files.tegrastats):
-            notes += [
-                f"{files.tegrastats.name}: {one}"
-                for one in monitor["warnings"]
-                if one != FIRST_LOAD
-            ]
+        monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
+        said = (one for one in monitor.warnings if one != FIRST_LOAD)
+        notes += [f"{files.tegrastats.name}: {one}" for one in said]
         if context is not None:
             reason, differences = other_board(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
-        sampled = Monitor.model_validate(monitor)
-        processes = monitor_process(sampled, pid=1, what=f"monitors ({files.tegrastats.name})")
-        wall = monitor_wall(sampled)
-        start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
+        processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
+        wall = monitor_wall(monitor)
+        start = min((one.t_s for one in monitor.samples), default=0.0)
         # the process begins with its first sample
         at = None if wall is None else wall + start
         found.append(PreparedSource(files.tegrastats.name, processes, wall=at))
@@ -249,7 +243,7 @@ def write_annotated(context: Context, path: Path, report: Mapping[str, Any] | No
     about = {
         "target": placed.target, "mode": placed.power_mode, "precision": placed.precision,
         "tensorrt": placed.tensorrt, "objective": placed.objective,
-        "time": _frame_time(placed, (report or {}).get("bench")),
+        "time": _frame_time(placed, measured_part(report) if report else None),
     }  # fmt: skip
     if len(placed.plans) > 1:
         about["plan"] = (
@@ -298,16 +292,16 @@ def node_notes(
     return notes
 
 
-def _frame_time(placed: Plan, bench: Mapping[str, Any] | None) -> str:
+def _frame_time(placed: Plan, bench: Bench | None) -> str:
     """Returns how long a frame takes, the measured median first."""
     known = placed.predicted.latency_us or not placed.unknown_cost
     time = f"{placed.predicted.latency_us:.1f} µs" if known else "a time that is unknown"
     predicted = f"{time}, predicted"
-    median = ((bench or {}).get("latency_ms") or {}).get("median")
+    median = ((bench.latency_ms if bench else None) or {}).get("median")
     if bench is None or median is None:
         return predicted
-    status = (bench.get("verdict") or {}).get("status") or "not judged"
-    return f"{1000 * median:.1f} µs, {bench['clock']}, {status}; {predicted}"
+    status = bench.verdict.status if bench.verdict else "not judged"
+    return f"{1000 * median:.1f} µs, {bench.clock}, {status}; {predicted}"
 
 
 def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:

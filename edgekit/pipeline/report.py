@@ -28,6 +28,7 @@ from edgekit.quantize.scales import change_rows
 from edgekit.version import __version__
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
 
@@ -127,8 +128,7 @@ def run_document(
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
-        "bench": {key: found["bench"].get(key) for key in
-                  ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
+        "bench": _brief(found["bench"]),
         "board": dict(releases[0]["board"]),
         "releases": [
             {key: r.get(key) for key in
@@ -142,13 +142,18 @@ def run_document(
     }  # fmt: skip
 
 
+def _brief(bench: Bench) -> dict[str, object]:
+    names = {"clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict"}
+    return bench.model_dump(include=names)
+
+
 def report_facts(
     context: Context,
     builds: Sequence[BuiltPlan],
     bundle: Mapping[str, Any],
     release: Mapping[str, Any],
     refit: Mapping[str, Any],
-    bench: Mapping[str, Any],
+    bench: Bench,
     files: Mapping[str, str],
     steps: Sequence[Mapping[str, Any]],
 ) -> RunFacts:
@@ -156,7 +161,7 @@ def report_facts(
     from edgekit.reports.facts import RunFacts
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
-    gate, back = context.file.accuracy, bench.get("taken_back")
+    gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
     figures = {
         **{key: error[key] for key in _ACCURACY},

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from edgekit.reports.facts import Line
 from edgekit.reports.text import clean, microseconds, plan_prefix, several_plans
 from edgekit.text import counted, percent
 
@@ -137,9 +138,7 @@ def skyline(rows: Sequence[tuple[str, float]], label: str) -> str:
     return _figure(1000, 100, label, shapes, "skyline")
 
 
-def lines(
-    series: Sequence[Mapping[str, Any]], span: tuple[float, float], top: float, label: str
-) -> str:
+def lines(series: Sequence[Line], span: tuple[float, float], top: float, label: str) -> str:
     """Draws values over time from 0 to ``top``; ``span`` is from the left to the right edge.
 
     A dashed upright marks second 0, where the measurement begins.
@@ -152,7 +151,7 @@ def lines(
     for number, one in enumerate(series):
         points = " ".join(
             f"{(t - begin) * across:.1f},{200 - min(max(v, 0.0) * up, 200):.1f}"
-            for t, v in one["points"]
+            for t, v in one.points
         )
         dash = " dash" if number >= LINES else ""
         shapes.append(f'<polyline class="line net{number % LINES}{dash}" points="{points}"/>')

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from edgekit.benchmark.document import profile_notes
+from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
 from edgekit.placement.plan import (
@@ -61,7 +61,7 @@ _QUANTITIES = {
     "energy_uj": ("energy", "more", "less"),
     "latency_us": ("latency", "more", "less"),
 }
-BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
+BENCH_ONLY = {"samples_ms", "predicted", "monitor", "power", "energy"}
 
 
 def graph_of(
@@ -163,7 +163,7 @@ def timeline(facts: RunFacts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
+def histogram(samples: Sequence[float]) -> Histogram | None:
     """Returns counts of equal bins from the fastest to the slowest sample, in milliseconds."""
     if len(samples) < 2:
         return None
@@ -173,11 +173,11 @@ def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
     for value in samples:
         place = int((value - low) / width) if width > 0 else 0
         counts[min(place, HISTOGRAM_BINS - 1)] += 1
-    return {"low_ms": low, "high_ms": high, "counts": counts}
+    return Histogram(low_ms=low, high_ms=high, counts=counts)
 
 
 def verdict_of(
-    bench: Mapping[str, Any] | None,
+    bench: Bench | None,
     *,
     accuracy: Mapping[str, Any] | None,
     refit: Mapping[str, Any] | None,
@@ -200,9 +200,9 @@ def verdict_of(
         remedies, ``command`` (which measures again), ``unchecked``, and ``gates``: {"gate",
         "passed" (None: not judged), "found", "limit"}, numbers as they are.
     """
-    said = (bench or {}).get("verdict") or {}
+    said = bench.verdict if bench else None
     gates = [
-        _bench_gate(bench or {}),
+        _bench_gate(bench) if bench else None,
         _accuracy_gate(accuracy),
         {"gate": "refit", "passed": refit.get("bit_equal"), "found": None, "limit": None}
         if refit
@@ -212,11 +212,11 @@ def verdict_of(
         _baseline_gate(baseline),
     ]
     return {
-        "status": said.get("status") or NOT_MEASURED,
-        "clock": (bench or {}).get("clock") or "predicted",
-        "reasons": [dict(reason) for reason in said.get("reasons") or ()],
-        "command": str(said.get("command") or ""),
-        "unchecked": list(said.get("unchecked") or ()),
+        "status": said.status if said else NOT_MEASURED,
+        "clock": (bench.clock if bench else None) or "predicted",
+        "reasons": [reason.to_json() for reason in said.reasons] if said else [],
+        "command": said.command if said else "",
+        "unchecked": said.unchecked if said else [],
         "gates": [gate for gate in gates if gate],
     }
 
@@ -232,16 +232,15 @@ def pool_uses(
     ]
 
 
-def _bench_gate(bench: Mapping[str, Any]) -> dict[str, Any] | None:
+def _bench_gate(bench: Bench) -> dict[str, Any] | None:
     """A measurement that may not be quoted is among the checks, with its first reason.
 
     A CPU's time says nothing about a board, so its measurement fails no check.
     """
-    verdict = bench.get("verdict") or {}
-    if verdict.get("status") != "INVALID":
+    if bench.verdict is None or bench.verdict.status != "INVALID":
         return None
-    reasons = [str(reason["message"]) for reason in verdict.get("reasons") or ()]
-    passed = None if bench.get("clock") == "cpu-measured" else False
+    reasons = [reason.message for reason in bench.verdict.reasons]
+    passed = None if bench.clock == "cpu-measured" else False
     return {"gate": "bench", "passed": passed, "found": None, "limit": None,
             "told": reasons[0] if reasons else ""}  # fmt: skip
 
@@ -366,15 +365,15 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
 
 
 def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
-    bench = facts.bench or {}
-    median = (bench.get("latency_ms") or {}).get("median")
-    if verdict["clock"] == "board-measured" and median is not None:
+    bench = facts.bench
+    median = ((bench.latency_ms if bench else None) or {}).get("median")
+    if bench and bench.clock == "board-measured" and median is not None:
         words = (
             f"Median latency {text.measured(median)}, "
-            f"{text.significant(bench.get('throughput_qps'))} inferences per second, "
+            f"{text.significant(bench.throughput_qps)} inferences per second, "
             "measured on the board"
         )
-        if bench.get("taken_back"):
+        if bench.taken_back:
             words += ", for another release"
         ok = {"VALID": True, "INVALID": False}.get(verdict["status"])
         if ok is False:
@@ -582,15 +581,10 @@ def _plans(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return found
 
 
-def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the measurement without its samples, which the bench file keeps.
-
-    What the monitor saw is in "power", the other parts have places of their own, too.
-    """
-    if bench is None:
-        return None
-    retained = {key: value for key, value in bench.items() if key not in BENCH_ONLY}
-    return retained | {"histogram": histogram(bench.get("samples_ms") or ())}
+def _bench(bench: Bench) -> ReportedBench:
+    retained = bench.model_fields_set - BENCH_ONLY
+    facts = {("schema" if key == "schema_" else key): getattr(bench, key) for key in retained}
+    return ReportedBench(**facts, histogram=histogram(bench.samples_ms or ()))
 
 
 def _notes(facts: RunFacts) -> dict[str, list[str]]:
@@ -602,7 +596,7 @@ def _notes(facts: RunFacts) -> dict[str, list[str]]:
     found = {
         "plan": [*groups.get("plan", ()), *plan],
         "accuracy": groups.get("accuracy", []),
-        "measurement": profile_notes(facts.bench or {}),
+        "measurement": profile_notes(facts.bench) if facts.bench else [],
         "build": groups.get("build", []),
         "run": [*groups.get("run", ()), *rest],
     }
@@ -639,7 +633,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         steps=facts.steps, baseline=facts.baseline,
     )  # fmt: skip
     answer = answers(facts, placement, verdict)
-    timed = timeline(facts)
+    timed, power = timeline(facts), power_of(facts.bench)
     first = [slot for slot in timed["slots"] if slot["plan"] == 0]
     return {
         "schema": SCHEMA,
@@ -678,8 +672,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "bundle": dict(facts.bundle) if facts.bundle else None,
         "refit": dict(facts.refit) if facts.refit else None,
         "built": [dict(board) for board in facts.built],
-        "bench": _bench(facts.bench),
-        "power": power_of(facts.bench),
+        "bench": _bench(facts.bench).to_json() if facts.bench else None,
+        "power": power.to_json() if power else None,
         "baseline": dict(facts.baseline) if facts.baseline else None,
         "board": dict(facts.board) if facts.board else None,
         "rewrites": [dict(rewrite) for rewrite in facts.rewrites],

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from edgekit.benchmark.monitor import Monitor, Sample
+from pydantic import Field
+
+from edgekit.benchmark.document import Bench, ReportedBench
+from edgekit.benchmark.energy import Energy
+from edgekit.benchmark.measurement import CPU_MEASURED, Clock, PowerSettings
+from edgekit.benchmark.monitor import MonitorFacts, Sample
 from edgekit.benchmark.statistics import tails
+from edgekit.documents import Document, Number
 from edgekit.reports import text
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
@@ -27,7 +33,6 @@ PERCENTILES = {
     "p99": "p99", "p999": "p99.9", "max": "max",
 }  # fmt: skip
 _BASELINES = {"idle": "idle", "floor": "its lowest"}  # the baseline that energy is given above
-_MEMORY = (("peak_rss_bytes", "Peak memory"), ("gpu_bytes", "Memory of the GPU"))
 POINTS = 240
 """Points of a line that a page's width can show; the bench document keeps every sample."""
 MEASURES = (
@@ -36,6 +41,40 @@ MEASURES = (
 )  # fmt: skip
 # top-1 agreement means something for the outputs only
 SEGMENT_MEASURES = MEASURES[:3]
+
+
+class Line(Document):
+    """A value over time; points are [seconds, value]."""
+
+    name: str
+    min: Number
+    mean: Number
+    max: Number
+    points: list[Annotated[list[Number], Field(min_length=2, max_length=2)]]
+
+
+class MonitorSummary(Document):
+    """How it was sampled; the bench document has the samples."""
+
+    interval_ms: Number | None = None
+    sources: list[str] = Field([])
+    samples: int = 0
+    idle_samples: int = 0
+    facts: MonitorFacts = MonitorFacts()
+    unknown: int = Field(0, description="number of fields that are not known")
+    warnings: list[str] = Field([])
+
+
+class ReportedPower(Document):
+    """What the monitor saw during the measurement, and the energy by rail."""
+
+    clock: Clock
+    monitor: MonitorSummary | None = None
+    series: dict[str, list[Line]] = Field(
+        {}, description="by rails_mw, temperatures_c, load_percent and clocks_mhz"
+    )
+    energy: Energy | None = None
+    settings: PowerSettings | None = Field(None, description="the power mode and clocks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +100,7 @@ class RunFacts:
         bundle: {"path", "bytes", "stripped_bytes", "digest"}.
         refit: {"bit_equal"}.
         built: What boards built, as the ``boards`` of an ``edgekit.build/1``.
-        bench: The ``edgekit.bench/1`` document.
+        bench: What was measured.
         trace: The ``edgekit.trace/1`` document of the same measurement: gives the measured frame
             and the layers' measured times.
         baseline: An ``edgekit.compare/1`` document of this run against another.
@@ -89,7 +128,7 @@ class RunFacts:
     bundle: Mapping[str, Any] | None = None
     refit: Mapping[str, Any] | None = None
     built: tuple[Mapping[str, Any], ...] = ()
-    bench: Mapping[str, Any] | None = None
+    bench: Bench | None = None
     trace: Mapping[str, Any] | None = None
     baseline: Mapping[str, Any] | None = None
     board: Mapping[str, Any] | None = None
@@ -102,14 +141,20 @@ class RunFacts:
     notes: tuple[str, ...] = ()
 
 
-def latency_shown(bench: Mapping[str, Any]) -> dict[str, str]:
+def measured_part(document: Mapping[str, Any]) -> ReportedBench | None:
+    """Returns a report's measurement; None where nothing was measured."""
+    bench = document["bench"]
+    return ReportedBench.model_validate(bench) if bench and bench["latency_ms"] else None
+
+
+def latency_shown(bench: Bench) -> dict[str, str]:
     """Returns the statistics to show, by key, with their names.
 
     A percentile that no frame is beyond is left out, for it is the maximum; one that few are beyond
     has a "*", which :func:`few_words` explains.
     """
-    latency, count = bench.get("latency_ms") or {}, bench.get("iterations")
-    empty, few, _ = tails(count) if isinstance(count, int) else ((), (), 0)
+    latency, count = bench.latency_ms or {}, bench.iterations
+    empty, few, _ = tails(count) if count is not None else ((), (), 0)
     return {
         key: name + "*" * (key in few)
         for key, name in PERCENTILES.items()
@@ -117,12 +162,12 @@ def latency_shown(bench: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def few_words(bench: Mapping[str, Any]) -> str:
+def few_words(bench: Bench) -> str:
     """Returns what the "*" at a percentile means and which are left out; "" if there is none."""
-    count = bench.get("iterations")
-    if not isinstance(count, int):
+    count = bench.iterations
+    if count is None:
         return ""
-    latency = bench.get("latency_ms") or {}
+    latency = bench.latency_ms or {}
     empty, few, least = tails(count)
     sentences, frames = [], counted(count, "inference")
     if any(latency.get(key) is not None for key in few):
@@ -135,45 +180,40 @@ def few_words(bench: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def baseline_word(energy: Mapping[str, Any]) -> str:
+def baseline_word(energy: Energy) -> str:
     """Returns over what the energy's second figure is: the board at rest, or the run's lowest."""
-    return _BASELINES.get(str(energy.get("baseline")), "its baseline")
+    return _BASELINES.get(energy.baseline or "", "its baseline")
 
 
-def serving_words(bench: Mapping[str, Any] | None) -> str:
+def serving_words(bench: Bench | None) -> str:
     """Returns which release was measured where it is not the plan's; "" if it is.
 
     What was taken back on a board is not measured: the release that serves there is.
     """
-    back = (bench or {}).get("taken_back")
-    if not bench or not back:
+    if not bench or not bench.taken_back:
         return ""
-    release = (bench.get("environment") or {}).get("release") or "another release"
+    back = bench.taken_back
+    release = (bench.environment or {}).get("release") or "another release"
     return text.clean(
         f"release {release}, which is running: this configuration's release, "
-        f"{back['release']}, was rolled back at {back['at']}: {back['reason']}"
+        f"{back.release}, was rolled back at {back.at}: {back.reason}"
     )
 
 
-def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def cost_facts(bench: Bench) -> Iterable[tuple[str, str]]:
     """Yields what it takes to start and to run: cold start, memory, energy where it was read."""
-    cold = bench.get("cold") or {}
-    if cold.get("open_ms") is not None:
-        yield "Cold start: open", text.microseconds(1000 * cold["open_ms"])
-    if cold.get("first_ms") is not None:
-        yield "Cold start: first inference", text.microseconds(1000 * cold["first_ms"])
-    memory = bench.get("memory") or {}
-    for key, name in _MEMORY:
-        if memory.get(key) is not None:
-            yield name, text.size(memory[key])
-    total = (bench.get("energy") or {}).get("total")
-    if isinstance(total, Mapping) and total.get("uj_per_inference") is not None:
-        yield "Energy per inference", text.energy(total["uj_per_inference"])
-        if total.get("over_idle_uj") is not None:
-            yield (
-                f"thereof over {baseline_word(bench['energy'])}",
-                text.energy(total["over_idle_uj"]),
-            )
+    if (cold := bench.cold) and cold.open_ms is not None:
+        yield "Cold start: open", text.microseconds(1000 * cold.open_ms)
+    if cold and cold.first_ms is not None:
+        yield "Cold start: first inference", text.microseconds(1000 * cold.first_ms)
+    if (memory := bench.memory) and memory.peak_rss_bytes is not None:
+        yield "Peak memory", text.size(memory.peak_rss_bytes)
+    if memory and memory.gpu_bytes is not None:
+        yield "Memory of the GPU", text.size(memory.gpu_bytes)
+    if bench.energy and (total := bench.energy.total):
+        yield "Energy per inference", text.energy(total.uj_per_inference)
+        if total.over_idle_uj is not None:
+            yield f"thereof over {baseline_word(bench.energy)}", text.energy(total.over_idle_uj)
 
 
 def flat_facts(facts: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
@@ -238,44 +278,31 @@ def _engine(one: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def power_of(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns what the report says of power, or None if no monitor ran.
-
-    Args:
-        bench: The ``edgekit.bench/1`` document with "monitor", "power" and "energy", each of
-            which may be missing.
-
-    Returns:
-        ``series``: groups ("rails_mw", "temperatures_c", "load_percent", "clocks_mhz") of lines
-        {"name", "min", "mean", "max", "points": [[seconds, value]]}; ``energy``, ``settings`` (the
-        power mode and clocks) and ``monitor`` (interval, sources, warnings) as the bench has them.
-    """
-    if not bench:
+def power_of(bench: Bench | None) -> ReportedPower | None:
+    """Returns what the report says of power; None if no monitor ran."""
+    if not bench or not (bench.monitor or bench.energy or bench.power):
         return None
-    energy, settings = bench.get("energy"), bench.get("power")
-    monitor = Monitor.model_validate(bench["monitor"]) if bench.get("monitor") else None
-    if not (monitor or energy or settings):
-        return None
-    return {
-        "clock": bench["clock"],
-        "monitor": {
-            "interval_ms": monitor.interval_ms,
-            "sources": monitor.sources,
-            "samples": len(monitor.samples),
-            "idle_samples": len(monitor.idle),
-            "facts": monitor.facts.to_json(),
-            "unknown": len(monitor.unknown),
-            "warnings": monitor.warnings,
-        }
+    monitor = bench.monitor
+    return ReportedPower(
+        clock=bench.clock or CPU_MEASURED,
+        monitor=MonitorSummary(
+            interval_ms=monitor.interval_ms,
+            sources=monitor.sources,
+            samples=len(monitor.samples),
+            idle_samples=len(monitor.idle),
+            facts=monitor.facts,
+            unknown=len(monitor.unknown),
+            warnings=monitor.warnings,
+        )
         if monitor
         else None,
-        "series": _series(monitor.samples) if monitor else {},
-        "energy": dict(energy) if energy else None,
-        "settings": dict(settings) if settings else None,
-    }
+        series=_series(monitor.samples) if monitor else {},
+        energy=bench.energy,
+        settings=bench.power,
+    )
 
 
-def _series(samples: Sequence[Sample]) -> dict[str, list[dict[str, Any]]]:
+def _series(samples: Sequence[Sample]) -> dict[str, list[Line]]:
     groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in samples:
         for group, name, value in _values(sample):
@@ -304,12 +331,10 @@ def _values(sample: Sample) -> Iterable[tuple[str, str, float | None]]:
         yield "clocks_mhz", name, hertz / 1e6
 
 
-def _line(name: str, points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:
     values = [value for _, value in points]
-    return {
-        "name": name, "min": min(values), "mean": sum(values) / len(values), "max": max(values),
-        "points": thinned(points),
-    }  # fmt: skip
+    mean = sum(values) / len(values)
+    return Line(name=name, min=min(values), mean=mean, max=max(values), points=thinned(points))
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[list[float]]:

@@ -157,7 +157,7 @@ def layer_rows(facts: RunFacts, on_gpu: Sequence[Mapping[str, Any]] = ()) -> lis
     ``on_gpu`` says why layers are on the GPU that could run on a DLA (``gpu_reasons``).
     """
     times = layer_times(facts.trace)
-    clock = (facts.bench or {}).get("clock", "")
+    clock = (facts.bench.clock if facts.bench else None) or ""
     within = {
         name: {key: part[key] for key in ("name", "clock", "us")} | {"layers": len(part["layers"])}
         for part in reversed(part_rows(facts))
@@ -261,7 +261,7 @@ def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> st
 
 def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
     """Returns what was timed as a whole: loadables and fusions of layers."""
-    clock = (facts.bench or {}).get("clock", "")
+    clock = (facts.bench.clock if facts.bench else None) or ""
     return [{**part, "clock": clock} for part in measured_parts(facts.trace)]
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from edgekit.benchmark.document import Bench
 from edgekit.errors import DataError
 from edgekit.reports import text
 from edgekit.reports.comparison import (
@@ -22,11 +23,13 @@ from edgekit.reports.comparison import (
     value_words,
 )
 from edgekit.reports.facts import (
+    ReportedPower,
     cost_facts,
     few_words,
     flat_facts,
     latency_shown,
     measure_words,
+    measured_part,
     part_words,
     serving_words,
     warning_words,
@@ -39,7 +42,7 @@ from edgekit.reports.layers import (
     sharing_words,
     within_words,
 )
-from edgekit.reports.text import clean, several_plans
+from edgekit.reports.text import clean
 from edgekit.text import percent, sentence
 
 LIMIT = 65_536
@@ -163,7 +166,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
+def markdown(document: Mapping[str, Any] | Bench, *, limit: int = LIMIT) -> str:
     """Returns a document as Markdown.
 
     Args:
@@ -176,11 +179,14 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
     """
     writers: dict[str, Callable[[Mapping[str, Any], Paper], None]] = {
         "edgekit.report/1": write_report,
-        "edgekit.bench/1": write_bench,
         "edgekit.compare/1": write_compare,
         "edgekit.checks/1": write_checks,
         "edgekit.log/1": write_log,
     }
+    paper = Paper(limit)
+    if isinstance(document, Bench):
+        write_bench(document, paper)
+        return str(paper)
     write = writers.get(str(document.get("schema")))
     if write is None:
         raise DataError(
@@ -188,7 +194,6 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
             code="markdown.schema",
             hint=f"one of {', '.join(writers)}",
         )
-    paper = Paper(limit)
     write(document, paper)
     return str(paper)
 
@@ -210,10 +215,11 @@ def write_report(document: Mapping[str, Any], paper: Paper) -> None:
         paper.add(f"{_ICONS['unknown']} {escaped(refused, 400)}")
     elif baseline:
         _write_baseline(baseline, paper)
-    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
-    if bench:
-        bench = {**bench, "energy": (document["power"] or {}).get("energy")}
-    on_cpu = (bench or {}).get("clock") == "cpu-measured"
+    bench = measured_part(document)
+    if bench and document["power"]:
+        power = ReportedPower.model_validate(document["power"])
+        bench = bench.model_copy(update={"energy": power.energy})
+    on_cpu = bench is not None and bench.clock == "cpu-measured"
     if bench and not on_cpu:
         _write_verdict(bench, paper)
     _write_predicted(document, paper)
@@ -251,62 +257,60 @@ def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
         paper.add(escaped(brings, 400))
 
 
-def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
+def write_bench(bench: Bench, paper: Paper) -> None:
     """Writes a measurement."""
-    paper.add(f"### edgekit bench: {code(document.get('name'))}")
-    if not document.get("latency_ms"):
+    paper.add(f"### edgekit bench: {code(bench.name)}")
+    if not bench.latency_ms:
         paper.add("Nothing was measured.")
         return
-    on_cpu = document.get("clock") == "cpu-measured"
+    on_cpu = bench.clock == "cpu-measured"
     if not on_cpu:
-        _write_verdict(document, paper)
-    _write_measured(document, paper)
+        _write_verdict(bench, paper)
+    _write_measured(bench, paper)
     if on_cpu:  # a footnote, as in the terminal
-        _write_verdict(document, paper)
-    parts = document.get("segments") or ()
-    several = several_plans(parts)
+        _write_verdict(bench, paper)
+    several = len({one.lane for one in bench.segments}) > 1
     segments = [
-        [*([str((one.get("lane") or 0) + 1)] if several else []), escaped(one.get("index", "")),
-         escaped(one.get("device")), _ms((one.get("latency_ms") or {}).get("median"))]
-        for one in parts
+        [*([str(one.lane + 1)] if several else []), escaped(one.index), escaped(one.device),
+         _ms((one.latency_ms or {}).get("median"))]
+        for one in bench.segments
     ]  # fmt: skip
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
-    _write_pairs("Settings", document.get("settings"), paper)
-    _write_pairs("Runtime", document.get("runtime"), paper)
+    _write_pairs("Settings", bench.settings.to_json() if bench.settings else None, paper)
+    _write_pairs("Runtime", bench.runtime.to_json() if bench.runtime else None, paper)
 
 
-def _write_verdict(bench: Mapping[str, Any], paper: Paper) -> None:
+def _write_verdict(bench: Bench, paper: Paper) -> None:
     """Says whether the measurement can be quoted, before any number of it."""
-    verdict = bench.get("verdict") or {}
-    status = str(verdict.get("status") or "not judged")
-    board = bench.get("board") or {}
-    where = f", board {code(board['name'])}" if board.get("name") else ""
-    mode = f", {escaped(bench['power_mode'])}" if bench.get("power_mode") else ""
-    clock = _CLOCKS.get(str(bench.get("clock")), escaped(bench.get("clock")))
+    verdict = bench.verdict
+    status = verdict.status if verdict else "not judged"
+    where = f", board {code(bench.board.name)}" if bench.board and bench.board.name else ""
+    mode = f", {escaped(bench.power_mode)}" if bench.power_mode else ""
+    clock = _CLOCKS.get(bench.clock or "", escaped(bench.clock))
     paper.add(
         f"{_ICONS.get(status, '')} **measurement {escaped(status)}**: "
-        f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
+        f"{text.count(bench.iterations)} inferences, {clock}{where}{mode}"
     )
     if other := serving_words(bench):
         paper.add(f"Measured: {escaped(other, 600)}.")
     reasons = [
-        f"- {escaped(one.get('message'), 400)}. *{escaped(one.get('remedy'), 400)}*"
-        for one in verdict.get("reasons") or ()
+        f"- {escaped(one.message, 400)}. *{escaped(one.remedy, 400)}*"
+        for one in (verdict.reasons if verdict else ())
     ]
-    if reasons and verdict.get("command"):
-        reasons.append(f"- measure again: {code(verdict['command'])}")
+    if verdict and verdict.reasons and verdict.command:
+        reasons.append(f"- measure again: {code(verdict.command)}")
     if reasons:
         paper.add("\n".join(reasons), "why the measurement is INVALID")
 
 
-def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
-    latency = bench["latency_ms"]
+def _write_measured(bench: Bench, paper: Paper) -> None:
+    latency = bench.latency_ms or {}
     shown = latency_shown(bench)
-    head = [f"Latency, {'CPU' if bench.get('clock') == 'cpu-measured' else 'board'}",
+    head = [f"Latency, {'CPU' if bench.clock == 'cpu-measured' else 'board'}",
             *(name.replace("*", "\\*") for name in shown.values()), "per second"]  # fmt: skip
     row = ["measured", *(text.measured(latency[key]) for key in shown),
-           text.significant(bench.get("throughput_qps"))]  # fmt: skip
+           text.significant(bench.throughput_qps)]  # fmt: skip
     paper.table(head, [row], "l" + "r" * (len(shown) + 1))
     if few := few_words(bench):
         paper.add(escaped(few))

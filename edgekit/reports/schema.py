@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgekit.benchmark.document import Bench, BoardName
-from edgekit.benchmark.energy import Energy
-from edgekit.benchmark.measurement import Clock, PowerSettings
+from edgekit.benchmark.document import BoardName, ReportedBench
+from edgekit.benchmark.measurement import Clock
 from edgekit.benchmark.validity import Reason
 from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError
+from edgekit.reports.facts import ReportedPower
 from edgekit.results.comparison import Comparison
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
@@ -267,38 +267,6 @@ class Timeline(ReportModel):
     measured: ReportedFrame | None = None
 
 
-class Line(ReportModel):
-    """A value over time; points are [seconds, value]."""
-
-    name: str
-    min: float
-    mean: float
-    max: float
-    points: list[tuple[float, float]]
-
-
-class MonitorSummary(ReportModel):
-    """How it was sampled; the bench document has the samples."""
-
-    interval_ms: float | None = None
-    sources: list[str] = []
-    samples: int = 0
-    idle_samples: int = 0
-    facts: Facts = {}
-    unknown: int = 0
-    warnings: list[str] = []
-
-
-class ReportedPower(ReportModel):
-    """What the monitor saw during the measurement, and the energy by rail."""
-
-    clock: Clock
-    monitor: MonitorSummary | None = None
-    series: dict[str, list[Line]] = {}
-    energy: Energy | None = None
-    settings: PowerSettings | None = None
-
-
 class Worst(ReportModel):
     """The channel of a group that is farthest from FP32."""
 
@@ -452,20 +420,6 @@ class ReportedRewrite(ReportModel):
     nodes: list[str] = []
     reason: str = ""
     max_error: float | None = None
-
-
-class Histogram(ReportModel):
-    """Counts of equal bins from the fastest to the slowest latency."""
-
-    low_ms: float
-    high_ms: float
-    counts: list[int]
-
-
-class ReportedBench(Bench):
-    """The measurement without its single samples and what the monitor saw of it."""
-
-    histogram: Histogram | None = None
 
 
 class MoreComparison(Comparison):

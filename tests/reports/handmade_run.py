@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from edgekit.benchmark.document import bench_document
+from edgekit.benchmark.document import Bench, bench_document
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
@@ -47,6 +47,13 @@ def judgement(network: Any) -> Judgement:
     return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), {})
 
 
+def bench(**changes: Any) -> Bench:
+    """Returns that run's measurement, with changes as JSON has them."""
+    whole = facts().bench
+    assert whole is not None
+    return Bench.model_validate({**whole.to_json(), **changes})
+
+
 def facts(**changes: Any) -> RunFacts:
     """Returns a whole run's facts; ``changes`` replaces fields."""
     plan, network = handmade_plan.plan(), handmade_plan.network()
@@ -68,7 +75,7 @@ def facts(**changes: Any) -> RunFacts:
         bundle={"path": "edgekit-out/resnet50/resnet50.ekb", "bytes": 27_412_345,
                 "stripped_bytes": 412_345, "digest": "9f" * 32},
         refit={"bit_equal": True},
-        bench=bench_document(handmade_plan.measurement(pipelined=True), plan, name="resnet50"),
+        bench=bench_document(handmade_plan.measured(pipelined=True), plan, name="resnet50"),
         board={"name": "embedded", "kind": "sshd"},
         rewrites=({"name": "global-average-pool", "reason": "one loadable instead of two",
                    "nodes": ["node/gap"], "max_error": 2.4e-7},),

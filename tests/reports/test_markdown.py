@@ -6,12 +6,13 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
+from edgekit.benchmark.document import Bench
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
 from edgekit.results.comparison import compare
 from tests.reports import handmade_run
-from tests.results.measurements import bench, times
+from tests.results.measurements import bench, bench_json, energy, times
 from tests.results.test_compare import result
 
 NASTY = (
@@ -120,16 +121,20 @@ def test_another_document_is_refused():
 
 
 def test_a_measurement_has_its_percentiles_and_what_it_takes():
-    document = bench(times(99, 2.0, seed=1)) | {
-        "cold": {"open_ms": 812.0, "first_ms": 14.31}, "memory": {"peak_rss_bytes": 412 << 20},
-        "energy": {"total": {"uj_per_inference": 24_200.0, "over_idle_uj": 9400.0},
-                   "baseline": "idle"},
-        "runtime": {"library": "x", "flags": {"streams": 2, "graph": True}},
-    }  # fmt: skip
-    document["latency_ms"] |= {"p50": 2.0, "p90": 2.1, "p95": 2.1, "p999": 2.2}
+    used = energy(24_200.0) | {"baseline": "idle"}
+    used["total"]["over_idle_uj"] = 9400.0
+    sent = bench_json(
+        times(99, 2.0, seed=1),
+        cold={"open_ms": 812.0, "first_ms": 14.31},
+        memory={"peak_rss_bytes": 412 << 20},
+        energy=used,
+        runtime={"library": "x", "flags": {"streams": 2, "graph": True}},
+    )
+    sent["latency_ms"] |= {"p50": 2.0, "p90": 2.1, "p95": 2.1, "p999": 2.2}
+    document = Bench.model_validate(sent)
     report = report_document(handmade_run.facts())
-    report["bench"] |= {key: document[key] for key in ("latency_ms", "cold", "memory")}
-    report["power"] = {"energy": document["energy"]}
+    report["bench"] |= {key: sent[key] for key in ("latency_ms", "cold", "memory")}
+    report["power"] = {"clock": "board-measured", "energy": used}
     for found in (seen(markdown(document)), seen(markdown(report))):
         for word in ("p50 (median)", "p90", "p95", "812 ms", "14.3 ms", "412 MiB", "24.2 mJ",
                      "9.40 mJ", "thereof over idle"):  # fmt: skip
@@ -139,5 +144,5 @@ def test_a_measurement_has_its_percentiles_and_what_it_takes():
     assert "{" not in text
     assert "99 inferences are too few for p99 and p99.9" in text
     assert "fewer than 20 of the 99 inferences are slower" in text
-    document["energy"]["baseline"] = "floor"
-    assert "thereof over its lowest" in seen(markdown(document)).text
+    used["baseline"] = "floor"
+    assert "thereof over its lowest" in seen(markdown(Bench.model_validate(sent))).text

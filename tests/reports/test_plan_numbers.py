@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.benchmark.measurement import SegmentTimes
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
@@ -33,7 +34,9 @@ def words(text: str) -> str:
 
 @pytest.mark.parametrize("plans", [1, 2])
 def test_a_measurement_names_plan_and_segment(plans: int) -> None:
-    document = {**handmade_run.facts().bench, "segments": segments(plans)}
+    names = SegmentTimes.model_fields
+    rows = [{key: one[key] for key in names if key in one} for one in segments(plans)]
+    document = handmade_run.bench(segments=rows)
     text = shown(bench_text(document), 100)
     assert "segment 1 (DLA0)" in text
     assert ("plan 1, segment 0 (GPU)" in text) == (plans == 2)

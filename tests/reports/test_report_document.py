@@ -175,7 +175,7 @@ def hybrid_facts():
                         layer=" + ".join(members), layers=members),
         ]  # fmt: skip
     facts = handmade_run.facts(trace={"traceEvents": events, "otherData": {}})
-    return dataclasses.replace(facts, bench={**facts.bench, "clock": "board-measured"})
+    return dataclasses.replace(facts, bench=handmade_run.bench(clock="board-measured"))
 
 
 def test_a_loadables_time_is_reported_once_and_its_layers_say_where():
@@ -243,8 +243,8 @@ def test_the_answer_says_whether_it_fits_how_fast_it_is_and_whether_it_is_accura
     assert found["accuracy"]["ok"] is True
     assert "cosine 0.99873" in found["accuracy"]["words"]
     # a board's own time is the answer, and its verdict goes with it
-    bench = {**handmade_run.facts().bench, "clock": "board-measured"}
-    bench["verdict"] = {"status": "INVALID", "reasons": [{"code": "x", "message": "too hot"}]}
+    verdict = {"status": "INVALID", "reasons": [{"code": "x", "message": "too hot"}]}
+    bench = handmade_run.bench(clock="board-measured", verdict=verdict)
     found = answers(bench=bench, accuracy=None)
     assert found["speed"]["ok"] is False
     assert "measured on the board, INVALID: too hot" in found["speed"]["words"]

@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-from edgekit.benchmark.document import Bench
-from edgekit.benchmark.trace.run import trace_document
 from edgekit.reports.comparison import with_baseline
 from edgekit.reports.document import report_document
 from edgekit.reports.facts import POINTS, thinned
@@ -40,7 +38,7 @@ def test_gates_come_from_what_the_run_found():
 
 def test_a_measured_frame_and_layer_times_come_from_the_trace():
     facts = handmade_run.facts()
-    trace = trace_document(
+    trace = handmade_plan.trace(
         facts.plan, handmade_plan.measurement(), dla_cores=2, network=facts.network
     )
     found = document(trace=trace)
@@ -60,8 +58,8 @@ def test_the_slowest_layers_are_those_that_were_slowest_on_the_board():
     for node in measurement["nodes"]:
         if node["node"] == f"node/{light}":
             node["median_us"] = 5000.0
-    trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
-    on_board = {**facts.bench, "clock": "board-measured"}
+    trace = handmade_plan.trace(facts.plan, measurement, dla_cores=2, network=facts.network)
+    on_board = handmade_run.bench(clock="board-measured")
     found = document(trace=trace, bench=on_board)
     table = markdown(found).partition("Layers, slowest first")[2]
     assert re.findall(r"<code>(.*?)</code>|`(.*?)`", table)[0].count(light) == 1
@@ -80,7 +78,7 @@ def test_measured_time_of_no_layer_has_a_row_of_its_own():
     )
     nodes.insert(4, nodes.pop(1))
     nodes.append({"lane": 0, "index": 0, "node": "reorder_8", "op": "Reorder", "median_us": 23.5})
-    trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
+    trace = handmade_plan.trace(facts.plan, measurement, dla_cores=2, network=facts.network)
     found = document(trace=trace)
     assert found["layers"][0]["measured"]["us"] == pytest.approx(160.0)
     assert found["trace"]["unbooked"] == [
@@ -103,16 +101,15 @@ def test_points_are_thinned_to_their_extremes():
 
 
 def test_power_is_of_the_monitor_and_says_whose_clock():
-    bench = dict(handmade_run.facts().bench)
     sample = {"cpu": [{"percent": 50, "mhz": 1000}, None], "temperatures_c": {"tj": 50},
               "rails_mw": {"VIN": {"now": 5000, "average": None, "peak": None}},
               "engines": {"GR3D": {"on": None, "percent": 10, "mhz": [1300, 1299]}},
               "clocks_hz": {"dla0_core": 115_200_000}}  # fmt: skip
-    bench["monitor"] = {
+    bench = handmade_run.bench(monitor={
         "schema": "edgekit.monitor/1", "interval_ms": 100, "sources": ["sysfs"],
         "samples": [{"t_s": t / 10, **sample} for t in range(-2, 30)] + [{"t_s": 4.0}],
         "idle": [{"t_s": -1.0}], "unknown": {"x": 1}, "warnings": ["w"],
-    }  # fmt: skip
+    })  # fmt: skip
     power = document(bench=bench)["power"]
     assert power["clock"] == "cpu-measured"
     lines = {line["name"]: line for group in power["series"].values() for line in group}
@@ -125,10 +122,10 @@ def test_power_is_of_the_monitor_and_says_whose_clock():
 
 
 def result(label, low, changes=None):
-    bench = {**handmade_run.facts().bench, **(changes or {})}
     samples = tuple(low + 0.01 * ((7 * i) % 23) for i in range(300))
-    measured = Bench.model_validate(bench)
-    return Result(measured, samples, label=label, board="sshd:embedded")
+    return Result(
+        handmade_run.bench(**(changes or {})), samples, label=label, board="sshd:embedded"
+    )
 
 
 def test_a_regression_against_the_baseline_fails_its_gate():

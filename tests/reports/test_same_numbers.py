@@ -34,6 +34,7 @@ from edgekit.reports.markdown import markdown
 from edgekit.reports.terminal.summary import terminal_summary
 from edgekit.text import percent
 from tests.reports.handmade_run import facts
+from tests.results.measurements import energy
 
 BOARD = "jetson-agx-orin-64gb"
 
@@ -340,13 +341,10 @@ def test_the_page_of_several_plans_shows_what_each_segment_takes(
 
 
 def test_the_energy_tile_is_the_energy_of_the_table() -> None:
-    energy = {
-        "clock": "board-measured", "baseline": "idle",
-        "total": {"uj_per_inference": 12_345.6, "over_idle_uj": 4_567.8},
-        "rails": {},
-    }  # fmt: skip
+    used = energy(12_345.6) | {"baseline": "idle"}
+    used["total"]["over_idle_uj"] = 4_567.8
     document = report_document(facts())
-    document["power"] = {"clock": "board-measured", "monitor": None, "energy": energy}
+    document["power"] = {"clock": "board-measured", "monitor": None, "energy": used}
     (tile,) = (one for one in tiles(document) if one["name"] == "Energy")
     assert tile["value"] == text.energy(12_345.6)
     assert tile["clock"] == "board-measured"

@@ -54,8 +54,8 @@ def test_the_prediction_says_which_quantity_each_column_compares():
 
 def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
     facts = handmade_run.facts()
-    few = {**facts.bench, "iterations": 12}
-    many = {**facts.bench, "iterations": 2000}
+    few = handmade_run.bench(iterations=12)
+    many = handmade_run.bench(iterations=2000)
     assert "p99" in summary(replace(facts, bench=many))
     assert "p99" not in summary(replace(facts, bench=few))
     assert "p99" not in summary(facts)  # of 150 inferences two are slower
@@ -155,8 +155,9 @@ def test_a_core_without_work_has_no_row():
 def test_what_was_measured_of_another_release_says_which():
     facts = handmade_run.facts()
     back = {"release": "000002-bbb", "at": "2026-01-02T03:04:05Z", "reason": "false alarms"}
-    bench = {**facts.bench, "taken_back": back, "environment": {"release": "000001-aaa"},
-             "clock": "board-measured"}  # fmt: skip
+    bench = handmade_run.bench(
+        taken_back=back, environment={"release": "000001-aaa"}, clock="board-measured"
+    )
     document = report_document(replace(facts, bench=bench))
     page, shown = render_html(document), summary(replace(facts, bench=bench))
     section = page.split('id="measurement"')[1].split("</section>")[0]

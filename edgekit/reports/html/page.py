@@ -16,7 +16,7 @@ from markupsafe import Markup
 from edgekit.benchmark.document import write_text
 from edgekit.placement.plan import exception
 from edgekit.reports import charts, text
-from edgekit.reports.facts import built_view, flat_facts
+from edgekit.reports.facts import ReportedPower, built_view, flat_facts, measured_part
 from edgekit.reports.html.graph import graph_view
 from edgekit.reports.html.layers import layers_view, why_not_view
 from edgekit.reports.html.measurement import (
@@ -244,7 +244,7 @@ def _notes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _sections(document: Mapping[str, Any]) -> dict[str, str]:
+def _sections(document: Mapping[str, Any], power: ReportedPower | None) -> dict[str, str]:
     """Returns the sections that the page has, with their headings: navigation has the same."""
     bench = document["bench"] or {}
     on_cpu = bool(bench.get("latency_ms")) and bench["clock"] == "cpu-measured"
@@ -252,7 +252,7 @@ def _sections(document: Mapping[str, Any]) -> dict[str, str]:
         "verdict": "Checks", "placement": "Placement", "prediction": "Prediction",
         "notes": "Notes" if document["notes"] else "", "timeline": "Timeline",
         "times": "Time by layer", "measurement": "CPU time" if on_cpu else "Measurement",
-        "power": power_title(document["power"]), "accuracy": "Accuracy",
+        "power": power_title(power), "accuracy": "Accuracy",
         "baseline": "Baseline" if document["baseline"] else "",
         "built": "Build" if document["built"] else "", "bundle": "Bundle",
         "why-not": "Why on the GPU", "layers": "Layers", "run": "Run",
@@ -264,6 +264,8 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns every text, chart and list that the page shows, in the template's own shape."""
     target = document["target"]
     board = document["board"]
+    power = document["power"]
+    power = power and ReportedPower.model_validate(power)
     numbers = {row["name"]: row["number"] for row in document["layers"]}
     return {
         "title": text.clean(document["name"]),
@@ -278,7 +280,7 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
             if fact
         ],
         "answer": _answer(document),
-        "sections": _sections(document),
+        "sections": _sections(document, power),
         "verdict": verdict_view(document["verdict"]),
         "tiles": [
             {**tile, "clock": clock_tag(tile["clock"]) if tile["clock"] else None}
@@ -293,8 +295,8 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": accuracy_view(document["accuracy"], document["calibration"]),
         "bundle": bundle_view(document["bundle"], document["refit"]),
         "built": built_view(document["built"]),
-        "bench": bench_view(document["bench"]),
-        "power": power_view(document["power"]),
+        "bench": bench_view(measured_part(document)),
+        "power": power_view(power),
         "baseline": baseline_view(document["baseline"]),
         "trace": trace_view(document["trace"]),
         "why_not": why_not_view(document["why_not"], numbers),

@@ -10,6 +10,7 @@ from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     MEASURES,
     SEGMENT_MEASURES,
+    ReportedPower,
     baseline_word,
     measure_words,
     part_words,
@@ -23,7 +24,7 @@ CHANGES_SHOWN = 20
 
 def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     """Returns the numbers at the top: what, how much, and whether measured or predicted."""
-    placement, bench = document["placement"], document["bench"]
+    placement, bench, power = document["placement"], document["bench"], document["power"]
     plan, gpu_only = document["predicted"]["rows"][0], document["predicted"]["rows"][1]
     found = []
     if document["target"]["dla_cores"] and placement["macs"]:
@@ -83,22 +84,21 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
             "detail": "median, for another release" if bench.get("taken_back") else "median",
             "clock": bench["clock"],
         })  # fmt: skip
-    return [*found, *_energy_tile(document["power"])]
+    return [*found, *_energy_tile(power and ReportedPower.model_validate(power))]
 
 
-def _energy_tile(power: Mapping[str, Any] | None) -> list[dict[str, str]]:
+def _energy_tile(power: ReportedPower | None) -> list[dict[str, str]]:
     """Returns the measured energy of an inference, where a board's rails were read."""
-    energy = (power or {}).get("energy") or {}
-    total = energy.get("total")
-    if not isinstance(total, Mapping) or total.get("uj_per_inference") is None:
+    energy = power.energy if power else None
+    if energy is None or energy.total is None:
         return []
-    over = total.get("over_idle_uj")
+    over = energy.total.over_idle_uj
     return [{
-        "name": "Energy", "value": text.energy(total["uj_per_inference"]),
+        "name": "Energy", "value": text.energy(energy.total.uj_per_inference),
         "detail": f"per inference; {text.energy(over)} over {baseline_word(energy)}"
         if over
         else "an inference",
-        "clock": str(energy.get("clock") or power["clock"] if power else ""),
+        "clock": energy.clock,
     }]  # fmt: skip
 
 

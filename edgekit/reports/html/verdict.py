@@ -5,7 +5,6 @@ the comparison with a baseline.
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -197,8 +196,7 @@ def with_earlier_comparison(document: Mapping[str, Any], path: Path) -> dict[str
     try:
         before = load_json(path, LARGEST)
         compared = before["baseline"]
-        # as the file has it: tuples are lists there
-        same = before["bench"] == json.loads(json.dumps(document["bench"]))
+        same = before["bench"] == document["bench"]
         if not same or not compared or refused_words(compared):
             return dict(document)
         Comparison.model_validate(compared)

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from edgekit.benchmark.document import ReportedBench
 from edgekit.placement.plan import (
     PREDICTED_KEYS,
     Plan,
@@ -28,6 +29,7 @@ from edgekit.reports.facts import (
     built_line,
     latency_shown,
     measure_words,
+    measured_part,
     part_words,
     serving_words,
     warning_words,
@@ -170,13 +172,13 @@ def _segment(segment: Mapping[str, Any], several: bool) -> str:
     )
 
 
-def _bench(bench: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+def _bench(bench: ReportedBench, verdict: Mapping[str, Any]) -> list[str]:
     """Returns the times, why they are not to be quoted, and what measures again."""
-    latency = {key: 1000 * value for key, value in bench["latency_ms"].items()}
+    latency = {key: 1000 * value for key, value in (bench.latency_ms or {}).items()}
     parts = [f"{text.microseconds(latency.get('median'))} median"]
     if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # as everywhere; not of a few frames
         parts.append(f"{text.microseconds(latency['p99'])} p99")
-    parts.append(f"{text.significant(bench['throughput_qps'])} per second")
+    parts.append(f"{text.significant(bench.throughput_qps)} per second")
     lines = [", ".join(parts) + f" ({verdict['status']})"]
     if other := serving_words(bench):
         lines.append(f"of {other}")
@@ -214,8 +216,8 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     if document["board"]:
         board = document["board"]
         rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))
-    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
-    if bench and bench["clock"] != "cpu-measured":
+    bench = measured_part(document)
+    if bench and bench.clock != "cpu-measured":
         rows.append(("Latency", "\n".join(_bench(bench, document["verdict"]))))
     if document.get("baseline"):
         from edgekit.reports.comparison import headline, refused_words
@@ -262,7 +264,7 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     console.print()
     for note in document["notes"]:
         console.print(Text(f"note: {sentence(text.clean(note))}", style="yellow"), width=width)
-    if bench and bench["clock"] == "cpu-measured":
+    if bench and bench.clock == "cpu-measured":
         times = "; ".join(_bench(bench, document["verdict"]))
         footnote = f"footnote, the reference backend on this CPU, not a board time: {times}"
         console.print(Text(text.clean(footnote), style="dim"), width=width)
