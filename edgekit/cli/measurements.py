@@ -622,7 +622,7 @@ def compare_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.results.comparison import compare
+    from edgekit.results.comparison import Comparison, compare
     from edgekit.results.selection import select
 
     sides = [select(words, name=name, board=board) for words in (a, b)]
@@ -630,7 +630,7 @@ def compare_command(
         *sides, metric=metric, threshold=threshold, confidence=confidence, force=force
     )
     if markdown is not None:
-        write_markdown(document, markdown)
+        write_markdown(Comparison.model_validate(document), markdown)
     if json:
         print_json(document)
     elif markdown != "-":

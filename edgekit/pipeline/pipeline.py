@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
+    from edgekit.reports.schema import Report
 
 
 _POSITIONS: dict[str, tuple[str, ...]] = {
@@ -708,4 +709,4 @@ class RunResult:
     """What ``run`` gives: the ``edgekit.run/1`` document and the ``edgekit.report/1`` document."""
 
     document: dict[str, Any]
-    report: dict[str, Any]
+    report: Report

@@ -374,14 +374,17 @@ def write_plan_page(context: Context, path: Path, steps: Sequence[Mapping[str, A
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
+    from edgekit.reports.schema import ReportedRewrite, ReportedStep
 
     file, placed, notes = context.file, plan(context), context.session.notes
     rewrites = used_rewrites(context).applied
     facts = RunFacts(
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
-        rewrites=tuple({"name": item["rewrite"], **item} for item in rewrites),
-        steps=tuple(steps), files={"report": str(path)},
+        rewrites=tuple(
+            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
+        ),
+        steps=tuple(map(ReportedStep.model_validate, steps)), files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),
         note_groups={"run": notes},
     )  # fmt: skip

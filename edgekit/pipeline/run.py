@@ -273,12 +273,12 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
-    from edgekit.reports.text import compared_on
+    from edgekit.reports.text import clean
 
     run = replace(run, context=gated(run.context))
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
-    on = compared_on({**error, "computed": "emulated on this CPU"})
+    on = f"{clean(error['data'])}, emulated on this CPU"
     figures = f"cosine {error['cosine']:.5f} against FP32"
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "

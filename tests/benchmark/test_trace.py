@@ -116,9 +116,9 @@ def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
     assert "layer" not in border
     own = [e["args"] for e in measured if e["name"] == layer]
     assert {(args["segment"], args["device"]) for args in own} == {home}
-    assert unbooked_times(document) == [
-        {"what": "between segments", "us": pytest.approx(12.0), "nodes": 2}
-    ]
+    (unbooked,) = unbooked_times(document)
+    assert (unbooked.what, unbooked.nodes) == ("between segments", 2)
+    assert unbooked.us == pytest.approx(12.0)
 
 
 def test_profiled_times_never_overrun_their_segment():

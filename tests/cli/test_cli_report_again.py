@@ -9,6 +9,7 @@ from edgekit.cli.steps import _check_baseline
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
+from edgekit.reports.schema import read_report
 from edgekit.results.recording import record
 from tests.reports import handmade_run
 from tests.results.measurements import bench, times
@@ -23,7 +24,7 @@ def run(*arguments):
 @pytest.fixture
 def document(tmp_path):
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(report_document(handmade_run.facts())), encoding="utf-8")
+    path.write_text(json.dumps(report_document(handmade_run.facts()).to_json()), encoding="utf-8")
     return path
 
 
@@ -31,7 +32,7 @@ def test_a_document_is_rendered_again(document, tmp_path, capsys):
     page = tmp_path / "sub" / "page.html"
     assert run("report", document, "-o", page) == 0
     assert capsys.readouterr().out.strip() == str(page)
-    assert page.read_text("utf-8") == render_html(json.loads(document.read_text("utf-8")))
+    assert page.read_text("utf-8") == render_html(read_report(document))
     before = document.read_bytes()
     assert run("report", document) == 0
     assert document.with_suffix(".html").exists()

@@ -34,16 +34,16 @@ def measured():
 
 
 def test_every_sample_of_the_log_reaches_the_lines(measured):
-    power = report_document(handmade_run.facts(bench=measured))["power"]
+    power = report_document(handmade_run.facts(bench=measured)).power
     samples = measured.monitor.samples
-    assert power["clock"] == "board-measured"
-    for line in power["series"]["rails_mw"]:
-        values = [one.rails_mw[line["name"]].now for one in samples]
-        assert (line["min"], line["max"]) == (min(values), max(values))
-        assert line["mean"] == pytest.approx(sum(values) / len(values))
-    assert {line["name"] for line in power["series"]["rails_mw"]} == set(samples[0].rails_mw)
-    assert power["energy"] == measured.energy.to_json()
-    assert measured.energy.clock == "board-measured"
+    assert power.clock == "board-measured"
+    for line in power.series["rails_mw"]:
+        values = [one.rails_mw[line.name].now for one in samples]
+        assert (line.min, line.max) == (min(values), max(values))
+        assert line.mean == pytest.approx(sum(values) / len(values))
+    assert {line.name for line in power.series["rails_mw"]} == set(samples[0].rails_mw)
+    assert power.energy == measured.energy
+    assert power.energy.clock == "board-measured"
 
 
 def test_the_page_says_it_and_calls_nothing_a_cpu_time(measured):

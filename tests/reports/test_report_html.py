@@ -78,7 +78,7 @@ def hostile_facts():
         rewrites=({"name": HOSTILE, "reason": HOSTILE, "nodes": [HOSTILE]},),
         steps=({"name": HOSTILE, "status": HOSTILE, "seconds": None},),
         bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": HOSTILE},
-        accuracy={"cosine": 1.0, "data": HOSTILE, "metric": HOSTILE, "min": 0.5,
+        accuracy={"cosine": 1.0, "data": HOSTILE, "min": 0.5,
                   "segments": [{"segment": 0, "device": HOSTILE}],
                   "groups": [{"output": HOSTILE, "channels": [[0, 0]], "range": 1.0, "cosine": 1.0,
                               "snr_db": None, "worst": {"channel": 0, "snr_db": None},
@@ -161,9 +161,8 @@ def test_it_says_what_is_measured_and_what_is_predicted():
 
 
 def test_an_invalid_measurement_shows_why():
-    bench = bench_document(
-        handmade_plan.measured(iterations=3), handmade_plan.plan(), config="my net.yaml"
-    )
+    short = handmade_plan.measured(iterations=3)
+    bench = bench_document(short, handmade_plan.plan(), config="my net.yaml")
     text = page(bench=bench).text
     assert "INVALID" in text
     assert "Remedy: run edgekit bench 'my net.yaml' --iterations" in text
@@ -209,10 +208,11 @@ def test_plans_that_share_frames(variants):
 
 
 def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
+    facts = handmade_run.facts()
     again = "edgekit bench net.yaml"
     reason = {"code": "x", "message": "too short", "remedy": again}
     verdict = {"status": "INVALID", "command": again, "reasons": [reason]}
-    bench = handmade_run.bench(verdict=verdict)
+    bench = {**facts.bench.to_json(), "verdict": verdict}
     text = page(bench=bench).text
     head = text[: text.index("Placement")]
     assert (
@@ -225,7 +225,7 @@ def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
     assert text.rindex("INVALID") > text.index("CPU time")
     assert "Measure again: edgekit bench net.yaml" in text
     # a board's verdict stands where its time is quoted
-    text = page(bench=handmade_run.bench(verdict=verdict, clock="board-measured")).text
+    text = page(bench={**bench, "clock": "board-measured"}).text
     assert text.index("INVALID: too short") < text.index("Checks INVALID")
 
 

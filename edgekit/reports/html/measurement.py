@@ -5,17 +5,14 @@ its load and clocks, and its energy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from markupsafe import Markup
 
 from edgekit.benchmark.document import ReportedBench
 from edgekit.benchmark.energy import Energy, Power
-from edgekit.benchmark.measurement import Fact, Runtime, Times
+from edgekit.benchmark.measurement import Runtime, Times
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
-    Line,
-    ReportedPower,
     cost_facts,
     few_words,
     flat_facts,
@@ -23,6 +20,14 @@ from edgekit.reports.facts import (
     serving_words,
 )
 from edgekit.reports.html.verdict import clock_tag
+from edgekit.reports.html.view import View
+from edgekit.reports.schema import (
+    Line,
+    ReportedPower,
+    Slot,
+    Timeline,
+    TraceSummary,
+)
 from edgekit.text import ABSENT, counted, percent
 
 PHASES = {
@@ -41,37 +46,33 @@ _BASELINES = {
 _REST = {"floor": ("Lowest", "Over lowest")}
 
 
-def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> dict[str, Any]:
+def timeline_view(timeline: Timeline, linked: Collection[int] = ()) -> View:
     """Returns the predicted frame, and next to it the measured one.
 
     Both have one scale where both are of the board; a CPU's time is no board time. Segments in
     ``linked`` have a row in the table of segments, to which their slots lead.
     """
-    predicted, measured = timeline, timeline["measured"]
-    end = predicted["end_us"]
-    if measured and measured["clock"] == "board-measured":
-        end = max(end, measured["end_us"])
-    plans = len({slot["plan"] for slot in timeline["slots"]})
-    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked)]
+    end, measured = timeline.end_us, timeline.measured
+    on_board = measured is not None and measured.clock == "board-measured"
+    if measured and on_board:
+        end = max(end, measured.end_us)
+    plans = len({slot.plan for slot in timeline.slots})
+    found = [_frame(timeline.tracks, timeline.slots, end, "predicted", linked)]
     if measured:
-        own = end if measured["clock"] == "board-measured" else measured["end_us"]
-        found.append(_frame(timeline["tracks"], measured["slots"], own, measured["clock"], linked))
+        own = end if on_board else measured.end_us
+        found.append(_frame(timeline.tracks, measured.slots, own, measured.clock, linked))
     return {
         "frames": found,
-        "one_scale": bool(measured) and measured["clock"] == "board-measured",
+        "one_scale": on_board,
         "title": "one frame of each plan" if plans > 1 else "one frame",
-        "empty": predicted["end_us"] <= 0 and not measured,
-    }  # fmt: skip
+        "empty": timeline.end_us <= 0 and not measured,
+    }
 
 
 def _frame(
-    tracks: Sequence[str],
-    slots: Sequence[Mapping[str, Any]],
-    end: float,
-    clock: str,
-    linked: Collection[int],
-) -> dict[str, Any]:
-    at_work = {slot["device"] for slot in slots}
+    tracks: Sequence[str], slots: Sequence[Slot], end: float, clock: str, linked: Collection[int]
+) -> View:
+    at_work = {slot.device for slot in slots}
     tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
     return {
         "clock": clock_tag(clock),
@@ -84,23 +85,22 @@ def _frame(
     }  # fmt: skip
 
 
-def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def trace_view(trace: TraceSummary | None) -> View | None:
     """Returns where the trace lies and what it has, and its measured time that is of no layer."""
-    if not trace:
+    if trace is None:
         return None
     return {
-        "file": text.clean(trace.get("file") or ""),
-        "words": f"{counted(trace.get('events', 0), 'event')}, "
-        + counted(trace.get("frames", 0), "measured frame"),
+        "file": text.clean(trace.file or ""),
+        "words": f"{counted(trace.events, 'event')}, {counted(trace.frames, 'measured frame')}",
         "unbooked": [
-            {"what": text.clean(one["what"]), "time": text.microseconds(one["us"]),
-             "nodes": counted(one["nodes"], "node")}
-            for one in trace.get("unbooked") or ()
+            {"what": text.clean(one.what), "time": text.microseconds(one.us),
+             "nodes": counted(one.nodes, "node")}
+            for one in trace.unbooked
         ],
     }  # fmt: skip
 
 
-def bench_view(bench: ReportedBench | None) -> dict[str, Any] | None:
+def bench_view(bench: ReportedBench | None) -> View | None:
     """Returns the measurement with its histogram; None when nothing was measured."""
     if not bench or not (latency := bench.latency_ms):
         return None
@@ -148,7 +148,7 @@ def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
     yield from cost_facts(bench)
 
 
-def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[dict[str, Any]]:
+def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[View]:
     return [
         {"name": name, "cells": [text.measured(times.get(one)) for one in columns]}
         for key, name in PHASES.items()
@@ -156,12 +156,12 @@ def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[
     ]
 
 
-def _runtime(bench: ReportedBench) -> dict[str, Fact | list[Fact]]:
+def _runtime(bench: ReportedBench) -> dict[str, object]:
     runtime = bench.runtime or Runtime()
     return {"library": runtime.library, "version": runtime.version, **(runtime.flags or {})}
 
 
-def power_view(power: ReportedPower | None) -> dict[str, Any] | None:
+def power_view(power: ReportedPower | None) -> View | None:
     """Returns charts with their tables, and the energy of an inference by rail."""
     if not power:
         return None
@@ -188,7 +188,7 @@ def power_title(power: ReportedPower | None) -> str:
     return "Power and temperature" if on_board else "Load"
 
 
-def _chart(title: str, unit: str, series: Sequence[Line]) -> dict[str, Any]:
+def _chart(title: str, unit: str, series: Sequence[Line]) -> View:
     times = [t for one in series for t, _ in one.points]
     begin, end = min(times), max(times)
     top = _round_up(max(one.max for one in series))
@@ -222,7 +222,7 @@ def _round_up(value: float) -> float:
     return next((power * step for step in steps if power * step >= value), 10 * power)
 
 
-def _energy(energy: Energy) -> dict[str, Any]:
+def _energy(energy: Energy) -> View:
     rows = [_rail(name, rail) for name, rail in energy.by_rail.items()]
     if energy.total:
         rows.append(_rail("All rails", energy.total) | {"own": True})
@@ -234,7 +234,7 @@ def _energy(energy: Energy) -> dict[str, Any]:
     }
 
 
-def _rail(name: str, rail: Power) -> dict[str, Any]:
+def _rail(name: str, rail: Power) -> View:
     def milliwatts(value: float | None) -> str:
         return ABSENT if value is None else f"{text.significant(value)} mW"
 

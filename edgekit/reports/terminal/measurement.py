@@ -18,13 +18,13 @@ from edgekit.benchmark.measurement import (
 from edgekit.benchmark.validity import Verdict
 from edgekit.reports import text
 from edgekit.reports.facts import (
-    Line,
     baseline_word,
     few_words,
     flat_facts,
     latency_shown,
     power_of,
 )
+from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted, sentence
 
