@@ -77,6 +77,7 @@ from edgekit.text import counted
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
@@ -599,10 +600,10 @@ class Pipeline:
         document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
         return document
 
-    def bench(self) -> dict[str, Any]:
-        """Measures on the first board and returns an ``edgekit.bench/1``."""
+    def bench(self) -> Bench:
+        """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
-        document: dict[str, Any] = self._run(*steps, anew=True, or_serving=True).found["bench"]
+        document: Bench = self._run(*steps, anew=True, or_serving=True).found["bench"]
         return document
 
     def run(self) -> RunResult:

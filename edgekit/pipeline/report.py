@@ -29,6 +29,7 @@ from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.pipeline.progress import FinishedStep
     from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
@@ -132,8 +133,7 @@ def run_document(
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
-        "bench": {key: found["bench"].get(key) for key in
-                  ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
+        "bench": _brief(found["bench"]),
         "board": write(releases[0].board),
         "releases": [
             {"board": write(r.board), "release": r.release, "digest": r.digest,
@@ -147,18 +147,23 @@ def run_document(
     }  # fmt: skip
 
 
+def _brief(bench: Bench) -> dict[str, object]:
+    names = {"clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict"}
+    return bench.model_dump(include=names)
+
+
 def report_facts(
     context: Context,
     builds: Sequence[BuiltPlan],
     bundle: PackedBundle,
     release: InstalledRelease,
     refit: Mapping[str, Any],
-    bench: Mapping[str, Any],
+    bench: Bench,
     files: Mapping[str, str],
     steps: Sequence[FinishedStep],
 ) -> RunFacts:
     """Returns what the report is made of."""
-    from edgekit.benchmark.document import Bench, BoardName
+    from edgekit.benchmark.document import BoardName
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.schema import (
         Accuracy,
@@ -170,7 +175,7 @@ def report_facts(
     )
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
-    gate, back = context.file.accuracy, bench.get("taken_back")
+    gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
     figures = {
         **{key: error[key] for key in _ACCURACY},
@@ -201,7 +206,7 @@ def report_facts(
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else RefitAnswer.model_validate(refit),
         built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
-        bench=Bench.model_validate(bench),
+        bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
