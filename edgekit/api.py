@@ -10,12 +10,24 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from edgekit.config.loader import Config
+    from edgekit.fleet.ansible.export import Exported
+    from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
+    from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
+    from edgekit.fleet.rollout import Fleet
+    from edgekit.fleet.store import FleetListing as FleetListing
+    from edgekit.fleet.store import FleetRollout as FleetRollout
+    from edgekit.fleet.store import Rehearsal as Rehearsal
+    from edgekit.fleet.store import RolloutBoard as RolloutBoard
+    from edgekit.fleet.store import RolloutHead as RolloutHead
     from edgekit.pipeline.boards.changes import BoardServer as BoardServer
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
@@ -45,6 +57,7 @@ if TYPE_CHECKING:
     from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
     from edgekit_device.jobs.job import JobRow as JobRow
     from edgekit_device.protocol.failure import Failed as Failed
+    from edgekit_device.protocol.failure import Failure as Failure
     from edgekit_device.protocol.serving import LastError as LastError
     from edgekit_device.protocol.serving import ServingStatus as ServingStatus
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
@@ -599,6 +612,154 @@ def top(
     from edgekit.pipeline.boards.live import board_of, look
 
     return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
+
+
+def rollout(
+    config: str | Path,
+    inventory: str | Path,
+    *,
+    name: str | None = None,
+    selector: str | None = None,
+    canary: int = 0,
+    waves: str = "10%,50%,100%",
+    bundle: str | Path | None = None,
+    trust_key: bool = False,
+    dry_run: bool = False,
+    ansible: bool = False,
+    on_text: Callable[[str], None] = lambda text: None,
+    settings: Mapping[str, Any] | None = None,
+    **driving: Any,
+) -> FleetRollout | Rehearsal | AnsibleRun:
+    """Deploys a release to the boards of an inventory, wave by wave.
+
+    ``settings`` are fields of ``edgekit.fleet.waves.RolloutSettings`` (parallel, budget, soak_s,
+    deadline_s, offline, again). With ``dry_run`` no board is connected to, and the answer is which
+    would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text`` gets; then the
+    settings are parallel, budget and again. ``driving`` is as for ``resume_rollout``. A rollout
+    that stopped or failed has that in ``state`` and ``failure``.
+    """
+    given, file = dict(settings or {}), path_of(bundle)
+    which: dict[str, Any] = {"selector": selector, "canary": canary, "waves": waves, "name": name}
+    if dry_run:
+        with _fleet(**driving) as fleet:
+            budget = given.get("budget", "0")
+            return fleet.dry_run_deploy(config, inventory, budget=budget, **which)
+    if ansible:
+        from edgekit.fleet.ansible.run import deploy_by_ansible
+
+        return deploy_by_ansible(
+            config, Path(inventory), state=path_of(driving.get("state")), bundle=file,
+            trust_key=trust_key, progress=driving.get("progress"), say=on_text, **which, **given,
+        )  # fmt: skip
+    from edgekit.fleet.waves import RolloutSettings
+
+    stopped = driving.pop("stopped", lambda: False)
+    with _fleet(**driving) as fleet:
+        made = fleet.begin(
+            config, inventory, settings=RolloutSettings(**given), bundle=file,
+            trust_key=trust_key, **which,
+        )  # fmt: skip
+        return fleet.drive(made, stopped=stopped)
+
+
+def resume_rollout(
+    rollout: str, *, stopped: Callable[[], bool] = lambda: False, **driving: Any
+) -> FleetRollout:
+    """Goes on with a rollout until its end or a pause.
+
+    ``driving`` is ``state`` (the folder of the rollouts, edgekit's own by default),
+    ``accept_host_key``, ``progress`` (of builds), and ``console`` (rich's, for the rollout's lines)
+    with ``verbose``. ``stopped`` is called several times a second; once it is True the rollout
+    pauses after the boards in progress.
+    """
+    with _fleet(**driving) as fleet:
+        return fleet.drive(rollout, stopped=stopped)
+
+
+def roll_back_rollout(
+    rollout: str,
+    *,
+    wave: int | None = None,
+    dry_run: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    **driving: Any,
+) -> FleetRollout | Rehearsal:
+    """Takes the boards of a rollout, or of one ``wave`` (from 1 on), back to what served before.
+
+    The other arguments are those of ``rollout`` and ``resume_rollout``.
+    """
+    only = None if wave is None else wave - 1
+    with _fleet(**driving) as fleet:
+        if dry_run:
+            return fleet.dry_run_rollback(rollout, wave=only)
+        return fleet.roll_back(rollout, wave=only, stopped=stopped)
+
+
+def rollouts(*, state: str | Path | None = None) -> FleetListing:
+    """Returns all rollouts, the newest first."""
+    from edgekit.fleet.store import listing_of
+
+    with _fleet(state) as fleet:
+        return listing_of(fleet.store)
+
+
+def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
+    """Returns a rollout as it is now."""
+    with _fleet(state) as fleet:
+        return fleet.document(rollout)
+
+
+def pause_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
+    """Stops a rollout after the boards in progress; ``requested`` is the state that it reaches."""
+    with _fleet(state) as fleet:
+        reached = fleet.request(rollout, "pause")
+        return replace(fleet.document(rollout), requested=reached)
+
+
+def abort_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
+    """Ends a rollout; boards that have the release keep it. ``requested`` is as for a pause."""
+    with _fleet(state) as fleet:
+        reached = fleet.request(rollout, "abort")
+        return replace(fleet.document(rollout), requested=reached)
+
+
+def export_rollout(
+    folder: str | Path,
+    config: str | Path,
+    *,
+    inventory: str | Path | None = None,
+    bundle: str | Path | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Exported:
+    """Writes a rollout for Ansible: inventory, playbooks and role.
+
+    The boards are the configuration's own without an ``inventory``; ``options`` are ``selector``,
+    ``canary``, ``waves`` and ``budget``.
+    """
+    from edgekit.fleet.ansible.export import export
+
+    return export(
+        Path(folder), config, inventory=path_of(inventory), bundle=path_of(bundle),
+        progress=progress, **options,
+    )  # fmt: skip
+
+
+def _fleet(
+    state: str | Path | None = None,
+    *,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+) -> Fleet:
+    from edgekit.fleet.progress import RolloutReporter
+    from edgekit.fleet.rollout import Fleet
+
+    reporter = RolloutReporter(console, verbose=verbose)
+    return Fleet(
+        path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
+    )
 
 
 def open_pipeline(

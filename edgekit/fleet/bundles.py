@@ -51,13 +51,13 @@ class Bundles:
         Raises:
             EdgekitError: It cannot be built; or it was, and is no longer what it was.
         """
-        source = member.config or Path(self._facts["config"])
+        source = member.config or Path(self._facts.config)
         with self._lock:
             if source not in self._configs:
                 self._configs[source] = open_config(source)
         config = self._configs[source]
         backend, key = "", _FILE
-        if not self._facts["bundle"]:
+        if not self._facts.bundle:
             needs_board = config.file.build.backend != _REFERENCE
             backend, kind = _REFERENCE, ""
             if needs_board:
@@ -73,11 +73,11 @@ class Bundles:
         return bundle
 
     def _settle(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
-        folder, settled = self._rollout.folder, self._facts["bundles"]
+        folder, settled = self._rollout.folder, self._facts.bundles
         if key in settled:
             return _kept(folder, settled[key])
         config = self._configs[source]
-        if config_digest(config) != self._facts["config_digest"].get(str(source)):
+        if config_digest(config) != self._facts.config_digest.get(str(source)):
             raise ConfigError(
                 [
                     Problem(

@@ -21,6 +21,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
 from edgekit.errors import BoardError, EdgekitError
+from edgekit.fleet.store import Row
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from edgekit_device.deployment.status import ShownDeployment
 from edgekit_device.release.journal import ENDED
@@ -37,7 +38,6 @@ BundleFor = Callable[["BoardClient", "FleetBoard"], "Bundle"]
 TermsOf = Callable[["FleetBoard"], Mapping[str, Any]]
 
 _TICK_S = 0.2
-BoardRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +211,12 @@ class BoardPool:
 
     def each(
         self,
-        rows: Iterable[BoardRow],
-        act: Callable[[BoardRow], Any],
+        rows: Iterable[Row],
+        act: Callable[[Row], Any],
         *,
-        begin: Callable[[BoardRow], None],
-        done: Callable[[BoardRow, Any], None],
-        failed: Callable[[BoardRow, EdgekitError, bool], None],
+        begin: Callable[[Row], None],
+        done: Callable[[Row, Any], None],
+        failed: Callable[[Row, EdgekitError, bool], None],
     ) -> None:
         """Runs ``act`` on each row and returns when all have ended, or ``stop`` said so.
 
@@ -227,13 +227,13 @@ class BoardPool:
             done: Called in this thread with what the act returned.
             failed: Called in this thread with a row, its error, and whether it is tried again.
         """
-        answers: queue.SimpleQueue[tuple[BoardRow, int, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[tuple[Row, int, Any]] = queue.SimpleQueue()
         ready = [(0.0, index, 1, row) for index, row in enumerate(rows)]
         running = 0
         # since when each board is away: the last of a large wave gets as much time as the first
         away: dict[int, float] = {}
 
-        def work(row: BoardRow, attempt: int) -> None:
+        def work(row: Row, attempt: int) -> None:
             try:
                 answers.put((row, attempt, act(row)))
             except EdgekitError as error:
@@ -258,23 +258,19 @@ class BoardPool:
             try:
                 row, attempt, answer = answers.get(timeout=_TICK_S)
             except queue.Empty:
-                answer = None
-                row, attempt = {}, 0
-            if row:
-                running -= 1
-                if not isinstance(answer, EdgekitError):
-                    done(row, answer)
-                else:
-                    now = self._clock()
-                    at = now + self._wait(attempt)
-                    since = away.setdefault(id(row), now)
-                    again = (
-                        answer.code in UNREACHABLE_CODES and at < since + self._settings.deadline_s
-                    )
-                    failed(row, answer, again)
-                    if again:
-                        number += 1
-                        heapq.heappush(ready, (at, number, attempt + 1, row))
+                continue
+            running -= 1
+            if not isinstance(answer, EdgekitError):
+                done(row, answer)
+                continue
+            now = self._clock()
+            at = now + self._wait(attempt)
+            since = away.setdefault(id(row), now)
+            again = answer.code in UNREACHABLE_CODES and at < since + self._settings.deadline_s
+            failed(row, answer, again)
+            if again:
+                number += 1
+                heapq.heappush(ready, (at, number, attempt + 1, row))
 
     def _wait(self, attempt: int) -> float:
         wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
