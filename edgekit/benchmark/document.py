@@ -225,19 +225,16 @@ def bench_document(
 
 
 def _predicted(plan: Plan) -> PredictedRun:
-    from edgekit.placement.plan import baselines_json, known_values
-
-    baselines = baselines_json(plan, plan.baselines)
     return PredictedRun(
         clock=PREDICTED,
         kind="predicted",
         target=plan.target,
-        **known_values(plan.predicted, plan.unknown_cost),
+        **plan.predicted.to_json(),
         model_error=plan.model_error,
         rate_hz=plan.rate_hz,
         baselines={
-            name: None if values is None else PredictedTimes(**values)
-            for name, values in baselines.items()
+            name: None if cost is None else PredictedTimes(**cost.to_json())
+            for name, cost in plan.baselines.items()
         },
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands
 from edgekit.cli import options as o
 from edgekit.cli import options as written
@@ -38,6 +39,7 @@ from edgekit.errors import DataError, EdgekitError, GateError, UsageError
 from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
+    from edgekit.api import BoardRow, DeployedRelease, ServingStatus
     from edgekit.config.loader import Config
     from edgekit.reports.schema import Report
     from edgekit.results.store import Result
@@ -160,8 +162,7 @@ def bundle_command(
     if json:
         print_json(document)
         return
-    print(f"{document['path']}  {document['stripped_bytes']:,} bytes "
-          f"({document['bytes']:,} with weights)")  # fmt: skip
+    print(f"{document.path}  {document.stripped_bytes:,} bytes ({document.bytes:,} with weights)")
     if full is not None:
         print(f"{full}  with weights")
 
@@ -204,25 +205,25 @@ def deploy_command(
     if json:
         print_json(document)
         return
-    for release in document["releases"]:
+    for release in document.releases:
         text = (
             _would_deploy(release)
             if dry_run
-            else f"{release['release']} ({release['bytes_sent']:,} bytes sent)"
+            else f"{release.release} ({release.bytes_sent:,} bytes sent)"
         )
-        print(f"{release['board']['name']}: {text}")
+        print(f"{release.board.name}: {text}")
         say_notes(release)
 
 
-def _would_deploy(release: Mapping[str, Any]) -> str:
-    if release["reused"]:
-        return f"nothing to do: {release['release']} serves this bundle"
-    now = f"{release['previous'] or 'nothing'} serves now"
-    if release["digest"] is None:
+def _would_deploy(release: DeployedRelease) -> str:
+    if release.reused:
+        return f"nothing to do: {release.release} serves this bundle"
+    now = f"{release.previous or 'nothing'} serves now"
+    if release.digest is None:
         return f"would build engines and install them; {now}"
-    sent = release["bytes_sent"]
+    sent = release.bytes_sent
     size = "" if sent is None else f" ({sent:,} bytes to send)"
-    return f"would install bundle {release['digest'][:12]}{size}; {now}"
+    return f"would install bundle {release.digest[:12]}{size}; {now}"
 
 
 @commands.command("refit", "edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
@@ -249,13 +250,12 @@ def refit_command(
     from edgekit.pipeline.steps.accuracy import accuracy_text
 
     text = accuracy_text(
-        pipeline.file.accuracy, document["accuracy"], accuracy_figures(document["accuracy"])
+        pipeline.file.accuracy, document.accuracy, accuracy_figures(document.accuracy)
     )
-    print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed; {text}")
-    say_accuracy(document["accuracy"], emulated=True)
-    for release in document["releases"]:
-        print(f"{release['board']['name']}: {release['release']} "
-              f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+    print(f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {text}")
+    say_accuracy(document.accuracy, emulated=True)
+    for release in document.releases:
+        print(f"{release.board.name}: {release.release} ({release.bytes_sent:,} bytes sent)")
         say_notes(release)
 
 
@@ -322,45 +322,50 @@ def serve_command(
     verbose: bool,
     **given: Any,
 ) -> None:
-    from edgekit.pipeline.boards.status import app_of, serve_document
-
     options = []
     for name in _SERVER_OPTIONS:
         value = given.pop(name)
         if value is not None:
             options.append(f"--{name.replace('_', '-')}={value}")
-    document, answered = serve_document(where, app_of(where, app), action, options, **given)
+    served = api.serve(where, action, app=app, options=options, **given)
     if not json:
         found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms")
         notes = []
-        for board in document["boards"]:
-            found.add_row(plain(board["board"]), *map(plain, _server_row(board)))
-            notes += [f"{board['board']}: {text}" for text in _server_notes(board)]
+        for board in served.boards:
+            found.add_row(plain(board.board), *map(plain, _server_row(board)))
+            notes += [f"{board.board}: {text}" for text in _server_notes(board)]
         show(found, notes)
-    print_boards(document, answered, json)
+    print_boards(served, served.boards, json)
 
 
-def _server_row(board: dict[str, Any]) -> list[object]:
+def _server_row(board: BoardRow) -> list[object]:
     from edgekit.benchmark.statistics import percentile_cell
 
-    if board["error"] is not None:
-        return ["failed" if board["reachable"] else "not reached", *["-"] * 5]
-    serving = board.get("serving")
+    if board.error is not None:
+        return ["failed" if board.reachable else "not reached", *["-"] * 5]
+    serving = _serving(board)
     if serving is None:
         return ["nothing", *["-"] * 5]
-    spent = serving["latency_ms"] or {}
-    p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
+    spent = serving.latency_ms
     return [
-        serving["release"] or "no requests yet", serving["pid"], serving["requests"],
-        serving["errors"], spent.get("p50"), p99,
+        serving.release or "no requests yet", serving.pid, serving.requests, serving.errors,
+        spent.p50 if spent else None,
+        percentile_cell(spent.p99 if spent else None, "p99", spent.of_last if spent else 0, 4),
     ]  # fmt: skip
 
 
-def _server_notes(board: dict[str, Any]) -> list[str]:
+def _serving(board: BoardRow) -> ServingStatus | None:
+    """Returns what a board's server says; None for one that is stopped."""
+    found: ServingStatus | None = getattr(board, "serving", None)
+    return found
+
+
+def _server_notes(board: BoardRow) -> list[str]:
     """What is known of a board in addition to the table's figures, each a sentence."""
-    if board["error"] is not None:
-        return [str(board["error"]["message"])]
-    last = last_error(board.get("serving") or {})
+    if board.error is not None:
+        return [board.error.message]
+    serving = _serving(board)
+    last = last_error(serving.last_error if serving else None)
     return [f"last error: {last}"] if last else []
 
 

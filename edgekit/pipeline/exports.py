@@ -291,8 +291,8 @@ def node_notes(
 
 def _frame_time(placed: Plan, bench: Bench | None) -> str:
     """Returns how long a frame takes, the measured median first."""
-    known = placed.predicted.latency_us or not placed.unknown_cost
-    time = f"{placed.predicted.latency_us:.1f} µs" if known else "a time that is unknown"
+    latency_us = placed.predicted.latency_us
+    time = "a time that is unknown" if latency_us is None else f"{latency_us:.1f} µs"
     predicted = f"{time}, predicted"
     median = (bench.latency_ms or {}).get("median") if bench else None
     if bench is None or median is None:

@@ -26,9 +26,12 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.quantize.scales import change_rows
 from edgekit.version import __version__
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
+    from edgekit.pipeline.steps.bundle import PackedBundle
+    from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.schema import Report
@@ -125,16 +128,16 @@ def run_document(
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
         "built": board_documents(builds),
-        "bundle": dict(found["bundle"]),
+        "bundle": write(found["bundle"]),
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
         "bench": _brief(found["bench"]),
-        "board": dict(releases[0]["board"]),
+        "board": write(releases[0].board),
         "releases": [
-            {key: r.get(key) for key in
-             ("board", "release", "digest", "bytes_sent", "previous", "taken_back",
-              "notes")}
+            {"board": write(r.board), "release": r.release, "digest": r.digest,
+             "bytes_sent": r.bytes_sent, "previous": r.previous,
+             "taken_back": write(r.taken_back), "notes": list(r.notes)}
             for r in releases
         ],
         "files": dict(files),
@@ -151,8 +154,8 @@ def _brief(bench: Bench) -> dict[str, object]:
 def report_facts(
     context: Context,
     builds: Sequence[BuiltPlan],
-    bundle: Mapping[str, Any],
-    release: Mapping[str, Any],
+    bundle: PackedBundle,
+    release: InstalledRelease,
     refit: Mapping[str, Any],
     bench: Bench,
     files: Mapping[str, str],
@@ -198,13 +201,13 @@ def report_facts(
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
         accuracy=Accuracy.model_validate(figures),
-        bundle=BundleSizes.model_validate(bundle),
+        bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else RefitAnswer.model_validate(refit),
         built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
-        board=BoardName.model_validate(release["board"]),
+        board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
         ),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_notes
 from edgekit.dla.memory import pool_limits
@@ -16,11 +15,7 @@ from edgekit.placement.plan import (
     Plan,
     PredictedCost,
     device_times,
-    doubts,
-    frame_times,
     is_known,
-    known_values,
-    plan_devices,
     predicted_value,
     within_error,
 )
@@ -70,6 +65,7 @@ from edgekit.reports.schema import (
 )
 from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
+from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
 BASELINES = (
@@ -313,7 +309,7 @@ def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> Reported
         words = f"Fits, as built on {boards}: {_inside(where)}"
     else:
         words = f"Predicted to fit: {_inside(where)}"
-        ok = None if doubts(facts.plan) else True
+        ok = None if facts.plan.doubts else True
     return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
 
@@ -389,7 +385,7 @@ def _speed(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
             f"; GPU alone {text.microseconds(alone.latency_us)}, "
             f"{text.significant(alone.throughput_qps)} per second"
         )
-    words += "".join(f"; {doubt}" for doubt in doubts(plan))
+    words += "".join(f"; {doubt}" for doubt in plan.doubts)
     return ReportedAnswer(question="speed", words=f"{words}.", ok=None, clock="predicted")
 
 
@@ -437,17 +433,16 @@ def comparison(plan: Plan) -> list[Row]:
 
 
 def _row(plan: Plan, key: str, label: str, cost: PredictedCost, *, keeps: bool | None) -> Row:
-    known = known_values(cost, plan.unknown_cost)
-    own = plan.predicted.latency_us
+    own, theirs = plan.predicted.latency_us, cost.latency_us
     value = predicted_value(plan.objective, plan.predicted)
-    ratio = cost.latency_us / own if own > 0 else None
+    ratio = theirs / own if own and theirs is not None else None
     change = predicted_value(plan.objective, cost) / value - 1 if value > 0 else None
     if key == "plan":
         ratio, change = 1.0, 0.0
     return Row(
-        key=key, label=label, latency_us=known["latency_us"],
-        throughput_qps=known["throughput_qps"], energy_uj=known["energy_uj"],
-        gpu_us=known["gpu_us"], latency_ratio=ratio, change=change, keeps=keeps,
+        key=key, label=label, latency_us=cost.latency_us, throughput_qps=cost.throughput_qps,
+        energy_uj=cost.energy_uj, gpu_us=cost.gpu_us, latency_ratio=ratio, change=change,
+        keeps=keeps,
     )  # fmt: skip
 
 
@@ -502,7 +497,7 @@ def _pool_limits(facts: RunFacts) -> dict[str, int]:
     """Returns what each pool may be: what the build was given, or gets by itself."""
     if facts.target.dla.cores == 0:
         return {}
-    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.get("pools") or {})
+    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.pools or {})
 
 
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
@@ -537,9 +532,9 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
         unknown_cost=list(plan.unknown_cost),
         bound=plan.bound,
         gap=plan.gap,
-        slack=Slack.model_validate(asdict(plan.slack)) if plan.slack else None,
+        slack=Slack.model_validate(write(plan.slack)) if plan.slack else None,
         shares=[share.share for share in plan.plans],
-        frame=FrameTimes.model_validate(frame_times(plan)),
+        frame=FrameTimes.model_validate(write(plan.frame)),
         plans=_plans(plan, rows),
     )  # fmt: skip
 
@@ -549,16 +544,16 @@ def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]
     macs = {row.name: row.macs for row in rows}
     total = sum(macs.values())
     found = []
-    for number, share in enumerate(plan.plans):
+    for share in plan.plans:
         own: Counter[str] = Counter()
         for layer in share.layers:
             own[layer.device] += macs.get(layer.name, 0)
         devices = [
             PlanDevice(
-                **row, macs=own[row["device"]],
-                macs_fraction=own[row["device"]] / total if total else 0.0,
+                **write(row), macs=own[row.device],
+                macs_fraction=own[row.device] / total if total else 0.0,
             )
-            for row in plan_devices(plan, number)
+            for row in share.devices
         ]  # fmt: skip
         found.append(ReportedPlanShare(share=share.share, devices=devices))
     return found
@@ -643,7 +638,7 @@ def report_document(facts: RunFacts) -> Report:
             rows=predicted,
             advantage=advantage(plan, predicted),
             latency_band_us=plan.bands.get("latency_us"),
-            doubts=list(doubts(plan)),
+            doubts=list(plan.doubts),
         ),
         accuracy=facts.accuracy,
         calibration=Calibration(

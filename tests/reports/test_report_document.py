@@ -5,7 +5,7 @@ import pytest
 
 from edgekit.network.lowering.places import NodePlace
 from edgekit.pipeline.exports import node_notes
-from edgekit.placement.plan import Share
+from edgekit.placement.plan import Constraints, Pin, Share
 from edgekit.reports import text
 from edgekit.reports.comparison import with_baseline
 from edgekit.reports.document import report_document
@@ -274,7 +274,7 @@ def test_an_answer_of_no_says_so(changes, question, words):
 
 def test_a_loadable_beyond_its_memory_does_not_fit():
     plan = handmade_plan.plan()
-    plan = dataclasses.replace(plan, constraints={"pools": {"local_dram": 4096}})
+    plan = dataclasses.replace(plan, constraints=Constraints(pools={"local_dram": 4096}))
     found = answers(plan=plan)["fit"]
     assert found.ok is False
     assert "Does not fit the DLA: a loadable needs" in found.words
@@ -284,8 +284,8 @@ def test_layers_that_a_dla_could_run_have_a_reason_for_the_gpu():
     plan = handmade_plan.plan()
     layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
     for changes, rule in (
-        ({"constraints": {"pins": [{"layers": "*", "device": "GPU"}]}}, "pinned to the GPU"),
-        ({"constraints": {"dla_cores": []}}, "no DLA core is allowed"),
+        ({"constraints": Constraints(pins=(Pin("*", "GPU"),))}, "pinned to the GPU"),
+        ({"constraints": Constraints(dla_cores=())}, "no DLA core is allowed"),
         ({"precision": "fp32"}, "FP32 runs only on the GPU"),
         ({"objective": "gpu_time"}, ""),
     ):

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from edgekit.errors import DataError
-from edgekit.placement.plan import Reformat, Share
+from edgekit.placement.plan import BuilderGroups, MeasuredPart, Reformat, Share
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
@@ -223,9 +223,11 @@ def test_a_table_says_that_layers_of_unknown_cost_are_in_no_figure():
 def test_plan_summary_reports_bands_measured_parts_and_when_the_gpu_is_as_good():
     plan = replace(
         handmade_plan.plan(), objective="latency", bands={"latency_us": (500.0, 3000.0)},
-        measured={"fraction": 0.25, "file": "build.log", "unmatched": ["a", "b"]},
+        measured=MeasuredPart(
+            "build.log", "log", 0.25, {"gpu": 0.25, "dla": 0.25}, 1.0, {}, 9, ("a", "b"), ()
+        ),
         reformats=(Reformat("x", "fp32:LINEAR", "int8:CHW32", 31.5, "measured"),),
-        builder={"device_types": {"a": "DLA", "b": "GPU"}, "matches": True},
+        builder=BuilderGroups({"a": "DLA", "b": "GPU"}),
     )  # fmt: skip
     text = printed(lambda c: c.print(summary_plan(plan)))
     for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), 25.0 % measured by",
@@ -259,9 +261,7 @@ def test_a_plan_without_loadables_in_a_mix_is_not_said_to_be_built_from_some():
     parts = []
     for layers in (plan.layers, tuple(replace(x, device="GPU") for x in plan.layers)):
         types = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in layers}
-        parts.append(
-            Share(0.5, layers, 0, plan.predicted, builder={"device_types": types, "matches": True})
-        )
+        parts.append(Share(0.5, layers, 0, plan.predicted, builder=BuilderGroups(types)))
     plan = replace(plan, plans=tuple(parts), builder=parts[0].builder)
     text = " ".join(printed(lambda c: c.print(summary_plan(plan))).split())
     assert "to build plan 1: set the device type" in text

@@ -29,7 +29,7 @@ from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
 from edgekit.benchmark.trace.chrome import HOST, Event, TraceProcess, nanoseconds
 from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
-from edgekit.placement.plan import Plan, known_values
+from edgekit.placement.plan import Plan
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
     process.add(
         HOST, "frame" if len(plan.plans) == 1 else "one frame of each plan", 0, last, "frame",
         device=HOST,
-        predicted_latency_us=known_values(plan.predicted, plan.unknown_cost)["latency_us"],
+        predicted_latency_us=plan.predicted.latency_us,
         shares=[share.share for share in plan.plans],
     )  # fmt: skip
     return process

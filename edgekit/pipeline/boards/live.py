@@ -21,9 +21,6 @@ from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
-from edgekit_device.protocol.codec import nullable
-from edgekit_device.protocol.failure import or_failed
-from edgekit_device.protocol.serving import ServingStatus
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -38,7 +35,6 @@ _ONCE_MS = 500
 _SOON_MS = 2000
 _RETAINED = ("facts", "power_mode", "warnings", "unknown", "sources")
 _AGAIN_S = 2.0
-_SERVING = nullable(or_failed(ServingStatus))
 OnDocument = Callable[[Top], bool]
 
 
@@ -161,16 +157,16 @@ class _BoardView:
         """Requests what the board serves; a board that cannot say is sampled all the same."""
         self._name = client.name
         try:
-            found = client.status()["apps"]
+            found = client.status().apps
         except BoardError as error:
             if error.code in _CUT:
                 raise
             return
         self._apps = {
             name: ShownApp(
-                current=facts["current"],
-                deployment=facts["deployment"] and facts["deployment"]["state"],
-                serving=_SERVING(facts["serving"]),
+                current=facts.current,
+                deployment=None if facts.deployment is None else facts.deployment.state,
+                serving=facts.serving,
             )
             for name, facts in found.items()
         }

@@ -41,6 +41,7 @@ from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
     from edgekit.config.schema import BenchSection
     from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.steps.deploy import ConnectedBoards
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
+    from edgekit_device.board.identity import Hello
+    from edgekit_device.board.probe import Probe
 
 
 _IDLE_S = 2.0
@@ -95,26 +98,26 @@ def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> Trt
 
 
 def tensorrt_of(
-    section: BenchSection, hello: Mapping[str, Any], probe: Callable[[], Mapping[str, Any]]
+    section: BenchSection, hello: Hello | None, probe: Callable[[], Probe]
 ) -> str | None:
     """Returns a board's TensorRT for ``board_settings``; None where it is not known.
 
     Args:
         section: The configuration's ``bench``.
-        hello: What the board says of itself, from its files; empty without an answer.
-        probe: Returns the board's ``edgekit.probe/1``, which runs TensorRT's module; only for
+        hello: What the board says of itself, from its files; None without an answer.
+        probe: Returns what the board says of itself, which runs TensorRT's module; only for
             trtexec.
     """
-    known = hello.get("tensorrt")
+    known = None if hello is None else hello.tensorrt
     if not known and section.with_trtexec:
-        known = (probe().get("fingerprint") or {}).get("tensorrt")
-    return str(known) if known else None
+        known = probe().fingerprint.get("tensorrt")
+    return known or None
 
 
-def record_in_results(document: Bench, config: Config, release: Mapping[str, Any]) -> list[str]:
+def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Keeps a measurement in the history; says why it could not, which is no failure."""
     try:
-        record(document, config=config, release=release)
+        record(document, config=config, release=write(release))
     except (DataError, EnvironmentLack) as error:
         return [f"not recorded in the history: {error.message}"]
     return []
@@ -251,7 +254,7 @@ def _setting_text(value: object) -> str:
 def infer(
     context: Context,
     boards: ConnectedBoards,
-    release: Mapping[str, Any],
+    release: InstalledRelease,
     backend: str,
     source: Path | None,
     path: Path,
@@ -276,8 +279,8 @@ def infer(
     cache, client = context.cache, boards.clients()[0]
     inputs = inputs_of(context, source)
     feed = write_npz(inputs)
-    other = bool(release.get("refitted") or release.get("taken_back"))
-    key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed), other)
+    other = release.refitted or release.taken_back is not None
+    key = cache.key("infer", boards.identity(client), release.digest, _digest(feed), other)
     # of these releases the board has not just confirmed the bytes, as an installation does
     known = None if context.force or other else cache.get("infer", key)
     if known is not None and not cache.has_blobs([known["blob"]]):
@@ -286,7 +289,7 @@ def infer(
         answer = cache.blob_path(known["blob"]).read_bytes()
     else:
         context.session.fresh.add("infer")
-        answer = client.infer(context.file.name, feed, release=release["release"])
+        answer = client.infer(context.file.name, feed, release=release.release)
     outputs = read_npz(answer)
     if known is None:
         here = backend == "reference" and not other
@@ -300,21 +303,21 @@ def infer(
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0]['argmax']}"
     return {
         "schema": "edgekit.infer/1",
-        "board": boards.describe(client),
-        "release": release["release"],
+        "board": write(boards.describe(client)),
+        "release": release.release,
         "backend": _backend(backend, release),
         "bit_equal": known["bit_equal"],
         "outputs": facts,
         "file": str(path),
-        "taken_back": release.get("taken_back"),
-        "notes": list(release.get("notes") or ()),
+        "taken_back": write(release.taken_back),
+        "notes": list(release.notes),
     }
 
 
 def bench(
     context: Context,
     boards: ConnectedBoards,
-    release: Mapping[str, Any],
+    release: InstalledRelease,
     backend: str,
     out: Path,
     step: StepRecord,
@@ -333,10 +336,10 @@ def bench(
         again: Measure even when the same release was measured before.
     """
     cache, client, target = context.cache, boards.clients()[0], context.target
-    back = release.get("taken_back")
+    back = release.taken_back
     placed = plan(context) if back is None else plan_of(cache, release)
     section = context.file.bench
-    newest = NewestMeasurement(context, [boards.identity(client), release["digest"]])
+    newest = NewestMeasurement(context, [boards.identity(client), release.digest])
     measured = None if again or context.force else newest.find()
     new = measured is None
     if measured is None:
@@ -344,14 +347,14 @@ def bench(
         settings = board_settings(
             section,
             backend=_backend(backend, release),
-            tensorrt=tensorrt_of(section, release.get("hello") or {}, lambda: boards.probe(client)),
+            tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
         measured = measurement_of_board(
             client.bench(
                 context.file.name,
                 settings,
-                release=release["release"],
+                release=release.release,
                 inputs=bench_frames(context),
                 progress=report_stages(context.update),
             )
@@ -360,8 +363,8 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=BoardName(**boards.describe(client)),
-        environment={"release": release["release"], **_environment(release)},
+        board=BoardName.model_validate(write(boards.describe(client))),
+        environment={"release": release.release, **_environment(release)},
         target=target,
         config=context.config.path,
     )
@@ -384,18 +387,17 @@ def bench(
         []
         if placed is not None
         else [
-            f"the plan of {release['release']} is not on this machine (it was packed by "
+            f"the plan of {release.release} is not on this machine (it was packed by "
             "another one), so there are no predictions and no layer names; for these, measure "
             "with its configuration on the machine that built it"
         ]
     )
     context.note(*unknown)
-    said = release.get("notes") or ()
     document = document.model_copy(
         update={
             "files": {name: str(path) for name, path in files.items()},
-            "notes": [*said, *unknown, *profile_notes(measured), *notes],
-            "taken_back": None if back is None else TakenBackRelease(**back),
+            "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
+            "taken_back": None if back is None else TakenBackRelease.model_validate(write(back)),
         }
     )
     write_json(files["bench"], document.to_json())
@@ -409,15 +411,15 @@ def bench(
     return document
 
 
-def _backend(backend: str, release: Mapping[str, Any]) -> str:
+def _backend(backend: str, release: InstalledRelease) -> str:
     """Returns who runs the release: another one's may be another backend than is built with."""
-    return str(release.get("backend") or backend)
+    return release.backend or backend
 
 
-def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
-    hello = release.get("hello") or {}
+def _environment(release: InstalledRelease) -> dict[str, Any]:
     keys = ("python", "machine", "numpy", "onnxruntime")
-    return {key: hello[key] for key in keys if hello.get(key)}
+    known = ((key, getattr(release.hello, key, None)) for key in keys)
+    return {key: value for key, value in known if value}
 
 
 def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:

@@ -11,12 +11,11 @@ from rich.text import Text
 
 from edgekit.benchmark.document import ReportedBench
 from edgekit.placement.plan import (
+    OBJECTIVE_UNITS,
     PREDICTED_KEYS,
     Plan,
-    frame_times,
     gpu_alone_doubt,
     objective_band,
-    plan_devices,
     plan_summary,
     predicted_value,
 )
@@ -49,6 +48,7 @@ from edgekit.reports.schema import (
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, counted, listed, percent, sentence
+from edgekit_device.protocol.codec import write
 
 WIDTH = 80
 SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
@@ -297,7 +297,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
         Text("\n".join(_plan_lines(plan))), Text(), _devices(plan),
     ]  # fmt: skip
-    if lost := sharing_words(FrameTimes.model_validate(frame_times(plan))):
+    if lost := sharing_words(FrameTimes.model_validate(write(plan.frame))):
         parts.append(Text(sentence(lost)))
     if plan.loadables:
         parts += [Text(), _loadables(plan)]
@@ -323,11 +323,11 @@ def summary_plan(plan: Plan) -> RenderableType:
 def _devices(plan: Plan) -> Table:
     """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
     several = len(plan.plans) > 1
-    busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
+    busy = "busy" if plan.measured and plan.measured.fraction else "busy (predicted)"
     rows = [
-        [*([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
-         text.count(row["segments"]), busy_time(row["busy_us"], row["layers"])]
-        for number in range(len(plan.plans)) for row in plan_devices(plan, number)
+        [*([str(number)] if several else []), row.device, text.count(row.layers),
+         text.count(row.segments), busy_time(row.busy_us, row.layers)]
+        for number, part in enumerate(plan.plans, 1) for row in part.devices
     ]  # fmt: skip
     head = [*(["plan"] if several else []), "device", "layers", "segments", busy]
     return table(head, rows, "rlrrr" if several else "lrrr")
@@ -335,14 +335,14 @@ def _devices(plan: Plan) -> Table:
 
 def _objective(plan: Plan) -> str:
     summary = plan_summary(plan)
-    if summary["value"] is None:
+    if summary.value is None:
         return f"{plan.objective} unknown: no layer that takes time has a cost model"
-    value = UNITS[summary["unit"]](summary["value"])
-    show = UNITS[summary["unit"]]
+    show = UNITS[summary.unit]
+    value = show(summary.value)
     idle = plan.idle_uj if plan.objective == "energy" and plan.rate_hz is not None else 0.0
     of = ""
     if idle:  # its watts have no known error: the band is of the rest
-        of = f" of the {show(summary['value'] - idle)} above idle"
+        of = f" of the {show(summary.value - idle)} above idle"
     range_ = _band(plan, objective_band(plan), show, of, less=idle)
     if plan.unknown_cost:
         range_ += f" not counting {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
@@ -390,7 +390,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             keep = "keeps" if len(plan.kept_off) == 1 else "keep"
             yield f"GPU alone: {few} {keep} everything off the DLA"
         elif auto is not None and auto != plan.predicted:
-            show = UNITS[plan_summary(plan)["unit"]]
+            show = UNITS[OBJECTIVE_UNITS[plan.objective]]
             breaks = plan.baselines_keep.get("tensorrt_auto") is False
             note = ", which breaks the limits," if breaks else ""
             theirs, ours = (
@@ -408,10 +408,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             yield "GPU alone"
     elif doubt := gpu_alone_doubt(plan):
         yield sentence(doubt)
-    if plan.measured:
-        unmatched = plan.measured["unmatched"]
-        if unmatched:
-            yield f"{counted(len(unmatched), 'row')} of the profile matched no layer"
+    if plan.measured and plan.measured.unmatched:
+        yield f"{counted(len(plan.measured.unmatched), 'row')} of the profile matched no layer"
 
 
 def _loadables(plan: Plan) -> Table:
@@ -453,7 +451,7 @@ def _builder(plan: Plan) -> Iterator[str]:
     yield ""
     for number, part in enumerate(plan.plans, 1):
         builder = part.builder or plan.builder
-        types = builder["device_types"]
+        types = builder.device_types
         on_dla = sum(device == "DLA" for device in types.values())
         what, where = "it", "builder"
         if several:
@@ -465,5 +463,5 @@ def _builder(plan: Plan) -> Iterator[str]:
             f"to build {what}: set the device type of {counted(on_dla, 'layer')} to DLA and "
             f"of {len(types) - on_dla} to GPU (--json: {where}.device_types)"
         )
-        if builder["matches"]:
+        if builder.matches:
             yield "TensorRT is expected to form the plan's loadables"
