@@ -615,6 +615,28 @@ def top(
     return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
 
 
+def watch_board(
+    where: str,
+    on_document: Callable[[Top], bool],
+    board: str | None = None,
+    *,
+    interval_ms: int = 1000,
+    accept_host_key: bool = False,
+    **options: str,
+) -> None:
+    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+
+    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
+    other arguments are those of ``top``.
+    """
+    from edgekit.pipeline.boards.live import board_of, watch_board
+
+    watch_board(
+        board_of(where, board, **options), where, on_document,
+        interval_ms=interval_ms, accept_host_key=accept_host_key,
+    )  # fmt: skip
+
+
 def rollout(
     config: str | Path,
     inventory: str | Path,
@@ -761,28 +783,6 @@ def _fleet(
     return Fleet(
         path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
     )
-
-
-def watch_board(
-    where: str,
-    on_document: Callable[[Top], bool],
-    board: str | None = None,
-    *,
-    interval_ms: int = 1000,
-    accept_host_key: bool = False,
-    **options: str,
-) -> None:
-    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
-
-    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
-    other arguments are those of ``top``.
-    """
-    from edgekit.pipeline.boards.live import board_of, watch_board
-
-    watch_board(
-        board_of(where, board, **options), where, on_document,
-        interval_ms=interval_ms, accept_host_key=accept_host_key,
-    )  # fmt: skip
 
 
 def open_pipeline(
