@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.monitor import Top
     from edgekit.config.loader import Config
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
-    from edgekit.placement.plan import Plan
+    from edgekit.placement.plan import Plan, WhatIf
     from edgekit.schedule.plans import Plans
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -433,10 +435,8 @@ def infer(
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(
-    config: str | Path | Config, *, out: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
-    """Measures on the first board and returns an ``edgekit.bench/1``."""
+def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+    """Measures on the first board; times are in milliseconds."""
     with open_pipeline(config, options, out=path_of(out)) as pipeline:
         return pipeline.bench()
 
@@ -491,7 +491,7 @@ def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, An
         return pipeline.why(layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> dict[str, Any]:
+def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
     """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
@@ -604,10 +604,11 @@ def history(
 
 def top(
     where: str, board: str | None = None, *, accept_host_key: bool = False, **options: str
-) -> dict[str, Any]:
-    """Returns an ``edgekit.top/1``: a board as it is now.
+) -> Top:
+    """Returns a board as it is now.
 
-    ``where`` is a host or a configuration; the options are a host's ``root`` and ``python``.
+    ``where`` is a host or a configuration, and ``board`` one of its boards; the options are a
+    host's ``root`` and ``python``.
     """
     from edgekit.pipeline.boards.live import board_of, look
 
@@ -760,6 +761,28 @@ def _fleet(
     return Fleet(
         path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
     )
+
+
+def watch_board(
+    where: str,
+    on_document: Callable[[Top], bool],
+    board: str | None = None,
+    *,
+    interval_ms: int = 1000,
+    accept_host_key: bool = False,
+    **options: str,
+) -> None:
+    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+
+    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
+    other arguments are those of ``top``.
+    """
+    from edgekit.pipeline.boards.live import board_of, watch_board
+
+    watch_board(
+        board_of(where, board, **options), where, on_document,
+        interval_ms=interval_ms, accept_host_key=accept_host_key,
+    )  # fmt: skip
 
 
 def open_pipeline(

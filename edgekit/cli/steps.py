@@ -41,6 +41,7 @@ from edgekit.text import counted, sentence
 if TYPE_CHECKING:
     from edgekit.api import BoardRow, DeployedRelease, ServingStatus
     from edgekit.config.loader import Config
+    from edgekit.reports.schema import Report
     from edgekit.results.store import Result
 
 
@@ -426,7 +427,7 @@ def report_command(
     report = result.report
     if baseline:
         report = _after_run(report, baseline)
-        _write_report(report, Path(report["files"]["report"]))
+        _write_report(report, Path(report.files["report"]))
     page = _also_written(report, output)
     if markdown is not None:
         written.write_markdown(report, markdown)
@@ -440,10 +441,10 @@ def report_command(
     _print_comparison(report, json=json, quiet=settings["quiet"])
 
 
-def _also_written(report: dict[str, Any], output: Path | None) -> Path:
+def _also_written(report: Report, output: Path | None) -> Path:
     """Returns the page of a run; it is written to ``output``, too, if that is given."""
     if output is None:
-        return Path(report["files"]["report"])
+        return Path(report.files["report"])
     _write_report(report, output, keep=output)
     return output
 
@@ -479,7 +480,7 @@ def _render_again(
         _print_comparison(report, json=json, quiet=quiet)
 
 
-def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
+def _after_run(report: Report, baseline: str) -> Report:
     """Returns the report compared, or saying why not: what a run has found is not lost."""
     from edgekit.reports.comparison import without_comparison
 
@@ -507,42 +508,47 @@ def _first_run(baseline: str, error: EdgekitError) -> bool:
     return baseline.strip() == "last" and error.code == "history.no-result"
 
 
-def _print_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None:
+def _print_comparison(report: Report, *, json: bool, quiet: bool) -> None:
     """Says on stderr what came of the comparison, if one was requested; all files are written.
 
     Raises:
         GateError: "report.not-compared", or "report.regression" past the threshold.
     """
     from edgekit.reports.comparison import compared_words, refused_words, regression_words
+    from edgekit.reports.schema import RefusedComparison
 
-    baseline = report.get("baseline") or {}
-    words = refused_words(baseline)
-    if words and baseline["refused"]["code"] == _FIRST_RUN:
-        if not (json or quiet):
-            click.echo(f"note: {sentence(words)}", err=True)
+    baseline, error = report.baseline, None
+    if baseline is None:
         return
-    if words:
+    if isinstance(baseline, RefusedComparison):
+        words, lines = refused_words(baseline), []
+        if baseline.refused.code == _FIRST_RUN:
+            if not (json or quiet):
+                click.echo(f"note: {sentence(words)}", err=True)
+            return
         error = GateError(
             words,
             code="report.not-compared",
             hint="all files were written and contain this result; edgekit compare --force "
             "compares anyway",
         )
-    elif words := regression_words(baseline):
-        error = GateError(
-            words, code="report.regression", hint="all files were written and contain this result"
-        )
     else:
-        error = None
-    if baseline and not (json or quiet):
-        for line in compared_words(baseline):
+        lines = compared_words(baseline)
+        if words := regression_words(baseline):
+            error = GateError(
+                words,
+                code="report.regression",
+                hint="all files were written and contain this result",
+            )
+    if not (json or quiet):
+        for line in lines:
             click.echo(line, err=True)
     if error is not None:
         error.printed = json
         raise error
 
 
-def _write_report(report: dict[str, Any], page: Path, *, keep: Path | None = None) -> None:
+def _write_report(report: Report, page: Path, *, keep: Path | None = None) -> None:
     """Writes the page, and next to a run's own page its document; ``keep`` is not written over."""
     from edgekit.benchmark.document import write_json
     from edgekit.reports.html.page import write_report
@@ -550,7 +556,7 @@ def _write_report(report: dict[str, Any], page: Path, *, keep: Path | None = Non
     write_report(report, page)
     document = page.with_suffix(".json")
     if keep is None:
-        write_json(document, report)
+        write_json(document, report.to_json())
 
 
 def _select_baseline(words: str, name: str, but: Result | None = None) -> list[Result]:
@@ -560,13 +566,11 @@ def _select_baseline(words: str, name: str, but: Result | None = None) -> list[R
     return select(words, name=name, but=but)
 
 
-def _compared_report(
-    report: dict[str, Any], baseline: str, *, of: Path | None = None
-) -> dict[str, Any]:
+def _compared_report(report: Report, baseline: str, *, of: Path | None = None) -> Report:
     """Returns the report with the comparison of its own bench.json with the baseline.
 
     Args:
-        report: An ``edgekit.report/1``.
+        report: A run's.
         baseline: As the user named it.
         of: The report's file, where it was given; one that was moved has its bench.json
             in the same folder.
@@ -577,8 +581,8 @@ def _compared_report(
     from edgekit.reports.comparison import with_baseline, without_comparison
     from edgekit.results.selection import read_result
 
-    own = (report.get("files") or {}).get("bench")
-    if not report.get("bench") or not own:
+    own = report.files.get("bench")
+    if report.bench is None or not own:
         raise DataError(
             "the report contains no measurement to compare", code="report.not-measured",
             hint="measure first with: edgekit report CONFIG --baseline RUN",
@@ -596,12 +600,12 @@ def _compared_report(
         )
     result = read_result(path)
     try:
-        found = _select_baseline(baseline, report["name"], result)
+        found = _select_baseline(baseline, report.name, result)
     except DataError as error:
         if not _first_run(baseline, error):
             raise
         none = DataError(
-            f"the history has no earlier run of {report['name']}: {baseline} works from the "
+            f"the history has no earlier run of {report.name}: {baseline} works from the "
             "next run on",
             code=_FIRST_RUN,
         )

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
@@ -77,13 +77,16 @@ from edgekit.text import counted
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan
+    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.reports.schema import Report
 
 
+T = TypeVar("T")
 _POSITIONS: dict[str, tuple[str, ...]] = {
     "target.mode": ("power_mode",),
     "tensorrt.version": ("tensorrt",),
@@ -344,7 +347,7 @@ class Pipeline:
         found = questions.layer_of(network(self.context), source(self.context), layer)
         return self._answer("why", lambda context: questions.why(context, found))
 
-    def what_if(self, changes: str) -> dict[str, Any]:
+    def what_if(self, changes: str) -> WhatIf:
         """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
 
         Args:
@@ -376,9 +379,7 @@ class Pipeline:
             "table", lambda context: questions.plan_table(context, **options), "rewrite"
         )
 
-    def _answer(
-        self, name: str, ask: Callable[[Context], questions.Answer], after: str = "plan"
-    ) -> dict[str, Any]:
+    def _answer(self, name: str, ask: Callable[[Context], tuple[T, str]], after: str = "plan") -> T:
         """Runs check and the steps before a question, and then the question."""
 
         def answer(run: Run, record: StepRecord) -> Run:
@@ -386,7 +387,7 @@ class Pipeline:
             return run.having(name, document)
 
         steps = needed("check", after)
-        found: dict[str, Any] = self._run(*steps, Step(name, answer, reuses=False)).found[name]
+        found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
         return found
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
@@ -399,7 +400,7 @@ class Pipeline:
 
     def plan_report(self, path: Path) -> None:
         """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, write_document(self.log.done))
+        questions.write_plan_page(self.context, path, self.log.done)
 
     def sensitivity(
         self,
@@ -599,10 +600,10 @@ class Pipeline:
         document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
         return document
 
-    def bench(self) -> dict[str, Any]:
-        """Measures on the first board and returns an ``edgekit.bench/1``."""
+    def bench(self) -> Bench:
+        """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
-        document: dict[str, Any] = self._run(*steps, anew=True, or_serving=True).found["bench"]
+        document: Bench = self._run(*steps, anew=True, or_serving=True).found["bench"]
         return document
 
     def run(self) -> RunResult:
@@ -687,4 +688,4 @@ class RunResult:
     """What ``run`` gives: the ``edgekit.run/1`` document and the ``edgekit.report/1`` document."""
 
     document: dict[str, Any]
-    report: dict[str, Any]
+    report: Report

@@ -48,7 +48,6 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
 from edgekit.text import counted, listed, percent
-from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
@@ -279,12 +278,12 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
-    from edgekit.reports.text import compared_on
+    from edgekit.reports.text import clean
 
     run = replace(run, context=gated(run.context))
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
-    on = compared_on({**error, "computed": "emulated on this CPU"})
+    on = f"{clean(error['data'])}, emulated on this CPU"
     figures = f"cosine {error['cosine']:.5f} against FP32"
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
@@ -437,7 +436,7 @@ def _report(run: Run, record: StepRecord) -> Run:
     }
     facts = report_facts(
         run.context, run.builds, found["bundle"], release, refit, found["bench"], files,
-        write(run.log.done),
+        run.log.done,
     )  # fmt: skip
     report = write_report(run.context, facts, run.out)
     return run.having("refit", refit).having("report", report)

@@ -98,9 +98,9 @@ def test_what_a_command_measured_otherwise_is_the_newest(whole, tmp_path):
     with Pipeline(open_config(other, **options), out=tmp_path / "out", cache=cache) as pipeline:
         newest = pipeline.bench()
     document = run(other, folder, cache=cache).document
-    assert document["bench"]["latency_ms"] == newest["latency_ms"]
+    assert document["bench"]["latency_ms"] == newest.latency_ms
     written = json.loads((folder / "out/bench.json").read_text())
-    assert written["samples_ms"] == newest["samples_ms"]
+    assert written["samples_ms"] == newest.samples_ms
     (step,) = [step for step in document["steps"] if step["name"] == "bench"]
     assert step["status"] == "reused"
     assert "iterations 7, idle_s 0.01 (the configuration: 4, unset)" in step["detail"]
