@@ -35,6 +35,7 @@ DOCUMENTS = {
     "edgekit.remove/1": "edgekit.pipeline.boards.changes.Removal",
     "edgekit.report/1": "edgekit.reports.schema.Report",
     "edgekit.rollback/1": "edgekit.pipeline.boards.changes.Rollback",
+    "edgekit.run/1": "edgekit.pipeline.report.RunDocument",
     "edgekit.selftest/1": "edgekit.pipeline.boards.selftest.Selftest",
     "edgekit.serve/1": "edgekit.pipeline.boards.changes.Serving",
     "edgekit.serving/1": "edgekit_device.protocol.serving.ServingStatus",

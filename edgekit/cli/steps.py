@@ -435,8 +435,8 @@ def report_command(
         print_json(report)
     elif markdown != "-":
         print(page)
-        for release in result.document["releases"]:
-            if release["taken_back"]:
+        for release in result.document.releases:
+            if release.taken_back:
                 say_notes(release)
     _print_comparison(report, json=json, quiet=settings["quiet"])
 

@@ -420,13 +420,17 @@ def check_sensitivity(
 
 def sensitivity_of(
     context: Context, metric: str, minimum: float | None
-) -> tuple[Sensitivity, Proposal | None]:
-    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16."""
+) -> tuple[tuple[Sensitivity, Proposal | None], str]:
+    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16; and a word
+    on how much was measured.
+    """
     found = measured_sensitivity(context)
+    impacts = counted(len(found.impacts), "INT8 kernel")
+    words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
-        return found, None
+        return (found, None), words
     bounds = bounds_of_question(context, minimum)
-    return found, proposed_layers(context, metric, minimum, bounds)
+    return (found, proposed_layers(context, metric, minimum, bounds)), words
 
 
 def sensitivity_answer(
