@@ -1,7 +1,7 @@
 """edgekit: ONNX networks on NVIDIA Jetson boards, on the GPU and on the DLA.
 
     import edgekit
-    document = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
+    found = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
     plan = edgekit.plan("configs/resnet50-orin.yaml")
 
 Each function does what the command of the same name does; see ``edgekit.api``.
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         bundle,
         calibrate,
         check,
+        check_models,
         compare,
         deploy,
+        explain,
         explain_log,
         history,
         infer,
@@ -51,8 +53,10 @@ __all__ = [
     "bundle",
     "calibrate",
     "check",
+    "check_models",
     "compare",
     "deploy",
+    "explain",
     "explain_log",
     "history",
     "infer",

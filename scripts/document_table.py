@@ -8,9 +8,19 @@ from typing import Any
 #: By schema and version: the pydantic model of the host, or the codec dataclass.
 DOCUMENTS = {
     "edgekit.bench/1": "edgekit.benchmark.document.Bench",
+    "edgekit.check/1": "edgekit.placement.compared_check.ComparedCheck",
+    "edgekit.checks/1": "edgekit.placement.check_document.Checks",
+    "edgekit.buildlog/1": "edgekit.buildlog.facts.BuildLog",
+    "edgekit.compare-log/1": "edgekit.buildlog.comparison.LogComparison",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
+    "edgekit.family/1": "edgekit.dla.explanation.ExplainedFamily",
     "edgekit.history/1": "edgekit.results.store.History",
+    "edgekit.layer/1": "edgekit.placement.check_document.LayerCheck",
+    "edgekit.log/1": "edgekit.buildlog.log_document.ExplainedLog",
+    "edgekit.operator/1": "edgekit.dla.explanation.ExplainedOperator",
     "edgekit.report/1": "edgekit.reports.schema.Report",
+    "edgekit.rule/1": "edgekit.dla.explanation.ExplainedRule",
+    "edgekit.sparsity/1": "edgekit.placement.check_document.SparsityCheck",
 }
 
 

@@ -4,11 +4,12 @@ wheels parse on any x86-64 Linux machine without a GPU. A child process asks it,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BuildError, UsageError
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import flag, long_text, member, parse_json, read, records, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,16 +38,16 @@ _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ParserProblem:
     """An error of NVIDIA's parser; node and operator are empty where it names none."""
 
-    node: str
-    operator: str
-    message: str
+    node: str = member(long_text)
+    operator: str = member(long_text)
+    message: str = member(long_text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ParserWord:
     """What NVIDIA's parser says of a model.
 
@@ -56,13 +57,14 @@ class ParserWord:
         problems: Its errors; empty where it imports the model.
     """
 
-    release: str
-    ok: bool
-    problems: tuple[ParserProblem, ...]
+    release: str = member(long_text)
+    ok: bool = member(flag)
+    problems: tuple[ParserProblem, ...] = member(records(ParserProblem))
 
     def to_json(self) -> dict[str, Any]:
         """Returns ``"parser"`` of a document."""
-        return asdict(self) | {"problems": [asdict(one) for one in self.problems]}
+        document: dict[str, Any] = write(self)
+        return document
 
     def note(self, parse: Parse) -> str:
         """Returns one line that has the parser's word and the table's.
@@ -92,15 +94,14 @@ class ParserWord:
         )
 
 
-def word_from_json(document: Mapping[str, Any]) -> ParserWord:
-    """Returns the word that :meth:`ParserWord.to_json` wrote.
+@dataclass(frozen=True)
+class _Answer:
+    """What the child process says; ``failed`` is why there is no answer, or empty."""
 
-    Raises:
-        KeyError: A key is missing.
-        TypeError: A problem has other keys.
-    """
-    problems = tuple(ParserProblem(**one) for one in document["problems"])
-    return ParserWord(document["release"], document["ok"], problems)
+    failed: str = member(long_text, absent="")
+    release: str = member(long_text, absent="")
+    ok: bool = member(flag, absent=False)
+    problems: tuple[ParserProblem, ...] = member(records(ParserProblem), absent=())
 
 
 def wheels() -> Path:
@@ -143,19 +144,18 @@ def ask_parser(model: Model) -> ParserWord:
         save(model, path)
         size = sum(file.stat().st_size for file in Path(made).iterdir())
         answer = _asked(model.source, folder, path, _MEMORY + _COPIES * size)
-    if (failed := answer.get("failed")) == "memory":
+    if answer.failed == "memory":
         raise _failure("parser.memory", "ran out of memory", model.source)
-    if failed is not None:
-        raise _failure("parser.failed", f"failed: {failed}", model.source)
-    word = word_from_json(answer | {"release": f"{PRODUCT} {answer['release']}"})
-    if not word.ok and not word.problems:
-        return ParserWord(word.release, False, (ParserProblem("", "", "it gives no reason"),))
-    return word
+    if answer.failed:
+        raise _failure("parser.failed", f"failed: {answer.failed}", model.source)
+    problems = answer.problems
+    if not answer.ok and not problems:
+        problems = (ParserProblem("", "", "it gives no reason"),)
+    return ParserWord(f"{PRODUCT} {answer.release}", answer.ok, problems)
 
 
-def _asked(name: str, folder: Path, model: Path, size: int) -> dict[str, Any]:
+def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
     """Returns the child's answer; ``size``: bytes of address space that the child may take."""
-    import json
     import os
     import signal
     import subprocess
@@ -181,12 +181,11 @@ def _asked(name: str, folder: Path, model: Path, size: int) -> dict[str, Any]:
     if done.returncode == -signal.SIGKILL:  # the machine's last resort
         raise _failure("parser.memory", "ran out of memory", name)
     try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
+        return read(_Answer, parse_json(done.stdout, "the parser's answer"))
+    except DeviceError:
         code = done.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise _failure("parser.failed", f"crashed ({how})", name) from None
-    return answer
 
 
 def _failure(code: str, what: str, where: str) -> BuildError:

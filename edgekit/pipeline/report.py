@@ -116,8 +116,9 @@ def run_document(
         "precision": context.file.precision,
         "backend": builds[0].artefacts.backend,
         "steps": list(steps),
-        "check": {**check["summary"], "candidates": check["candidates"],
-                  "loadables": check["loadables"]},
+        "check": {key: getattr(check, key) for key in
+                  ("layers", "dla_layers", "gpu_layers", "dla_macs_fraction", "candidates",
+                   "loadables")},
         "rewrites": rewrites.applied,
         "calibration": {"method": scales.method, "choice": choice(context), "data": scales.data,
                         "changes": change_rows(scales.changes)} if scales else None,

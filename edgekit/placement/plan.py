@@ -436,9 +436,10 @@ def _layer(layer: PlacedLayer) -> dict[str, Any]:
 def _word(document: Mapping[str, Any] | None) -> ParserWord | None:
     if document is None:
         return None
-    from edgekit.parsing.nvidia import word_from_json
+    from edgekit.parsing.nvidia import ParserWord
+    from edgekit_device.protocol.codec import read
 
-    return word_from_json(document)
+    return read(ParserWord, document)
 
 
 def plan_from_json(document: Mapping[str, Any]) -> Plan:

@@ -293,10 +293,10 @@ def why_not(judgement: Judgement) -> list[dict[str, Any]]:
     A fix or source that differs between layers of one rule stands with the layer.
     """
     groups: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    for verdict in judgement.verdicts.values():
+    for name, verdict in judgement.verdicts.items():
         if not verdict.placeable:
             for reason in verdict.reasons:
-                groups.setdefault(reason.rule, []).append((verdict.layer, reason.to_json()))
+                groups.setdefault(reason.rule, []).append((name, reason.to_json()))
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         {

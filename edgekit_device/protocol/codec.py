@@ -40,7 +40,6 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.files import read_kept
 
 #: From a JSON value to what is held; raises DeviceError.
 Rule = Callable[[Any], Any]
@@ -167,6 +166,9 @@ def load(
     Raises:
         DeviceError: "state.version"; "root.link", "root.owner" or "root.writable".
     """
+    # hashing is slow to import, and whoever reads no file need not
+    from edgekit_device.files import read_kept
+
     try:
         data = read_kept(path, most)
     except OSError:
@@ -419,6 +421,9 @@ def number(low: float, high: float) -> Rule:
 
     return rule
 
+
+#: A text of any length, such as a message with names.
+long_text = text(most=_MAX_FILE)
 
 #: A SHA-256 in lower-case hex.
 digest = text(_DIGEST.pattern, "a SHA-256 in lower-case hex")
