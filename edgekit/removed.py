@@ -41,8 +41,7 @@ class FormerDict:
         """Returns the JSON object."""
         from edgekit_device.protocol.codec import write
 
-        document: dict[str, Any] = write(self)
-        return document
+        return dict(write(self))
 
     def __getitem__(self, key: str) -> Any:
         self._warn(key)

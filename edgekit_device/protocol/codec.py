@@ -166,7 +166,7 @@ def load(
     Raises:
         DeviceError: "state.version"; "root.link", "root.owner" or "root.writable".
     """
-    # hashing is slow to import, and whoever reads no file need not
+    # hashing is for files alone, and takes time that a check has not
     from edgekit_device.files import read_kept
 
     try:
