@@ -72,12 +72,16 @@ def json_schema(kind: type[Any], name: str) -> dict[str, Any]:
 
 
 def _codec_classes(kind: Any) -> set[type[Any]]:
-    """Returns the dataclasses that a type names, and those that their fields name."""
+    """Returns the dataclasses that a type names, and those that fields of its classes name."""
     found: set[type[Any]] = set()
+    seen: set[type[Any]] = set()
     waiting = [kind]
     while waiting:
         here = waiting.pop()
         waiting += get_args(here)
+        if isinstance(here, type) and issubclass(here, BaseModel) and here not in seen:
+            seen.add(here)
+            waiting += (one.annotation for one in here.model_fields.values())
         if dataclasses.is_dataclass(here) and isinstance(here, type) and here not in found:
             found.add(here)
             waiting += get_type_hints(here).values()

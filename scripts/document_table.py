@@ -10,9 +10,15 @@ DOCUMENTS = {
     "edgekit.bench/1": "edgekit.benchmark.document.Bench",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
     "edgekit.history/1": "edgekit.results.store.History",
+    "edgekit.pareto/1": "edgekit.placement.placing.Pareto",
+    "edgekit.plan-table/1": "edgekit.placement.table.PlanTable",
     "edgekit.plan/1": "edgekit.placement.plan.Plan",
+    "edgekit.profile/1": "edgekit.placement.profiles.profile.ProfileTable",
     "edgekit.report/1": "edgekit.reports.schema.Report",
+    "edgekit.sensitivity/1": "edgekit.reference.sensitivity.SensitivityRanking",
+    "edgekit.tune/1": "edgekit.tuning.document.Tuned",
     "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
+    "edgekit.why/1": "edgekit.placement.explanation.Why",
 }
 
 

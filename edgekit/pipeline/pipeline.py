@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
-from edgekit.config.loader import Config, rebased
+from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline import questions
 from edgekit.pipeline.boards.status import would_roll_back
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.context import Context, Session, variant
+from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
 from edgekit.pipeline.report import board_documents, notes_of, run_document, segments_of
@@ -64,7 +63,6 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
     model,
-    network,
     other_weights,
     rewritten,
     used_rewrites,
@@ -73,13 +71,14 @@ from edgekit.pipeline.steps.scales import cache_for_both, named_scales
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.placement.plan import Plan
 
 
 T = TypeVar("T")
@@ -302,7 +301,7 @@ class Pipeline:
             "schema": "edgekit.scales/1",
             "model": came.source,
             "method": found.method,
-            "choice": choice(context),
+            "choice": write(choice(context)),
             "data": found.data,
             "digest": found.digest,
             "scales": dict(named.scales),
@@ -336,56 +335,20 @@ class Pipeline:
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
-    def why(self, layer: str) -> dict[str, Any]:
-        """Returns an ``edgekit.why/1``: the reasons for a layer's place.
-
-        Raises:
-            UsageError: "layer.unknown": there is no layer or ONNX node of that name.
-        """
-        # refused before anything is placed
-        found = questions.layer_of(network(self.context), source(self.context), layer)
-        return self._answer("why", lambda context: questions.why(context, found))
-
-    def what_if(self, changes: str) -> WhatIf:
-        """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
+    def answer(self, name: str, ask: Callable[[Context], tuple[T, str]], *before: str) -> T:
+        """Runs the steps before a question, and then the question as a step of its own.
 
         Args:
-            changes: Such as "pin conv* GPU; mode 30W".
-
-        Raises:
-            UsageError: "plan.what-if": no such change.
-            GateError: No placement meets the request with the changes.
+            name: The step's.
+            ask: Returns the answer, and what it says in a few words.
+            before: Names of the steps before it.
         """
-        read = questions.read_changes(changes, self.config)
-        other = variant(self.context, **read.keys)
-        return self._answer(
-            "what-if", lambda context: questions.what_if(context, other, read.texts)
-        )
-
-    def pareto(self, first: str, second: str) -> dict[str, Any]:
-        """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan.
-
-        Args:
-            first: "latency_us", "energy_uj", "gpu_us" or "period_us".
-            second: Another one of them.
-        """
-        return self._answer("pareto", lambda context: questions.pareto(context, first, second))
-
-    def table(self, **options: Any) -> dict[str, Any]:
-        """Returns an ``edgekit.plan-table/1``; options as of ``questions.plan_table``."""
-        # which has plans of its own
-        return self._answer(
-            "table", lambda context: questions.plan_table(context, **options), "rewrite"
-        )
-
-    def _answer(self, name: str, ask: Callable[[Context], tuple[T, str]], after: str = "plan") -> T:
-        """Runs check and the steps before a question, and then the question."""
 
         def answer(run: Run, record: StepRecord) -> Run:
             document, record.detail = ask(run.context)
             return run.having(name, document)
 
-        steps = needed("check", after)
+        steps = needed(*before)
         found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
         return found
 
@@ -397,46 +360,6 @@ class Pipeline:
         self._run(*needed("check", "plan"))
         return trace(files, out, context=self.context, folder=self.out)
 
-    def plan_report(self, path: Path) -> None:
-        """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, self._step_list())
-
-    def sensitivity(
-        self,
-        metric: str | None = None,
-        minimum: float | None = None,
-        write_config: Path | None = None,
-    ) -> dict[str, Any]:
-        """Returns an ``edgekit.sensitivity/1``; with a minimum it holds a proposal.
-
-        Args:
-            metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
-            minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
-            write_config: Where to write a configuration with the proposal. It is written only
-                where there is one.
-
-        Raises:
-            UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
-                the configuration names is not found from there.
-        """
-        gate = self.file.accuracy
-        metric = metric or gate.metric
-        minimum = gate.min if minimum is None else minimum
-        questions.check_sensitivity(self.file.precision, metric, minimum, write_config)
-        may_write_for(self.config, {"the new configuration": write_config})
-        if write_config is not None:
-            rebased(self.config, write_config.parent)  # refused before anything is measured
-
-        def measure(run: Run, record: StepRecord) -> Run:
-            found = questions.sensitivity_of(run.context, metric, minimum)
-            impacts = counted(len(found[0].impacts), "INT8 kernel")
-            record.detail = f"{impacts} on {counted(found[0].samples, 'input')}"
-            return run.having("sensitivity", found)
-
-        steps = needed("calibrate", "plan")
-        found, proposal = self._run(*steps, Step("sensitivity", measure)).found["sensitivity"]
-        return questions.sensitivity_answer(self.context, found, proposal, write_config)
-
     def build(self) -> dict[str, Any]:
         """Builds the engines and returns an ``edgekit.build/1``."""
         builds = self._run(*needed("build")).builds
@@ -447,7 +370,7 @@ class Pipeline:
             "backend": built.backend,
             "segments": segments_of(built),
             "weights": len(built.weights),
-            "accuracy": accuracy(self.context),
+            "accuracy": accuracy(self.context).to_json(),
             "boards": board_documents(builds),
             "notes": notes_of(self.context, builds),
             **parser_key(self.context),
@@ -549,7 +472,7 @@ class Pipeline:
             error = refit_accuracy(context, other, made)
             record.detail = (
                 f"{changed} of {counted(tensors, 'tensor')} changed, "
-                f"cosine {error['cosine']:.5f} against FP32"
+                f"cosine {error.cosine:.5f} against FP32"
             )
             check_accuracy(context, error)
             return run.having("weights", (bundles, tensors, changed, error))
@@ -594,7 +517,7 @@ class Pipeline:
             "steps": self._step_list(),
             "tensors": tensors,
             "changed": changed,
-            "accuracy": error,
+            "accuracy": error.to_json(),
             "digest": next(iter(bundles.values())).digest,
             "releases": [_release_row(r) for r in run.found["deploy"]],
         }

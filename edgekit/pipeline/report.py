@@ -26,6 +26,7 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.quantize.scales import change_rows
 from edgekit.version import __version__
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.reference.artefacts import Artefacts
@@ -39,7 +40,7 @@ _ACCURACY = (
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
-    about = [one["told"] for one in accuracy(context).get("nonfinite") or ()]
+    about = [one.told for one in accuracy(context).nonfinite]
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
@@ -119,12 +120,13 @@ def run_document(
         "check": {**check["summary"], "candidates": check["candidates"],
                   "loadables": check["loadables"]},
         "rewrites": rewrites.applied,
-        "calibration": {"method": scales.method, "choice": choice(context), "data": scales.data,
+        "calibration": {"method": scales.method, "choice": write(choice(context)),
+                        "data": scales.data,
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
         "built": board_documents(builds),
         "bundle": dict(found["bundle"]),
-        "accuracy": accuracy(context),
+        "accuracy": accuracy(context).to_json(),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
         "bench": {key: found["bench"].get(key) for key in
@@ -157,7 +159,7 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.get("taken_back")
-    error = accuracy(context)
+    error = accuracy(context).to_json()
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
@@ -168,8 +170,8 @@ def report_facts(
         # a run that misses its gate ends before the report
         "passed": None if gate.min is None else True,
         "computed": "emulated on a CPU",  # also where a board built engines of its own
-        "nonfinite": error.get("nonfinite") or [],
-        "constant": error.get("constant") or [],
+        "nonfinite": error["nonfinite"],
+        "constant": error["constant"],
         "segments": error["per_segment"],
     }
     return RunFacts(

@@ -452,8 +452,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         plans = tuple(
-            replace(part, devices=_devices_of(self, index))
-            for index, part in enumerate(self.plans)
+            replace(part, devices=_devices_of(self, index)) for index, part in enumerate(self.plans)
         )
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "frame", _frame_of(self))

@@ -14,6 +14,8 @@ from edgekit.benchmark.statistics import tails
 from edgekit.reports import text
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
+from edgekit_device.arrays.deviation import decibels
+from edgekit_device.protocol.codec import read
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -337,9 +339,8 @@ def measure_words(measures: Mapping[str, Any], key: str) -> str:
         return ABSENT
     value = measures.get(key)
     if key == "snr_db" and (value is not None or measures.get("max_abs") is not None):
-        from edgekit.reference.accuracy import describe_snr
-
-        return describe_snr(measures)
+        exact = measures.get("exact", measures.get("max_abs") == 0)
+        return decibels(value, value is None and exact)
     if value is None:
         return ABSENT
     if key == "top1_agreement":
@@ -357,6 +358,9 @@ def warning_words(accuracy: Mapping[str, Any]) -> list[str]:
 
 def part_words(accuracy: Mapping[str, Any]) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
-    from edgekit.reference.accuracy import describe_parts
+    from edgekit.reference.accuracy import ChannelGroup, KeptScores, describe_parts
 
-    return [text.clean(one) for one in describe_parts(accuracy)]
+    groups = [read(ChannelGroup, one) for one in accuracy.get("groups") or ()]
+    scores = [read(KeptScores, one) for one in accuracy.get("scores") or ()]
+    constant = [one["output"] for one in accuracy.get("constant") or ()]
+    return [text.clean(one) for one in describe_parts(groups, scores, constant)]

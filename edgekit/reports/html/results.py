@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgekit.reference.accuracy import describe_channels, describe_snr
+from edgekit.reference.accuracy import describe_channels
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     MEASURES,
@@ -17,6 +17,7 @@ from edgekit.reports.facts import (
 )
 from edgekit.reports.layers import sharing_words
 from edgekit.text import ABSENT, counted, percent
+from edgekit_device.arrays.deviation import decibels
 
 CHANGES_SHOWN = 20
 
@@ -157,12 +158,17 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "output": text.clean(group["output"]),
             "channels": describe_channels(group["channels"]).removeprefix("channels "),
             "range": text.significant(group["range"]),
-            "snr": describe_snr(group),
+            "snr": _decibels(group),
             "cosine": measure_words(group, "cosine"),
-            "worst": f"{group['worst']['channel']} ({describe_snr(group['worst'])})",
+            "worst": f"{group['worst']['channel']} ({_decibels(group['worst'])})",
         }
         for group in groups
     ]
+
+
+def _decibels(measures: Mapping[str, Any]) -> str:
+    value = measures["snr_db"]
+    return decibels(value, value is None and measures["exact"])
 
 
 def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
