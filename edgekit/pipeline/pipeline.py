@@ -5,20 +5,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
-from edgekit.config.loader import Config, rebased
+from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline import questions
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.context import Context, Session, variant
+from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
@@ -71,7 +70,6 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
     model,
-    network,
     other_weights,
     rewritten,
     used_rewrites,
@@ -88,7 +86,8 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.placement.plan import Plan
+    from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report
 
 
@@ -304,7 +303,7 @@ class Pipeline:
             "schema": "edgekit.scales/1",
             "model": came.source,
             "method": found.method,
-            "choice": choice(context),
+            "choice": write_document(choice(context)),
             "data": found.data,
             "digest": found.digest,
             "scales": dict(named.scales),
@@ -326,7 +325,7 @@ class Pipeline:
             count = counted(document["activations"], "activation")
             return document, f"{count}, {document['method']}"
 
-        return self._answer("calibrate", write, (), reuses=True)
+        return self.answer("calibrate", write, reuses=True)
 
     def plan(self) -> Plan:
         """Returns the placement, with all that a person should know in its notes."""
@@ -335,64 +334,19 @@ class Pipeline:
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
-    def why(self, layer: str) -> dict[str, Any]:
-        """Returns an ``edgekit.why/1``: the reasons for a layer's place.
-
-        Raises:
-            UsageError: "layer.unknown": there is no layer or ONNX node of that name.
-        """
-        # refused before anything is placed
-        found = questions.layer_of(network(self.context), source(self.context), layer)
-        return self._answer("why", lambda context: questions.why(context, found))
-
-    def what_if(self, changes: str) -> WhatIf:
-        """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
-
-        Args:
-            changes: Such as "pin conv* GPU; mode 30W".
-
-        Raises:
-            UsageError: "plan.what-if": no such change.
-            GateError: No placement meets the request with the changes.
-        """
-        read = questions.read_changes(changes, self.config)
-        other = variant(self.context, **read.keys)
-        return self._answer(
-            "what-if", lambda context: questions.what_if(context, other, read.texts)
-        )
-
-    def pareto(self, first: str, second: str) -> dict[str, Any]:
-        """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan.
-
-        Args:
-            first: "latency_us", "energy_uj", "gpu_us" or "period_us".
-            second: Another one of them.
-        """
-        return self._answer("pareto", lambda context: questions.pareto(context, first, second))
-
-    def table(self, **options: Any) -> dict[str, Any]:
-        """Returns an ``edgekit.plan-table/1``; options as of ``questions.plan_table``."""
-        # which has plans of its own
-        return self._answer(
-            "table",
-            lambda context: questions.plan_table(context, **options),
-            needed("check", "rewrite"),
-        )
-
-    def _answer(
+    def answer(
         self,
         name: str,
         ask: Callable[[Context], tuple[T, str]],
-        before: Sequence[Step] | None = None,
-        *,
+        *before: str,
         reuses: bool = False,
     ) -> T:
-        """Runs the steps before a question, and then the question as a step.
+        """Runs the steps before a question, and then the question as a step of its own.
 
         Args:
             name: The step's.
-            ask: Returns the answer, and the detail of the step.
-            before: The steps; those of a plan when None.
+            ask: Returns the answer, and what it says in a few words.
+            before: Names of the steps before it.
             reuses: As of ``Step``.
         """
         found: list[T] = []
@@ -402,8 +356,7 @@ class Pipeline:
             found.append(document)
             return run
 
-        steps = needed("check", "plan") if before is None else before
-        self._run(*steps, Step(name, answer, reuses=reuses))
+        self._run(*needed(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
@@ -413,45 +366,6 @@ class Pipeline:
         files.check()
         self._run(*needed("check", "plan"))
         return trace(files, out, context=self.context, folder=self.out)
-
-    def plan_report(self, path: Path) -> None:
-        """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, self.log.done)
-
-    def sensitivity(
-        self,
-        metric: str | None = None,
-        minimum: float | None = None,
-        write_config: Path | None = None,
-    ) -> dict[str, Any]:
-        """Returns an ``edgekit.sensitivity/1``; with a minimum it holds a proposal.
-
-        Args:
-            metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
-            minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
-            write_config: Where to write a configuration with the proposal. It is written only
-                where there is one.
-
-        Raises:
-            UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
-                the configuration names is not found from there.
-        """
-        gate = self.file.accuracy
-        metric = metric or gate.metric
-        minimum = gate.min if minimum is None else minimum
-        questions.check_sensitivity(self.file.precision, metric, minimum, write_config)
-        may_write_for(self.config, {"the new configuration": write_config})
-        if write_config is not None:
-            rebased(self.config, write_config.parent)  # refused before anything is measured
-
-        steps = needed("calibrate", "plan")
-        found, proposal = self._answer(
-            "sensitivity",
-            lambda context: questions.sensitivity_of(context, metric, minimum),
-            steps,
-            reuses=True,
-        )
-        return questions.sensitivity_answer(self.context, found, proposal, write_config)
 
     def build(self) -> dict[str, Any]:
         """Builds the engines and returns an ``edgekit.build/1``."""
@@ -463,7 +377,7 @@ class Pipeline:
             "backend": built.backend,
             "segments": segments_of(built),
             "weights": len(built.weights),
-            "accuracy": accuracy(self.context),
+            "accuracy": accuracy(self.context).to_json(),
             "boards": board_documents(builds),
             "notes": notes_of(self.context, builds),
             **parser_key(self.context),
@@ -551,7 +465,7 @@ class Pipeline:
             error = refit_accuracy(context, other, made)
             record.detail = (
                 f"{count} of {counted(tensors, 'tensor')} changed, "
-                f"cosine {error['cosine']:.5f} against FP32"
+                f"cosine {error.cosine:.5f} against FP32"
             )
             check_accuracy(context, error)
             changed.append(_NewWeights(bundles, tensors, count, error))
@@ -639,7 +553,7 @@ class _NewWeights:
     bundles: Mapping[str, Bundle]
     tensors: int
     changed: int
-    accuracy: dict[str, Any]
+    accuracy: Accuracy
 
 
 def _dry_run_step(

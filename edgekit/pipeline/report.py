@@ -66,7 +66,7 @@ _ACCURACY = (
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
-    about = [one["told"] for one in accuracy(context).get("nonfinite") or ()]
+    about = [one.told for one in accuracy(context).nonfinite]
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
@@ -229,7 +229,7 @@ def run_document(
         rewrites=rewrites.applied,
         calibration=RunCalibration(
             method=scales.method,
-            choice=choice(context),
+            choice=write(choice(context)),
             data=scales.data,
             changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
         )
@@ -238,7 +238,7 @@ def run_document(
         plan=plan(context),
         built=[BuiltBoard.model_validate(one) for one in board_documents(builds)],
         bundle=known(found.bundle),
-        accuracy=accuracy(context),
+        accuracy=accuracy(context).to_json(),
         refit=known(found.refit),
         infer=dict(known(found.infer)),
         bench=BriefBench(**{name: getattr(bench, name) for name in BriefBench.model_fields}),
@@ -265,7 +265,7 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = accuracy(context)
+    error = accuracy(context).to_json()
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
@@ -276,8 +276,8 @@ def report_facts(
         # a run that misses its gate ends before the report
         "passed": None if gate.min is None else True,
         "computed": "emulated on a CPU",  # also where a board built engines of its own
-        "nonfinite": error.get("nonfinite") or [],
-        "constant": error.get("constant") or [],
+        "nonfinite": error["nonfinite"],
+        "constant": error["constant"],
         "segments": error["per_segment"],
     }
     return RunFacts(
