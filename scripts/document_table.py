@@ -14,6 +14,7 @@ DOCUMENTS = {
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
     "edgekit.deploy/1": "edgekit.pipeline.steps.deploy.Deployed",
     "edgekit.deployment/1": "edgekit_device.release.journal.DeploymentResult",
+    "edgekit.device.bench/1": "edgekit.benchmark.measurement.Measurement",
     "edgekit.device/1": "edgekit_device.board.identity.Hello",
     "edgekit.doctor/1": "edgekit.pipeline.boards.doctor.Doctor",
     "edgekit.fleet.ansible-run/1": "edgekit.fleet.ansible.run.AnsibleRun",
@@ -25,6 +26,7 @@ DOCUMENTS = {
     "edgekit.history/1": "edgekit.results.store.History",
     "edgekit.job/1": "edgekit.pipeline.boards.jobs.JobAnswer",
     "edgekit.jobs/1": "edgekit.pipeline.boards.jobs.Jobs",
+    "edgekit.monitor/1": "edgekit.benchmark.monitor.Monitor",
     "edgekit.packed/1": "edgekit.pipeline.steps.bundle.Packed",
     "edgekit.plan/1": "edgekit.placement.plan.Plan",
     "edgekit.probe/1": "edgekit_device.board.probe.Probe",
@@ -39,6 +41,7 @@ DOCUMENTS = {
     "edgekit.serving/1": "edgekit_device.protocol.serving.ServingStatus",
     "edgekit.setup/1": "edgekit.pipeline.boards.checkup.Setup",
     "edgekit.status/1": "edgekit.pipeline.boards.status.Status",
+    "edgekit.top/1": "edgekit.benchmark.monitor.Top",
     "edgekit.trust/1": "edgekit.pipeline.boards.trust.Trust",
     "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
 }

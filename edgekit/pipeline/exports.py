@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.benchmark.document import Bench
-from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -136,8 +135,8 @@ def _own(
         if files.bench.name.endswith("trace.json"):
             found: TraceSource = read_trace(files.bench)
         else:
-            found, document = read_bench(files.bench)
-            about["name"] = str(document.get("name") or about["name"])
+            found, name = read_bench(files.bench)
+            about["name"] = name or about["name"]
         return [found]
     if context is None:
         return []
@@ -180,23 +179,16 @@ def _others(
         found.append(PreparedSource(files.times.name, [process]))
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
-        monitor: Mapping[str, Any] = read_tegrastats(
-            files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
-        )
-        with _naming_file(files.tegrastats):
-            notes += [
-                f"{files.tegrastats.name}: {one}"
-                for one in monitor["warnings"]
-                if one != FIRST_LOAD
-            ]
+        monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
+        said = (one for one in monitor.warnings if one != FIRST_LOAD)
+        notes += [f"{files.tegrastats.name}: {one}" for one in said]
         if context is not None:
             reason, differences = other_board(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
-        sampled = Monitor.model_validate(monitor)
-        processes = monitor_process(sampled, pid=1, what=f"monitors ({files.tegrastats.name})")
-        wall = monitor_wall(sampled)
-        start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
+        processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
+        wall = monitor_wall(monitor)
+        start = min((one.t_s for one in monitor.samples), default=0.0)
         # the process begins with its first sample
         at = None if wall is None else wall + start
         found.append(PreparedSource(files.tegrastats.name, processes, wall=at))

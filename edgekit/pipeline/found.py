@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.placement.plan import Plan
@@ -24,7 +25,7 @@ class Found:
     bundle: PackedBundle | None = None
     deploy: tuple[InstalledRelease, ...] = ()
     infer: Mapping[str, Any] | None = None
-    bench: Mapping[str, Any] | None = None
+    bench: Bench | None = None
     refit: RefitAnswer | None = None
     report: Report | None = None
 

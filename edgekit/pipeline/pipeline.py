@@ -83,6 +83,7 @@ from edgekit.text import counted
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
@@ -615,24 +616,31 @@ class Pipeline:
         )  # fmt: skip
         return dict(known(self._run(*steps, or_serving=True).found.infer))
 
-    def bench(self) -> dict[str, Any]:
-        """Measures on the first board and returns an ``edgekit.bench/1``."""
+    def bench(self) -> Bench:
+        """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
-        return dict(known(self._run(*steps, anew=True, or_serving=True).found.bench))
+        return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
-    def run(self) -> RunResult:
+    def run(self, annotate: Path | None = None) -> RunResult:
         """Runs every step.
+
+        Args:
+            annotate: The ONNX file that gets each node's place and time; none when None.
 
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.benchmark.document import write_json
+        from edgekit.pipeline.exports import write_annotated
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
         document = run_document(run.context, run.builds, run.found, files, self.log.done)
         write_json(self.out / "run.json", document.to_json())
-        return RunResult(document, known(run.found.report))
+        report = known(run.found.report)
+        if annotate is not None:
+            write_annotated(self.context, annotate, report)
+        return RunResult(document, report)
 
 
 @dataclass(frozen=True)

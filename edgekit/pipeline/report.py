@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import BoardName, TakenBackRelease
+from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
@@ -240,8 +240,13 @@ def run_document(
         accuracy=accuracy(context),
         refit=known(found.refit),
         infer=dict(known(found.infer)),
-        bench=BriefBench.model_validate(
-            {name: bench.get(name) for name in BriefBench.model_fields}
+        bench=BriefBench(
+            clock=bench.clock,
+            backend=bench.backend,
+            latency_ms=bench.latency_ms,
+            throughput_qps=bench.throughput_qps,
+            iterations=bench.iterations,
+            verdict=bench.verdict,
         ),
         board=releases[0].board,
         releases=releases,
@@ -257,16 +262,15 @@ def report_facts(
     bundle: PackedBundle,
     release: InstalledRelease,
     refit: RefitAnswer,
-    bench: Mapping[str, Any],
+    bench: Bench,
     files: Mapping[str, str],
     steps: Sequence[FinishedStep],
 ) -> RunFacts:
     """Returns what the report is made of."""
-    from edgekit.benchmark.document import Bench
     from edgekit.reports.facts import RunFacts
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
-    gate, back = context.file.accuracy, bench.get("taken_back")
+    gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
     figures = {
         **{key: error[key] for key in _ACCURACY},
@@ -297,7 +301,7 @@ def report_facts(
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
         built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
-        bench=Bench.model_validate(bench),
+        bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(

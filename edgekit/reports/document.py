@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from edgekit.benchmark.document import Bench, profile_notes
+from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
 from edgekit.placement.plan import (
@@ -42,7 +42,6 @@ from edgekit.reports.schema import (
     Calibration,
     Gate,
     Graph,
-    Histogram,
     Loadable,
     Placement,
     PlanDevice,
@@ -50,7 +49,6 @@ from edgekit.reports.schema import (
     Reformats,
     Report,
     ReportedAnswer,
-    ReportedBench,
     ReportedBoard,
     ReportedLayer,
     ReportedPlanShare,
@@ -579,7 +577,7 @@ def _notes(facts: RunFacts) -> dict[str, list[str]]:
     found = {
         "plan": [*groups.get("plan", ()), *plan],
         "accuracy": groups.get("accuracy", []),
-        "measurement": profile_notes(facts.bench.to_json()) if facts.bench else [],
+        "measurement": profile_notes(facts.bench) if facts.bench else [],
         "build": groups.get("build", []),
         "run": [*groups.get("run", ()), *rest],
     }

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from edgekit.benchmark.document import Bench, BoardName
+from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
@@ -457,20 +457,6 @@ class ReportedRewrite(OpenDocument):
     nodes: list[str] = Field([])
     reason: str = ""
     max_error: float | None = None
-
-
-class Histogram(Document):
-    """Counts of equal bins from the fastest to the slowest latency."""
-
-    low_ms: float
-    high_ms: float
-    counts: list[int]
-
-
-class ReportedBench(Bench):
-    """The measurement without its single samples and what the monitor saw of it."""
-
-    histogram: Histogram | None = None
 
 
 class MoreComparison(Comparison):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from edgekit.benchmark.monitor import check_sample, rails_of
+from edgekit.benchmark.monitor import Sample, live_sample
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.pipeline.boards.changes import taken_back_note
@@ -247,7 +247,7 @@ class BoardMeasurer:
                 take(pipeline.context, placed, self._fp16_by_gate),
                 method_by_gate=self.first.context.method_by_gate,
             )
-            found = pipeline.bench()
+            found = pipeline.bench().to_json()
             took = (one.seconds for one in pipeline.log.done if one.name not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))
             return found
@@ -322,11 +322,10 @@ def need_rails(client: BoardClient, target: Target) -> None:
     Raises:
         EnvironmentLack: "tune.no-power": those that make the total are not there.
     """
-    seen: list[dict[str, Any]] = []
+    seen: list[Sample] = []
 
     def one(sample: dict[str, Any]) -> bool:
-        check_sample(sample, client.name)
-        seen.append(sample)
+        seen.append(live_sample(sample, client.name))
         return False
 
     try:
@@ -334,7 +333,7 @@ def need_rails(client: BoardClient, target: Target) -> None:
     except BoardError:
         return  # the measurement says it better
     total = target.rails.total if target.rails else ()
-    there = rails_of(seen[0]) if seen else {}
+    there = seen[0].rails() if seen else {}
     if not there or not total:
         raise no_power_error()
     if missing := [name for name in total if name not in there]:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from edgekit.cli import main
-from edgekit.cli.steps import _check_baseline
 from edgekit.errors import DataError
+from edgekit.pipeline.report_page import check_baseline
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.schema import read_report
@@ -59,7 +59,7 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     for one in (before, own):
         record(one)
     # the report was moved since: its measurement lies beside it
-    (tmp_path / "bench.json").write_text(json.dumps(own), encoding="utf-8")
+    (tmp_path / "bench.json").write_text(json.dumps(own.to_json()), encoding="utf-8")
     whole = json.loads(document.read_text("utf-8"))
     whole["files"]["bench"] = "edgekit-out/resnet50/bench.json"
     document.write_text(json.dumps(whole), encoding="utf-8")
@@ -83,7 +83,7 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     assert page.count("Latency, p99: it needs") == 1
     # without a difference a terminal is told that, too
     same = tmp_path / "same.json"
-    same.write_text(json.dumps(own), encoding="utf-8")
+    same.write_text(json.dumps(own.to_json()), encoding="utf-8")
     assert run("report", document, "--baseline", same) == 0
     out, said = capsys.readouterr()
     assert out == f"{document.with_suffix('.html')}\n"
@@ -93,8 +93,9 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
 
 def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
     own = bench(times(300, 2.0, seed=1), name="resnet50")
-    (tmp_path / "other.json").write_text(json.dumps({**own, "power_mode": "15W"}), "utf-8")
-    (tmp_path / "bench.json").write_text(json.dumps(own), encoding="utf-8")
+    other = {**own.to_json(), "power_mode": "15W"}
+    (tmp_path / "other.json").write_text(json.dumps(other), "utf-8")
+    (tmp_path / "bench.json").write_text(json.dumps(own.to_json()), encoding="utf-8")
     whole = json.loads(document.read_text("utf-8"))
     whole["files"]["bench"] = str(tmp_path / "bench.json")
     document.write_text(json.dumps(whole), encoding="utf-8")
@@ -151,13 +152,13 @@ def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monke
     said = capsys.readouterr().err
     assert "edgekit-out/resnet50/times.json, was not found" in said
     assert "give a bench.json from" not in said
-    (tmp_path / "times.json").write_text(json.dumps(own), encoding="utf-8")
+    (tmp_path / "times.json").write_text(json.dumps(own.to_json()), encoding="utf-8")
     record(own)
     assert run("report", document, "--baseline", "last") == 0
     assert "note: Not compared: the history has no earlier run" in capsys.readouterr().err
     assert "has no earlier run of resnet50" in document.with_suffix(".html").read_text("utf-8")
     for named in ("7", "last~1", "baseline:gone"):
         assert run("report", document, "--baseline", named) == 2
-    _check_baseline("last", "never-measured")
+    check_baseline("last", "never-measured")
     with pytest.raises(DataError):
-        _check_baseline("baseline:gone", "never-measured")
+        check_baseline("baseline:gone", "never-measured")

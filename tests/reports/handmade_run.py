@@ -83,9 +83,7 @@ def facts(**changes: Any) -> RunFacts:
         bundle=BundleSizes(path="edgekit-out/resnet50/resnet50.ekb", bytes=27_412_345,
                            stripped_bytes=412_345, digest="9f" * 32),
         refit=RefitAnswer(bit_equal=True),
-        bench=Bench.model_validate(
-            bench_document(handmade_plan.measurement(pipelined=True), plan, name="resnet50")
-        ),
+        bench=bench_document(handmade_plan.measured(pipelined=True), plan, name="resnet50"),
         board=BoardName(name="embedded", kind="sshd"),
         rewrites=(ReportedRewrite(name="global-average-pool", nodes=["node/gap"],
                                   reason="one loadable instead of two", max_error=2.4e-7),),

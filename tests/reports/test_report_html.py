@@ -161,8 +161,8 @@ def test_it_says_what_is_measured_and_what_is_predicted():
 
 
 def test_an_invalid_measurement_shows_why():
-    measurement = {**handmade_plan.measurement(), "iterations": 3}
-    bench = bench_document(measurement, handmade_plan.plan(), config="my net.yaml")
+    short = handmade_plan.measured(iterations=3)
+    bench = bench_document(short, handmade_plan.plan(), config="my net.yaml")
     text = page(bench=bench).text
     assert "INVALID" in text
     assert "Remedy: run edgekit bench 'my net.yaml' --iterations" in text

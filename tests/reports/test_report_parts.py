@@ -6,7 +6,6 @@ import re
 import pytest
 
 from edgekit.benchmark.document import Bench
-from edgekit.benchmark.trace.run import trace_document
 from edgekit.reports.comparison import with_baseline
 from edgekit.reports.document import report_document
 from edgekit.reports.facts import POINTS, thinned
@@ -39,7 +38,7 @@ def test_gates_come_from_what_the_run_found():
 
 def test_a_measured_frame_and_layer_times_come_from_the_trace():
     facts = handmade_run.facts()
-    trace = trace_document(
+    trace = handmade_plan.trace(
         facts.plan, handmade_plan.measurement(), dla_cores=2, network=facts.network
     )
     found = document(trace=trace)
@@ -59,7 +58,7 @@ def test_the_slowest_layers_are_those_that_were_slowest_on_the_board():
     for node in measurement["nodes"]:
         if node["node"] == f"node/{light}":
             node["median_us"] = 5000.0
-    trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
+    trace = handmade_plan.trace(facts.plan, measurement, dla_cores=2, network=facts.network)
     on_board = {**facts.bench.to_json(), "clock": "board-measured"}
     found = document(trace=trace, bench=on_board)
     table = markdown(found).partition("Layers, slowest first")[2]
@@ -79,7 +78,7 @@ def test_measured_time_of_no_layer_has_a_row_of_its_own():
     )
     nodes.insert(4, nodes.pop(1))
     nodes.append({"lane": 0, "index": 0, "node": "reorder_8", "op": "Reorder", "median_us": 23.5})
-    trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
+    trace = handmade_plan.trace(facts.plan, measurement, dla_cores=2, network=facts.network)
     found = document(trace=trace)
     assert found.layers[0].measured.us == pytest.approx(160.0)
     (unbooked,) = found.trace.unbooked

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from edgekit.benchmark.document import bench_document
-from edgekit.benchmark.monitor import check_sample
+from edgekit.benchmark.measurement import measurement_of_board
+from edgekit.benchmark.monitor import live_sample
 from edgekit.cli import boards, jobs, steps
 from edgekit.cli.output import say
 from edgekit.deployment.answers import ANSWERS, answer_of, take_samples
@@ -144,7 +145,7 @@ def test_a_measurement_that_is_taken_can_be_shown() -> None:
     for place, wrong in spoiled(answer):
         try:
             shown = bench_document(
-                changed(answer, place, wrong),
+                measurement_of_board(changed(answer, place, wrong)),
                 handmade_plan.plan(),
                 target=get("jetson-agx-orin-64gb"),
             )
@@ -232,7 +233,7 @@ def test_a_sample_has_its_form() -> None:
     seen: list[Answer] = []
 
     def keep(one: Answer) -> bool:
-        check_sample(one, "lab")
+        live_sample(one, "lab")
         seen.append(one)
         return True
 

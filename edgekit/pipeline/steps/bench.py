@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from edgekit.benchmark.document import bench_document, profile_notes, write_json
+from edgekit.benchmark.document import (
+    Bench,
+    BoardName,
+    TakenBackRelease,
+    bench_document,
+    judged,
+    profile_notes,
+    write_json,
+)
+from edgekit.benchmark.measurement import Measurement, measurement_of_board
+from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
@@ -103,9 +114,7 @@ def tensorrt_of(
     return known or None
 
 
-def record_in_results(
-    document: Mapping[str, Any], config: Config, release: InstalledRelease
-) -> list[str]:
+def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Keeps a measurement in the history; says why it could not, which is no failure."""
     try:
         record(document, config=config, release=write(release))
@@ -202,7 +211,7 @@ class NewestMeasurement:
         )
         self._file = (document.value if document.file is None else document.file).get("bench")
 
-    def find(self) -> dict[str, Any] | None:
+    def find(self) -> Measurement | None:
         """Returns the newest measurement, or None where one is to be made."""
         known = self._cache.get("bench", self._key)
         if not known:
@@ -213,7 +222,10 @@ class NewestMeasurement:
             return None
         if names and known["file"] != self._file:
             return None
-        measured: dict[str, Any] = known["measured"]
+        try:
+            measured = Measurement.model_validate(known["measured"])
+        except ValidationError:  # another edgekit's
+            return None
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(known["at"]))
         self.description = f"measured {when}"
         if names:
@@ -223,11 +235,11 @@ class NewestMeasurement:
             self.notes = [f"{self.description}; measure again with edgekit bench"]
         return measured
 
-    def keep(self, measured: Mapping[str, Any]) -> None:
+    def keep(self, measured: Measurement) -> None:
         """Makes this measurement the newest."""
         row = {"at": time.time(), "settings": self._settings, "given": self._given,
                "file": self._file}  # fmt: skip
-        self._cache.put("bench", self._key, {**row, "measured": dict(measured)})
+        self._cache.put("bench", self._key, {**row, "measured": measured.to_json()})
 
 
 def _setting_text(value: object) -> str:
@@ -311,7 +323,7 @@ def bench(
     step: StepRecord,
     *,
     again: bool,
-) -> dict[str, Any]:
+) -> Bench:
     """Measures on the first board and writes ``bench.json`` and ``trace.json``.
 
     Args:
@@ -338,23 +350,27 @@ def bench(
             tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
-        measured = client.bench(
-            context.file.name,
-            settings,
-            release=release.release,
-            inputs=bench_frames(context),
-            progress=report_stages(context.update),
+        measured = measurement_of_board(
+            client.bench(
+                context.file.name,
+                settings,
+                release=release.release,
+                inputs=bench_frames(context),
+                progress=report_stages(context.update),
+            )
         )
-    facts = {
-        "name": context.file.name,
-        "board": write(boards.describe(client)),
-        "environment": {"release": release.release, **_environment(release)},
-        "target": target,
-        "config": context.config.path,
-    }
-    document = bench_document(measured, placed, **facts)
+    document = bench_document(
+        measured,
+        placed,
+        name=context.file.name,
+        board=BoardName(**write(boards.describe(client))),
+        environment={"release": release.release, **_environment(release)},
+        target=target,
+        config=context.config.path,
+    )
     if (monitor := monitor_from_log(cache, document)) is not None:
-        document = bench_document({**measured, "monitor": monitor}, placed, **facts)
+        document = document.model_copy(update={"monitor": monitor})
+        document = judged(document, target, MeasurementLimits())
     trace = trace_document(
         placed,
         measured,
@@ -365,7 +381,6 @@ def bench(
     if new:  # what makes no sound documents is never shown again
         newest.keep(measured)
     files = {"bench": out / "bench.json", "trace": out / "trace.json"}
-    document["files"] = {name: str(path) for name, path in files.items()}
     fresh = "bench" in context.session.fresh
     notes = record_in_results(document, context.config, release) if fresh else newest.notes
     unknown = (
@@ -378,14 +393,19 @@ def bench(
         ]
     )
     context.note(*unknown)
-    document["notes"] = [*release.notes, *unknown, *profile_notes(measured), *notes]
-    document["taken_back"] = write(back)
-    write_json(files["bench"], document)
+    document = document.model_copy(
+        update={
+            "files": {name: str(path) for name, path in files.items()},
+            "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
+            "taken_back": None if back is None else TakenBackRelease(**write(back)),
+        }
+    )
+    write_json(files["bench"], document.to_json())
     write_json(files["trace"], trace)
-    latency = document["latency_ms"]
+    median = document.latency_ms["median"] if document.latency_ms else 0.0
     step.detail = (
-        f"median {latency['median']:.2f} ms over {counted(document['iterations'], 'inference')}, "
-        f"{document['clock']}, {document['verdict']['status'] if document['verdict'] else ''}"
+        f"median {median:.2f} ms over {counted(document.iterations or 0, 'inference')}, "
+        f"{document.clock}, {document.verdict.status if document.verdict else ''}"
     )
     step.detail += "" if fresh else f"; {newest.description}"
     return document

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 
+from edgekit.benchmark.document import ReportedBench
 from edgekit.benchmark.energy import Energy, Power
 from edgekit.benchmark.measurement import Runtime, Times
 from edgekit.reports import charts, text
@@ -22,7 +23,6 @@ from edgekit.reports.html.verdict import clock_tag
 from edgekit.reports.html.view import View
 from edgekit.reports.schema import (
     Line,
-    ReportedBench,
     ReportedPower,
     Slot,
     Timeline,

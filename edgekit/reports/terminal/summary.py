@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from edgekit.benchmark.document import ReportedBench
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
     PREDICTED_KEYS,
@@ -38,7 +39,6 @@ from edgekit.reports.schema import (
     Placement,
     RefusedComparison,
     Report,
-    ReportedBench,
     ReportedPlanShare,
     ReportedVerdict,
     Row,
