@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.monitor import Top
+    from edgekit.buildlog.log_document import ExplainedLog
     from edgekit.config.loader import Config as Config
+    from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
@@ -47,13 +49,19 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
     from edgekit.pipeline.steps.bundle import Packed
+    from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
+    from edgekit.placement.check_document import Check as Check
+    from edgekit.placement.check_document import LayerCheck as LayerCheck
+    from edgekit.placement.check_document import SparsityCheck as SparsityCheck
+    from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
     from edgekit.placement.plan import Plan, WhatIf
     from edgekit.schedule.plans import Plans as Plans
     from edgekit.tuning.trials import TuningRequest
@@ -67,8 +75,8 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
-def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document: which layers can run on a DLA, and why not.
+def check(config: str | Path | Config, **options: Any) -> Check:
+    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not.
 
     ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack brings.
     """
@@ -77,17 +85,71 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
     return check_named(config, **options).document
 
 
+def check_models(
+    models: Sequence[str],
+    *,
+    fail_under: float | None = None,
+    max_loadables: int | None = None,
+    sarif: Path | None = None,
+    markdown: Path | None = None,
+    **options: Any,
+) -> CheckedModels:
+    """Checks models as ``check`` does, and says which of them miss limits.
+
+    Each of ``results`` has its ``document``, and ``layer(name)``, ``sparsity()`` and
+    ``compare(log)`` look closer; ``document`` is the ``edgekit.checks/1`` of all.
+
+    Args:
+        models: ONNX files, "builtin:NAME" or configurations.
+        fail_under: Least share of the multiply-accumulates on the DLA, in percent.
+        max_loadables: Most loadables.
+        sarif: Where to write the reasons as SARIF 2.1.0.
+        markdown: Where to write the checks as Markdown.
+        options: As for ``check``.
+    """
+    from edgekit.collector import collector_held
+
+    with collector_held():  # the modules make many objects too
+        from edgekit.pipeline.named_check import check_models
+
+    return check_models(
+        models, fail_under=fail_under, max_loadables=max_loadables, sarif=sarif,
+        markdown=markdown, **options,
+    )  # fmt: skip
+
+
+def explain(name: str) -> Explained:
+    """Explains a DLA rule ("convolution.kernel"), a family of rules or an ONNX operator.
+
+    Returns an ``edgekit.rule/1``, ``edgekit.family/1`` or ``edgekit.operator/1``.
+
+    Raises:
+        UsageError: "rule.unknown", or "operator.unlisted": NVIDIA's matrix has no such row.
+    """
+    from edgekit.dla.explanation import explain
+
+    return explain(name)
+
+
 def explain_log(
-    log: str | Path, *, model: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
+    log: str | Path,
+    *,
+    model: str | Path | None = None,
+    name: str | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Any,
+) -> ExplainedLog:
     """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
 
     With a model it has the model's verdicts beside the builder's placement; ``options`` are those
     of ``check`` (``target="jetson-agx-orin-64gb"``), and what the log says is the default.
+    ``name`` is what to call the log, instead of its path; ``on_note`` is called with a line of
+    text when the work on something begins.
     """
-    from edgekit.pipeline.log_explanation import explain_log as explained
+    from edgekit.pipeline.log_explanation import explain_log
 
-    return explained(log, model=None if model is None else str(model), **options).document
+    model = None if model is None else str(model)
+    return explain_log(log, name=name, model=model, on_note=on_note, **options)
 
 
 def rewrite(
@@ -661,6 +723,28 @@ def top(
     return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
 
 
+def watch_board(
+    where: str,
+    on_document: Callable[[Top], bool],
+    board: str | None = None,
+    *,
+    interval_ms: int = 1000,
+    accept_host_key: bool = False,
+    **options: str,
+) -> None:
+    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+
+    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
+    other arguments are those of ``top``.
+    """
+    from edgekit.pipeline.boards.live import board_of, watch_board
+
+    watch_board(
+        board_of(where, board, **options), where, on_document,
+        interval_ms=interval_ms, accept_host_key=accept_host_key,
+    )  # fmt: skip
+
+
 def rollout(
     config: str | Path,
     inventory: str | Path,
@@ -807,28 +891,6 @@ def _fleet(
     return Fleet(
         path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
     )
-
-
-def watch_board(
-    where: str,
-    on_document: Callable[[Top], bool],
-    board: str | None = None,
-    *,
-    interval_ms: int = 1000,
-    accept_host_key: bool = False,
-    **options: str,
-) -> None:
-    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
-
-    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
-    other arguments are those of ``top``.
-    """
-    from edgekit.pipeline.boards.live import board_of, watch_board
-
-    watch_board(
-        board_of(where, board, **options), where, on_document,
-        interval_ms=interval_ms, accept_host_key=accept_host_key,
-    )  # fmt: skip
 
 
 def open_pipeline(

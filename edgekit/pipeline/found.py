@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
+    from edgekit.placement.check_document import BriefCheck
     from edgekit.placement.plan import Plan
     from edgekit.reports.schema import RefitAnswer, Report
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class Found:
     """By step; None before the step, () for ``deploy``."""
 
-    check: Mapping[str, Any] | None = None
+    check: BriefCheck | None = None
     plan: Plan | None = None
     bundle: PackedBundle | None = None
     deploy: tuple[InstalledRelease, ...] = ()

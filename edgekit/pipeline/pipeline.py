@@ -63,7 +63,7 @@ from edgekit.pipeline.steps.bundle import (
     with_other_values,
 )
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
-from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
+from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
 from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
@@ -233,10 +233,6 @@ class Pipeline:
         built = every_build(self.context, self.boards)[0]
         return bundle_of(self.context, built, self.signing)
 
-    def check(self) -> dict[str, Any]:
-        """Returns the ``edgekit.check/1`` document."""
-        return dict(known(self._run(*needed("check")).found.check))
-
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew, and reports its progress."""
         self._look_for_parser()
@@ -271,8 +267,8 @@ class Pipeline:
             "target": self.file.target,
             "precision": self.file.precision,
             "rewrites": used.applied,
-            "before": brief_verdict(known(run.found.check)),
-            "after": brief_verdict(brief_check(context, rewritten(context))),
+            "before": write_document(known(run.found.check)),
+            "after": write_document(brief_check(context, rewritten(context)).figures),
             "approximations": approximations(context),
             "notes": context.session.notes,
             "record": used.record,

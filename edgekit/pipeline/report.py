@@ -222,9 +222,7 @@ def run_document(
         precision=context.file.precision,
         backend=builds[0].artefacts.backend,
         steps=list(steps),
-        check=RunCheck(
-            **check["summary"], candidates=check["candidates"], loadables=check["loadables"]
-        ),
+        check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
         rewrites=rewrites.applied,
         calibration=RunCalibration(
             method=scales.method,

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.context import Context
@@ -54,6 +54,7 @@ from edgekit.text import counted, listed, percent
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
+    from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
 
 
@@ -206,17 +207,15 @@ def _check(run: Run, record: StepRecord) -> Run:
     return checked_as(run, record, check(run.context))
 
 
-def checked_as(run: Run, record: StepRecord, document: Mapping[str, Any]) -> Run:
+def checked_as(run: Run, record: StepRecord, verdict: Verdict) -> Run:
     """Returns the run with its check, and says what it is."""
-    summary = document["summary"]
-    known = "known " if document.get("unknown_cost") else ""
-    record.detail = (
-        f"{counted(summary['layers'], 'layer')}, {summary['dla_layers']} could run on the DLA"
-    )
-    if any(layer["macs"] for layer in document["layers"]):
-        share = percent(summary["dla_macs_fraction"])
+    figures = verdict.figures
+    known = "known " if verdict.uncounted else ""
+    record.detail = f"{counted(figures.layers, 'layer')}, {figures.dla_layers} could run on the DLA"
+    if verdict.multiplies:
+        share = percent(figures.dla_macs_fraction)
         record.detail += f" ({share} of the {known}MACs)"
-    return replace(run, found=replace(run.found, check=document))
+    return replace(run, found=replace(run.found, check=figures))
 
 
 def _rewrite(run: Run, record: StepRecord) -> Run:

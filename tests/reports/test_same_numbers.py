@@ -221,7 +221,7 @@ def test_the_gpu_alone_takes_the_same_wherever_it_is_reported(
     names = {f"{ {'c': 'conv', 'r': 'relu', 'e': 'erf'}[kind] }{i}" for i, kind in enumerate(kinds)}
     floats = [name for name in floats if name in names]
     model = configured(tmp_path, kinds, "latency", floats, "0")
-    times = [edgekit.check(model)["predicted"]["gpu_only_us"]]
+    times = [edgekit.check(model).to_json()["predicted"]["gpu_only_us"]]
     for cores, pins in (([], []), ([0], [{"layers": "*", "device": "GPU"}]), ([0], [])):
         plan = edgekit.plan(model, placement={"dla_cores": cores, "pin": pins})
         times.append(plan.baselines["gpu_only"].latency_us)

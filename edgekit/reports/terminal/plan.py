@@ -10,12 +10,14 @@ from typing import Any
 from rich.console import RenderableType, group
 from rich.text import Text
 
+from edgekit.dla.verdicts import LayerVerdict
 from edgekit.placement.plan import PlanSummary, WhatIf, proof_of
 from edgekit.reports import text
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH
 from edgekit.text import ABSENT, counted, percent, sentence
+from edgekit_device.protocol.codec import read
 
 METRICS = {
     "latency_us": ("latency", text.microseconds),
@@ -184,7 +186,7 @@ def why_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph(f"- {reason}")
     dla = document["dla"]
     yield ""
-    unsure = f" ({why})" if (why := text.unsure(dla)) else ""
+    unsure = f" ({why})" if (why := text.unsure(read(LayerVerdict, dla))) else ""
     yield paragraph(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{unsure}")
     for reason in dla["reasons"]:
         yield paragraph(f"{reason['rule']}: {reason['message']}", indent=2)
