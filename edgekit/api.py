@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.named_check import CheckedModels
-    from edgekit.pipeline.pipeline import Pipeline, RunResult
-    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.pipeline import Pipeline as Pipeline
+    from edgekit.pipeline.pipeline import RunResult
+    from edgekit.pipeline.progress import Progress as Progress
+    from edgekit.pipeline.report_page import ReportPage
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from edgekit.placement.table import PlanTable
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
-    from edgekit.schedule.plans import Plans
+    from edgekit.schedule.plans import Plans as Plans
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -255,9 +257,10 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "allow_older": allow_older, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
+    with open_pipeline(
+        config, options, out=path_of(out), force=force, accept_host_key=accept_host_key,
+        trust_key=trust_key, allow_older=allow_older, again=again,
+    ) as pipeline:  # fmt: skip
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -518,17 +521,60 @@ def run(
     config: str | Path | Config,
     *,
     out: str | Path | None = None,
+    annotate: str | Path | None = None,
     force: bool = False,
     again: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> RunResult:
-    """Runs every step; ``again`` as for ``deploy``."""
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.run()
+    """Runs every step; ``again`` as for ``deploy``.
+
+    ``annotate`` is the ONNX file that gets each node's place and time as metadata.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out), force=force,
+        accept_host_key=accept_host_key, trust_key=trust_key, again=again,
+    ) as pipeline:  # fmt: skip
+        return pipeline.run(path_of(annotate))
+
+
+def report(
+    config: str | Path | Config,
+    *,
+    baseline: str | None = None,
+    output: str | Path | None = None,
+    out: str | Path | None = None,
+    annotate: str | Path | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ReportPage:
+    """Runs the steps that are missing and writes the report's page, to ``output`` too.
+
+    Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
+    is run. ``baseline`` is a measurement to compare with: a bench.json, "last", an id of the
+    history.
+
+    Raises:
+        DataError: The ``report.json`` is none; there is no such baseline.
+    """
+    from edgekit.config.loader import Config, open_config
+    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+
+    page, folder = path_of(output), path_of(out)
+    if not isinstance(config, Config) and str(config).lower().endswith(".json"):
+        return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
+    opened = open_config(config, **options)
+    if opened.file.model.networks:
+        return page_of_networks(opened, output=page, out=folder, progress=progress)
+    with open_pipeline(
+        opened, {}, progress=progress, out=folder, or_serving=True,
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
+        return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
 
 
 def plan(
@@ -954,13 +1000,35 @@ def open_config(config: str | Path | Config, **options: Any) -> Config:
 
 
 def open_pipeline(
-    config: str | Path | Config, options: dict[str, Any], **settings: Any
+    config: str | Path | Config,
+    options: Mapping[str, Any],
+    *,
+    progress: Progress | None = None,
+    connects: bool = False,
+    **settings: Any,
 ) -> Pipeline:
-    """Returns the pipeline of a configuration; ``options`` win over what its file says."""
+    """Returns the pipeline of a configuration; ``options`` win over what its file says.
+
+    With ``connects`` it begins to connect to the boards at once: an answer takes about as long as
+    the pipeline's modules take to import. ``settings`` are further arguments of ``Pipeline``.
+    """
     from edgekit.config.loader import open_config
+
+    opened = open_config(config, **options)
+    if connects:
+        from edgekit.pipeline.cache import Cache
+        from edgekit.pipeline.context import Session
+        from edgekit.pipeline.progress import Quiet
+        from edgekit.pipeline.steps.deploy import ConnectedBoards
+
+        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
+        consents = {name: settings.pop(name) for name in names}
+        session = Session(progress or Quiet())
+        settings["boards"] = boards = ConnectedBoards(opened, Cache(), session, **consents)
+        boards.begin()
     from edgekit.pipeline.pipeline import Pipeline
 
-    return Pipeline(open_config(config, **options), **settings)
+    return Pipeline(opened, progress=progress, **settings)
 
 
 def path_of(path: str | Path | None) -> Path | None:

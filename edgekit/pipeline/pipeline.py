@@ -531,19 +531,26 @@ class Pipeline:
         steps = needed("bench", deploy=bring_first_board)
         return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
-    def run(self) -> RunResult:
+    def run(self, annotate: Path | None = None) -> RunResult:
         """Runs every step.
+
+        Args:
+            annotate: The ONNX file that gets each node's place and time; none when None.
 
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.benchmark.document import write_json
+        from edgekit.pipeline.exports import write_annotated
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
         document = run_document(run.context, run.builds, run.found, files, self.log.done)
         write_json(self.out / "run.json", document.to_json())
-        return RunResult(document, known(run.found.report))
+        report = known(run.found.report)
+        if annotate is not None:
+            write_annotated(self.context, annotate, report)
+        return RunResult(document, report)
 
 
 @dataclass(frozen=True)

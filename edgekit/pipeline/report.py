@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import BoardName, TakenBackRelease
+from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
@@ -51,9 +51,6 @@ from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.document import Bench
-    from edgekit.pipeline.progress import FinishedStep
-    from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
@@ -241,7 +238,14 @@ def run_document(
         accuracy=accuracy(context).to_json(),
         refit=known(found.refit),
         infer=dict(known(found.infer)),
-        bench=BriefBench(**{name: getattr(bench, name) for name in BriefBench.model_fields}),
+        bench=BriefBench(
+            clock=bench.clock,
+            backend=bench.backend,
+            latency_ms=bench.latency_ms,
+            throughput_qps=bench.throughput_qps,
+            iterations=bench.iterations,
+            verdict=bench.verdict,
+        ),
         board=releases[0].board,
         releases=releases,
         files=dict(files),

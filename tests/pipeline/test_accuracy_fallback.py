@@ -58,21 +58,21 @@ def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
         layers = pipeline.context.fp16_by_gate
     assert layers
     document, report = result.document, result.report
-    assert document["accuracy"]["snr_db"] >= (int8 + half) / 2
+    assert document.accuracy["snr_db"] >= (int8 + half) / 2
     found = precisions(json.loads((folder / "out" / "plan.json").read_text()))
     assert {found[name] for name in layers} == {"fp16"}
     assert "int8" in found.values(), "not all of it"
     reported = f"kept in FP16: {', '.join(name for name in found if name in layers)}"
-    assert any(reported in note for note in document["notes"])
-    assert any(reported in note for note in report["notes"])
+    assert any(reported in note for note in document.notes)
+    assert any(reported in note for note in report.notes)
     # the second time nothing is measured, placed or built again
     with opened(config, folder) as pipeline:
         again = pipeline.run()
         assert pipeline.context.fp16_by_gate == layers
-    steps = {step["name"]: step for step in again.document["steps"]}
-    assert steps["build"]["status"] == steps["bundle"]["status"] == "reused"
-    assert "kept in FP16" in steps["build"]["detail"]
-    assert again.document["bundle"]["digest"] == document["bundle"]["digest"]
+    steps = {step.name: step for step in again.document.steps}
+    assert steps["build"].status == steps["bundle"].status == "reused"
+    assert "kept in FP16" in steps["build"].detail
+    assert again.document.bundle.digest == document.bundle.digest
 
 
 def test_each_of_the_retained_kernels_is_needed(plain):
