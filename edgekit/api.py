@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.pipeline import Pipeline, RunResult
     from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
+    from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
@@ -143,9 +145,22 @@ def sensitivity(
         return pipeline.sensitivity(metric, minimum, path_of(write_config))
 
 
-def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
-    """Builds the engines and returns an ``edgekit.build/1``."""
-    with open_pipeline(config, options, force=force) as pipeline:
+def build(
+    config: str | Path | Config,
+    *,
+    force: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Builds the engines."""
+    settings: dict[str, Any] = {
+        "force": force,
+        "accept_host_key": accept_host_key,
+        "trust_key": trust_key,
+    }
+    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
         return pipeline.build()
 
 
@@ -155,10 +170,12 @@ def bundle(
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle."""
-    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -173,6 +190,7 @@ def deploy(
     allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Deployed:
     """Installs on every board.
@@ -182,9 +200,11 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "allow_older": allow_older, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -412,13 +432,20 @@ def refit(
     *,
     out: str | Path | None = None,
     again: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
-    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -452,8 +479,10 @@ def run(
     **options: Any,
 ) -> RunResult:
     """Runs every step; ``again`` as for ``deploy``."""
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "again": again}  # fmt: skip
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "again": again,
+    }  # fmt: skip
     with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.run()
 
@@ -786,13 +815,36 @@ def watch_board(
 
 
 def open_pipeline(
-    config: str | Path | Config, options: dict[str, Any], **settings: Any
+    config: str | Path | Config,
+    options: Mapping[str, Any],
+    *,
+    connects: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> Pipeline:
-    """Returns the pipeline of a configuration; ``options`` win over what its file says."""
+    """Returns the pipeline of a configuration; ``options`` win over what its file says.
+
+    With ``connects`` it begins to connect to the boards at once: an answer takes about as long as
+    the pipeline's modules take to import.
+    """
     from edgekit.config.loader import open_config
+
+    opened = open_config(config, **options)
+    if connects:
+        from edgekit.pipeline.cache import Cache
+        from edgekit.pipeline.context import Session
+        from edgekit.pipeline.progress import Quiet
+        from edgekit.pipeline.steps.deploy import ConnectedBoards
+
+        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
+        consents = {name: settings.pop(name) for name in names}
+        settings["boards"] = boards = ConnectedBoards(
+            opened, Cache(), Session(progress or Quiet()), **consents
+        )
+        boards.begin()
     from edgekit.pipeline.pipeline import Pipeline
 
-    return Pipeline(open_config(config, **options), **settings)
+    return Pipeline(opened, progress=progress, **settings)
 
 
 def path_of(path: str | Path | None) -> Path | None:

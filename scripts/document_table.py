@@ -9,6 +9,7 @@ from typing import Any
 DOCUMENTS = {
     "edgekit.bench/1": "edgekit.benchmark.document.Bench",
     "edgekit.board-status/1": "edgekit_device.deployment.status.BoardStatus",
+    "edgekit.build/1": "edgekit.pipeline.steps.build.Build",
     "edgekit.build.request/1": "edgekit_device.build.request.BuildJobRequest",
     "edgekit.build.result/1": "edgekit_device.build.request.BuildResult",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",

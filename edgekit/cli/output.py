@@ -68,14 +68,6 @@ def say_notes(document: Any) -> None:
         say(f"note: {sentence(note)}")
 
 
-def accuracy_figures(accuracy: Mapping[str, Any]) -> str:
-    """Returns how near the whole is to FP32, in one line."""
-    return (
-        f"against FP32: cosine {accuracy['cosine']:.6f}, "
-        f"top-1 agreement {100 * accuracy['top1_agreement']:.0f} %"
-    )
-
-
 def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
     """Says on what data an accuracy is, and what the figures of the whole hide."""
     from edgekit.reference.accuracy import describe_parts

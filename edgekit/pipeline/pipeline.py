@@ -21,7 +21,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import board_documents, notes_of, run_document, segments_of
+from edgekit.pipeline.report import notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -37,6 +37,7 @@ from edgekit.pipeline.run import (
 )
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
+    accuracy_line,
     approximations,
     check_accuracy,
     refit_accuracy,
@@ -47,7 +48,15 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
     PackedBundle,
@@ -60,7 +69,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -438,21 +447,21 @@ class Pipeline:
         found, proposal = self._run(*steps, Step("sensitivity", measure)).found["sensitivity"]
         return questions.sensitivity_answer(self.context, found, proposal, write_config)
 
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=accuracy_line(self.file.accuracy, error),
+        )
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -580,6 +589,7 @@ class Pipeline:
             tensors=tensors,
             changed=changed,
             accuracy=error,
+            figures=accuracy_line(self.file.accuracy, error),
             digest=next(iter(bundles.values())).digest,
             releases=tuple(one.row() for one in run.found["deploy"]),
         )

@@ -16,7 +16,7 @@ from edgekit.files import regular
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BuiltPlan
+from edgekit.pipeline.steps.build import BuiltPlan, board_builds
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
 from edgekit.pipeline.steps.parse import parser_key
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.progress import FinishedStep
     from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
-    from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.schema import Report
 
@@ -74,36 +73,6 @@ def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     return list(dict.fromkeys(one for group in groups for one in group))
 
 
-def segments_of(built: Artefacts) -> list[dict[str, Any]]:
-    """Returns what was built, segment by segment."""
-    return [
-        {"lane": lane, "share": share, "index": s.index, "device": s.device,
-         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
-         "outputs": list(s.outputs)}
-        for lane, (share, segments) in enumerate(built.lanes)
-        for s in segments
-    ]  # fmt: skip
-
-
-def board_documents(builds: Sequence[BuiltPlan]) -> list[dict[str, Any]]:
-    """Returns what boards built, compared with the plan."""
-    return [_board_document(built, built.result) for built in builds if built.result is not None]
-
-
-def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
-            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
-    return {
-        "board": built.board,
-        "job": built.job,
-        "fingerprint": dict(result["fingerprint"]),
-        "tensorrt": result["tensorrt"],
-        "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
-        "plan": built.comparison,
-        "notes": list(result["notes"]),
-    }
-
-
 def run_document(
     context: Context,
     builds: Sequence[BuiltPlan],
@@ -128,7 +97,7 @@ def run_document(
         "calibration": {"method": scales.method, "choice": choice(context), "data": scales.data,
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
-        "built": board_documents(builds),
+        "built": write(board_builds(builds)),
         "bundle": write(found["bundle"]),
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
@@ -205,7 +174,7 @@ def report_facts(
         bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else RefitAnswer.model_validate(refit),
-        built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
+        built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),

@@ -22,9 +22,6 @@ from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
-from edgekit_device.protocol.codec import nullable
-from edgekit_device.protocol.failure import or_failed
-from edgekit_device.protocol.serving import ServingStatus
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -37,7 +34,6 @@ _CUT = (
 _ONCE_MS = 500
 _SOON_MS = 2000
 _RETAINED = ("facts", "power_mode", "warnings", "unknown", "sources")
-_SERVING = nullable(or_failed(ServingStatus))
 OnDocument = Callable[[Top], bool]
 
 

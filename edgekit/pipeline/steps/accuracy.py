@@ -561,6 +561,15 @@ def accuracy_text(gate: AccuracySection, error: Mapping[str, Any], figures: str)
     )
 
 
+def accuracy_line(gate: AccuracySection, error: Mapping[str, Any]) -> str:
+    """Returns in one line how near the whole is to FP32; ``gate`` is the configuration's."""
+    figures = (
+        f"against FP32: cosine {error['cosine']:.6f}, "
+        f"top-1 agreement {100 * error['top1_agreement']:.0f} %"
+    )
+    return accuracy_text(gate, error, figures)
+
+
 def _distinct_lanes(built: Artefacts) -> list[int]:
     """Returns the plan variants that differ in more than the DLA core they run on."""
     seen: dict[tuple[str, ...], int] = {}

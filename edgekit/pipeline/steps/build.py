@@ -5,7 +5,7 @@ them, as a job whose answer is kept for the next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,10 @@ import numpy as np
 from edgekit.deployment.answers import protocol_error
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
+from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.boards.addresses import job_command
 from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
 from edgekit.pipeline.steps.build_request import (
     check_board,
@@ -27,8 +29,24 @@ from edgekit.pipeline.steps.build_request import (
 )
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
+from edgekit.removed import FormerDict
 from edgekit.text import listed
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -37,6 +55,9 @@ if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
+
+
+_COUNT = integer(0, 1 << 62)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +84,125 @@ class BuiltPlan:
     job: str = ""
     result: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuiltSegment:
+    """A segment of a build: ``share`` of the frames goes through its lane."""
+
+    lane: int = member(_COUNT)
+    share: float = member(number(0.0, 1.0))
+    index: int = member(_COUNT)
+    device: str = member(text())
+    engine: str = member(text())
+    layers: tuple[str, ...] = member(array(text()))
+    inputs: tuple[str, ...] = member(array(text()))
+    outputs: tuple[str, ...] = member(array(text()))
+
+
+@dataclass(frozen=True)
+class BoardEngine:
+    """An engine as a board built it.
+
+    Attributes:
+        bytes: Of the engine as it is deployed.
+        full_bytes: With its weights; None where that is not known.
+        lean_embedded: Whether it carries its own runtime.
+        refit: Which weights it takes: "any", "identical", "individual" or "none".
+        dla_core: The DLA core that it drives.
+        attempt: Which of ``attempts`` succeeded.
+        seconds: How long it took.
+    """
+
+    key: str = member(text())
+    bytes: int = member(_COUNT)
+    full_bytes: int | None = member(nullable(_COUNT))
+    stripped: bool = member(flag)
+    version_compatible: bool = member(flag)
+    lean_embedded: bool = member(flag)
+    refit: str = member(text())
+    dla_core: int | None = member(nullable(_COUNT))
+    attempt: int = member(_COUNT)
+    attempts: tuple[Any, ...] = member(array(anything))
+    seconds: float = member(number(0.0, 1e9))
+    timing_cache: Any = member(anything)
+
+
+@dataclass(frozen=True)
+class BoardBuild:
+    """What a board built.
+
+    Attributes:
+        job: The board's job.
+        fingerprint: What the board was.
+        tensorrt: TensorRT there.
+        plan: The plan compared with the build, ``edgekit.built/1``.
+        notes: For people.
+    """
+
+    board: str = member(text())
+    job: str = member(text())
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    tensorrt: str = member(text())
+    engines: tuple[BoardEngine, ...] = member(records(BoardEngine))
+    plan: Any = member(anything)
+    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+
+
+@dataclass(frozen=True)
+class Build(FormerDict):
+    """``edgekit.build/1``: the engines of a configuration.
+
+    Attributes:
+        backend: "reference" or "tensorrt".
+        weights: How many weights the engines lack.
+        accuracy: The error of the built network against FP32.
+        boards: What boards built; none where this machine did.
+        notes: For people.
+        parser: NVIDIA's own parser's word, where it was asked.
+        figures: The accuracy in one line, for people; not in JSON.
+    """
+
+    steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
+    backend: str = member(text())
+    segments: tuple[BuiltSegment, ...] = member(records(BuiltSegment))
+    weights: int = member(_COUNT)
+    accuracy: Any = member(anything)
+    boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
+    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+    parser: ParserWord | None = member(record(ParserWord), absent=None)
+    schema: str = member(choice("edgekit.build/1"), default="edgekit.build/1")
+    figures: str = field(default="", compare=False)
+
+
+def segments_of(built: Artefacts) -> tuple[BuiltSegment, ...]:
+    """Returns what was built, segment by segment."""
+    return tuple(
+        BuiltSegment(lane, share, s.index, s.device, s.engine, s.layers, s.inputs, s.outputs)
+        for lane, (share, segments) in enumerate(built.lanes)
+        for s in segments
+    )
+
+
+def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
+    """Returns what boards built, compared with the plan."""
+    return tuple(_board_build(built, built.result) for built in builds if built.result is not None)
+
+
+def _board_build(built: BuiltPlan, result: Mapping[str, Any]) -> BoardBuild:
+    names = [item.name for item in fields(BoardEngine)]
+    engines = tuple(
+        read(BoardEngine, {name: one[name] for name in names}) for one in result["engines"]
+    )
+    return BoardBuild(
+        built.board,
+        built.job,
+        result["fingerprint"],
+        result["tensorrt"],
+        engines,
+        built.comparison,
+        tuple(result["notes"]),
+    )
 
 
 # The builds of one configuration, one for each kind of board.
@@ -267,7 +407,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         record["board"],
         record["job"],
         result,
-        tuple(f"{client.name}: {text}" for text in (*made.notes, *_shown_differences(comparison))),
+        tuple(f"{client.name}: {note}" for note in (*made.notes, *_shown_differences(comparison))),
     )
 
 
@@ -333,8 +473,8 @@ def _unchangeable_weights(
             norms = (node for node in graph.node if node.op_type == "BatchNormalization")
             names.update(name for node in norms for name in node.input[1:5])
         others = models[engine.key].weights
-        for name, array in engine.model.weights.items():
-            if name not in names and array.tobytes() != others[name].tobytes():
+        for name, value in engine.model.weights.items():
+            if name not in names and value.tobytes() != others[name].tobytes():
                 found[name] = None
     return list(found)
 
@@ -358,10 +498,10 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
     context.announce(f"{client.name}: build job {job}{known}")
     try:
         for event in client.watch_job(job):
-            text = event.text or event.phase
+            words = event.text or event.phase
             # a build that is joined reports at once what it did long before
             at = event.time if event.n else None
-            context.update(event.done, event.total, f"{client.name}: {text}", at=at)
+            context.update(event.done, event.total, f"{client.name}: {words}", at=at)
     except KeyboardInterrupt:
         end = job_command("cancel", job, context.config, client.name)
         context.announce(
