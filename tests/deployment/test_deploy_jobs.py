@@ -19,7 +19,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import LocalTransport, Transport, frames, read_frames
 from edgekit.errors import BoardError
-from edgekit_device.jobs.job import LIVE, Job
+from edgekit_device.jobs.job import LIVE, Job, StartedJob
 from edgekit_device.store.root import Root
 from tests.boards.fixtures import StartBoard, hard_kill, remote
 from tests.boards.toy_jobs import request, toy_loader, until
@@ -71,8 +71,7 @@ def test_a_job_outlives_its_board_s_ssh_server_and_is_attached_again(
     assert caught.value.code == "board.connection-lost"
     assert state(root, job) == "running"
     second = client(remote(boards(root)))
-    assert second.start_job("build", wanted) == {
-        "job": job, "state": "running", "reused": False, "joined": True}  # fmt: skip
+    assert second.start_job("build", wanted) == StartedJob(job, "running", False, True)
     gate.touch()
     assert [event.phase for event in second.watch_job(job, after=1)] == ["end"]
     assert second.job_result(job) == {"schema": "toy", "made": []}
@@ -288,8 +287,8 @@ def test_two_hosts_share_one_job(boards: StartBoard, client: Client, tmp_path: P
     for thread in threads:
         thread.start()
     until(lambda: len(answers) == 2)
-    assert answers[0]["job"] == answers[1]["job"]
-    assert state(tmp_path / "board", answers[0]["job"]) in LIVE
+    assert answers[0].job == answers[1].job
+    assert state(tmp_path / "board", answers[0].job) in LIVE
     gate.touch()
     for thread in threads:
         thread.join()

@@ -31,6 +31,8 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.removed import FormerDict
 from edgekit.text import listed
+from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
+from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     anything,
     array,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
+    from edgekit.tensorrt.artefacts import BoardGolden
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
@@ -72,18 +75,27 @@ class BuiltPlan:
         comparison: The plan compared with the build (``edgekit.built/1``), None for the reference.
         board: The board that built them, empty for this machine.
         job: The board's job, empty for this machine.
-        result: The board's ``edgekit.build.result/1``, None for this machine.
+        result: What the board built; None for this machine.
         notes: What a person should know of the board's build.
     """
 
     key: str
     artefacts: Artefacts
-    golden: tuple[Mapping[str, Any], ...] | None = None
+    golden: tuple[BoardGolden, ...] | None = None
     comparison: Mapping[str, Any] | None = None
     board: str = ""
     job: str = ""
-    result: Mapping[str, Any] | None = None
+    result: BuildResult | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuildRecord:
+    """What the cache keeps of a board's build."""
+
+    result: BuildResult = member(record(BuildResult))
+    board: str = member(text())
+    job: str = member(text())
 
 
 @dataclass(frozen=True)
@@ -189,19 +201,19 @@ def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
     return tuple(_board_build(built, built.result) for built in builds if built.result is not None)
 
 
-def _board_build(built: BuiltPlan, result: Mapping[str, Any]) -> BoardBuild:
+def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
     names = [item.name for item in fields(BoardEngine)]
-    engines = tuple(
-        read(BoardEngine, {name: one[name] for name in names}) for one in result["engines"]
+    engines = (
+        BoardEngine(**{name: getattr(one, name) for name in names}) for one in result.engines
     )
     return BoardBuild(
         built.board,
         built.job,
-        result["fingerprint"],
-        result["tensorrt"],
-        engines,
+        result.fingerprint,
+        result.tensorrt,
+        tuple(engines),
         built.comparison,
-        tuple(result["notes"]),
+        result.notes,
     )
 
 
@@ -372,8 +384,9 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     request, lanes = request_of(context)
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
-    record = None if context.force else context.cache.get("board-build", key)
-    if record is not None and not context.cache.has_blobs(_blobs(record["result"])):
+    kept = None if context.force else context.cache.get("board-build", key)
+    record = None if kept is None else _record_of(kept)
+    if record is not None and not context.cache.has_blobs(_blobs(record.result)):
         record = None
     if record is None:
         context.session.fresh.add("build")
@@ -382,16 +395,15 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
             request if context.force else request_without_known_failures(context, probe, request)
         )
         record = run_build_job(context, client, tried)
-        _record_outcomes(context, probe, tried, record["result"])
-        context.cache.put("board-build", key, record)
-    result, cache = record["result"], context.cache
+        _record_outcomes(context, probe, tried, record.result)
+        context.cache.put("board-build", key, write(record))
+    result, cache = record.result, context.cache
 
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: cache.blob(digest) for digest in digests}
 
     logs = {
-        one["key"]: cache.blob(one["log"]).decode("utf-8", "replace")
-        for one in result["engines"] if one["log"]
+        one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines
     }  # fmt: skip
     comparison = compare_build(
         network(context), judgement(context), plan(context), lanes, result, logs
@@ -404,8 +416,8 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         made,
         tuple(golden_of(result, fetch)),
         comparison,
-        record["board"],
-        record["job"],
+        record.board,
+        record.job,
         result,
         tuple(f"{client.name}: {note}" for note in (*made.notes, *_shown_differences(comparison))),
     )
@@ -434,7 +446,7 @@ def reweighed(
     from edgekit.tensorrt.artefacts import artefacts_of
 
     assert built.result is not None, "requested although a board built the engines"
-    unchangeable = sorted({one["refit"] for one in built.result["engines"]} & {"identical", "none"})
+    unchangeable = sorted({one.refit for one in built.result.engines} & {"identical", "none"})
     if unchangeable:
         raise UsageError(
             "the engines accept only the weights they were built with",
@@ -445,7 +457,7 @@ def reweighed(
     request, lanes = request_of(context, other=other)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
-    fixed = _unchangeable_weights(own, lanes, built.result["engines"])
+    fixed = _unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
@@ -458,13 +470,13 @@ def reweighed(
 
 
 def _unchangeable_weights(
-    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[Mapping[str, Any]]
+    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[EngineResult]
 ) -> list[str]:
     """Returns the weights that differ, and that their engine takes neither by name nor folded.
 
     Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
     """
-    taken = {one["key"]: set(one["weights"]) for one in engines}
+    taken = {one.key: set(one.weights) for one in engines}
     models = {engine.key: engine.model for lane in new for engine in lane.engines}
     found: dict[str, None] = {}
     for engine in (engine for lane in old for engine in lane.engines):
@@ -479,14 +491,12 @@ def _unchangeable_weights(
     return list(found)
 
 
-def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> dict[str, Any]:
+def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> BuildRecord:
     """Runs the job and brings home what it made.
 
     The job runs on the board by itself: when this machine goes away, the same command finds it
     again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
     """
-    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
-
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs, verify=True)}
     client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
@@ -514,33 +524,40 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         raise protocol_error(
             f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
         )
-    document = write(result)
-    wanted = [digest for digest in _blobs(document) if not context.cache.has_blobs([digest])]
+    wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         context.cache.put_blob(digest, data)
-    return {"result": document, "board": client.name, "job": job}
+    return BuildRecord(result, client.name, job)
 
 
 def _record_outcomes(
-    context: Context, probe: Probe, request: BuildRequest, result: Mapping[str, Any]
+    context: Context, probe: Probe, request: BuildRequest, result: BuildResult
 ) -> None:
     """Keeps what the build has shown of builder flags on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
     file = outcomes_file(context.cache.folder)
     requests = {one.key: one for one in request.job.engines}
-    for one in result["engines"]:
-        engine = requests[one["key"]]
+    for one in result.engines:
+        engine = requests[one.key]
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"
-        record_outcome(file, probe.fingerprint, kind, one["attempts"])
+        record_outcome(file, probe.fingerprint, kind, one.attempts)
 
 
-def _blobs(result: Mapping[str, Any]) -> list[str]:
+def _record_of(kept: object) -> BuildRecord | None:
+    """Returns what the cache keeps of a build; None for what another version kept."""
+    try:
+        return read(BuildRecord, kept)
+    except DeviceError:
+        return None
+
+
+def _blobs(result: BuildResult) -> list[str]:
     """Returns what of a build is brought home; the unstripped plans stay on the board."""
-    found = [one[key] for one in result["engines"] for key in ("engine", "inspector", "log")]
-    found += [x["digest"] for case in result["golden"] for x in case["outputs"].values()]
+    found = [x for one in result.engines for x in (one.engine, one.inspector, one.log)]
+    found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 
 
