@@ -115,7 +115,7 @@ def test_a_host_that_is_killed_leaves_its_job(
         "python=sys.executable)\n"
         "client = BoardClient(board, connect(board), Path(loader))\n"
         "steps = [['progress', 'begin', 0, 1], ['wait', gate]]\n"
-        "job = client.start_job('build', {'name': 'net', 'steps': steps})['job']\n"
+        "job = client.start_job('build', {'name': 'net', 'steps': steps}).job\n"
         "for event in client.watch_job(job): print(job, flush=True)\n"
     )
     words = [board.host, board.port, board.user, board.key, board.host_key, root, toy, gate]
@@ -154,7 +154,7 @@ def test_log_cancel_list_and_remove(boards: StartBoard, client: Client, tmp_path
         board.job_result(job)
     assert caught.value.code == "job.cancelled"
     board.remove_job(job)
-    assert board.jobs() == []
+    assert board.jobs() == ()
 
 
 def test_what_one_board_made_is_fetched(boards: StartBoard, client: Client, tmp_path: Path) -> None:
