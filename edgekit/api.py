@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
+    from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -218,9 +220,22 @@ def sensitivity(
         return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
-def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
-    """Builds the engines and returns an ``edgekit.build/1``."""
-    with open_pipeline(config, options, force=force) as pipeline:
+def build(
+    config: str | Path | Config,
+    *,
+    force: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Builds the engines."""
+    settings: dict[str, Any] = {
+        "force": force,
+        "accept_host_key": accept_host_key,
+        "trust_key": trust_key,
+    }
+    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
         return pipeline.build()
 
 
@@ -230,10 +245,12 @@ def bundle(
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle."""
-    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -248,6 +265,7 @@ def deploy(
     allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Deployed:
     """Installs on every board.
@@ -257,10 +275,11 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    with open_pipeline(
-        config, options, out=path_of(out), force=force, accept_host_key=accept_host_key,
-        trust_key=trust_key, allow_older=allow_older, again=again,
-    ) as pipeline:  # fmt: skip
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -488,13 +507,20 @@ def refit(
     *,
     out: str | Path | None = None,
     again: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
-    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.refit(Path(weights))
 
 

@@ -11,6 +11,7 @@ DOCUMENTS = {
     "edgekit.board-status/1": "edgekit_device.deployment.status.BoardStatus",
     "edgekit.build.request/1": "edgekit_device.build.request.BuildJobRequest",
     "edgekit.build.result/1": "edgekit_device.build.request.BuildResult",
+    "edgekit.build/1": "edgekit.pipeline.steps.build.Build",
     "edgekit.buildlog/1": "edgekit.buildlog.facts.BuildLog",
     "edgekit.check/1": "edgekit.placement.compared_check.ComparedCheck",
     "edgekit.checks/1": "edgekit.placement.check_document.Checks",

@@ -21,13 +21,7 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import (
-    RunDocument,
-    board_documents,
-    notes_of,
-    run_document,
-    segments_of,
-)
+from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -53,7 +47,15 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -65,7 +67,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -367,21 +369,26 @@ class Pipeline:
         self._run(*needed("check", "plan"))
         return trace(files, out, context=self.context, folder=self.out)
 
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context).to_json(),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=self._figures(error),
+        )
+
+    def _figures(self, error: Accuracy) -> str:
+        from edgekit.reports.terminal.quantization import accuracy_headline
+
+        return accuracy_headline(error, self.file.accuracy.metric, self.file.accuracy.min)
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -507,6 +514,7 @@ class Pipeline:
             tensors=new.tensors,
             changed=new.changed,
             accuracy=new.accuracy,
+            figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
             releases=tuple(one.row() for one in run.found.deploy),
         )
