@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
     from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.results.comparison import Comparison
+    from edgekit.results.pruning import Marked, Pruned
+    from edgekit.results.store import History, Result
     from edgekit.schedule.plans import Plans
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -435,10 +438,32 @@ def infer(
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+def bench(
+    config: str | Path | Config,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    **options: Any,
+) -> Bench:
     """Measures on the first board; times are in milliseconds."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+    settings = {"out": path_of(out), "progress": progress, "accept_host_key": accept_host_key,
+                "trust_key": trust_key}  # fmt: skip
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bench()
+
+
+def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
+    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is written anew.
+
+    Raises:
+        DataError: A file is none of its kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+
+    return with_tegrastats(Path(bench), Path(tegrastats))
 
 
 def run(
@@ -578,28 +603,87 @@ def trace(
 
 
 def compare(
-    a: str, b: str, *, name: str | None = None, board: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """Returns an ``edgekit.compare/1``: whether B, the new one, really differs from A.
+    a: str,
+    b: str,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    metric: str = "latency.median",
+    threshold: float = 0.05,
+    confidence: float = 0.95,
+    force: bool = False,
+) -> Comparison:
+    """Tells whether B, the new measurement, really differs from A.
 
-    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; the options are
-    those of ``edgekit.results.comparison.compare`` (metric, threshold, confidence, force).
+    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
+    ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
     """
     from edgekit.results.comparison import compare
     from edgekit.results.selection import select
 
-    return compare(*(select(words, name=name, board=board) for words in (a, b)), **options)
+    sides = [select(words, name=name, board=board) for words in (a, b)]
+    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
 
 
 def history(
-    name: str | None = None, *, board: str | None = None, limit: int = 20
-) -> dict[str, Any]:
-    """Returns an ``edgekit.history/1``: what was measured, the newest first."""
-    from edgekit.results.selection import history_document
+    name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
+) -> History:
+    """Returns what was measured, the newest first.
+
+    ``repair`` moves a damaged history aside first and keeps what can be read of it.
+    """
+    from edgekit.results.selection import listed
+    from edgekit.results.store import ResultStore
+    from edgekit.results.store import repair as mend
+
+    mended = mend() if repair else None
+    with ResultStore() as store:
+        return listed(store.results(name=name, board=board, limit=limit), mended)
+
+
+def measurements(
+    which: str | None = None,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    limit: int | None = None,
+) -> list[Result]:
+    """Returns measurements with their single times, the newest first.
+
+    ``which`` is as for ``compare``; without it, all of the history.
+    """
+    from edgekit.results.selection import select
     from edgekit.results.store import ResultStore
 
     with ResultStore() as store:
-        return history_document(store.results(name=name, board=board, limit=limit))
+        if which:
+            return select(which, name=name, board=board, store=store)
+        return store.results(name=name, board=board, limit=limit)
+
+
+def mark_measurement(which: str, name: str) -> Marked:
+    """Names a result of the history, for ``compare("baseline:NAME", ...)``."""
+    from edgekit.results.pruning import mark
+
+    return mark(which, name)
+
+
+def prune_history(
+    keep: int | None = None,
+    older_than_days: int | None = None,
+    *,
+    dry_run: bool = False,
+    on_all: Callable[[int], None] = lambda count: None,
+) -> Pruned:
+    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+
+    Marked results stay. ``on_all`` is called with their number before all others go; what it raises
+    keeps them. With ``dry_run`` nothing is deleted.
+    """
+    from edgekit.results.pruning import prune
+
+    return prune(keep, older_than_days, dry_run=dry_run, on_all=on_all)
 
 
 def top(

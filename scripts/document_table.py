@@ -23,6 +23,8 @@ DOCUMENTS = {
     "edgekit.fleet/1": "edgekit.fleet.store.FleetRollout",
     "edgekit.fleets/1": "edgekit.fleet.store.FleetListing",
     "edgekit.health/1": "edgekit_device.release.changed.Health",
+    "edgekit.history.mark/1": "edgekit.results.pruning.Marked",
+    "edgekit.history.prune/1": "edgekit.results.pruning.Pruned",
     "edgekit.history/1": "edgekit.results.store.History",
     "edgekit.job/1": "edgekit.pipeline.boards.jobs.JobAnswer",
     "edgekit.jobs/1": "edgekit.pipeline.boards.jobs.Jobs",
