@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.pipeline import Pipeline, RunResult
     from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
@@ -431,10 +432,19 @@ def infer(
     output: str | Path | None = None,
     *,
     out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+) -> Inference:
+    """Runs one inference on the first board.
+
+    ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
+    ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
+    """
+    settings = {"out": path_of(out), "progress": progress, "accept_host_key": accept_host_key,
+                "trust_key": trust_key}  # fmt: skip
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.infer(path_of(source), path_of(output))
 
 
@@ -585,21 +595,41 @@ def tune(
 
 
 def trace(
-    files: TraceFiles, save: str | Path = "trace.json",
-    config: str | Path | Config | None = None, **options: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Lays measurements (``edgekit.pipeline.exports.TraceFiles``) on one timeline in ``save``.
+    files: TraceFiles | None = None,
+    save: str | Path | None = "trace.json",
+    config: str | Path | Config | None = None,
+    *,
+    bench: str | Path | None = None,
+    nsys: Sequence[str | Path] = (),
+    profiles: Sequence[str | Path] = (),
+    layer_info: str | Path | None = None,
+    times: str | Path | None = None,
+    tegrastats: str | Path | None = None,
+    dla_core: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Traced:
+    """Lays measurements on one timeline in ``save``, a trace for Perfetto.
 
-    Returns an ``edgekit.trace-summary/1``. A configuration gives the plan, which names layers.
+    ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
+    Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
+    build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
+    is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
+    names layers. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
-    from edgekit.pipeline.exports import trace
+    from edgekit.pipeline.exports import TraceFiles, trace
     from edgekit.pipeline.pipeline import Pipeline
 
+    files = files or TraceFiles(
+        path_of(bench), tuple(map(Path, nsys)), tuple(map(Path, profiles)), path_of(layer_info),
+        path_of(times), path_of(tegrastats), dla_core,
+    )  # fmt: skip
     if config is None:
-        return trace(files, Path(save))
-    with Pipeline(open_config(config, **options)) as pipeline:
-        return pipeline.trace(files, Path(save))
+        return trace(files, Path(save or "trace.json"))
+    with Pipeline(open_config(config, **options), progress=progress) as pipeline:
+        return pipeline.trace(files, path_of(save))
 
 
 def compare(

@@ -26,6 +26,7 @@ DOCUMENTS = {
     "edgekit.history.mark/1": "edgekit.results.pruning.Marked",
     "edgekit.history.prune/1": "edgekit.results.pruning.Pruned",
     "edgekit.history/1": "edgekit.results.store.History",
+    "edgekit.infer/1": "edgekit.pipeline.steps.bench.Inference",
     "edgekit.job/1": "edgekit.pipeline.boards.jobs.JobAnswer",
     "edgekit.jobs/1": "edgekit.pipeline.boards.jobs.Jobs",
     "edgekit.monitor/1": "edgekit.benchmark.monitor.Monitor",
@@ -43,6 +44,7 @@ DOCUMENTS = {
     "edgekit.setup/1": "edgekit.pipeline.boards.checkup.Setup",
     "edgekit.status/1": "edgekit.pipeline.boards.status.Status",
     "edgekit.top/1": "edgekit.benchmark.monitor.Top",
+    "edgekit.trace-summary/1": "edgekit.pipeline.exports.Traced",
     "edgekit.trust/1": "edgekit.pipeline.boards.trust.Trust",
     "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
 }

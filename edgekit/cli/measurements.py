@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
@@ -32,7 +32,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.text import plain, sentence
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.pipeline import Pipeline
+    pass
 
 
 _RATE_MS = click.IntRange(10, 60_000)
@@ -258,40 +258,43 @@ def bench_command(
 @o.cut
 @o.talk
 def trace_command(
-    source: str | None, output: Path | None, part: dict[str, Any], json: bool, **options: Any
+    source: str | None,
+    nsys: Sequence[Path],
+    profile: Sequence[Path],
+    layer_info: Path | None,
+    times: Path | None,
+    tegrastats: Path | None,
+    dla_core: int,
+    output: Path | None,
+    part: dict[str, Any],
+    json: bool,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
-    from edgekit.pipeline.exports import TraceFiles, trace
+    import edgekit
 
     config, bench = _which(source)
-    files = TraceFiles(
-        bench, options["nsys"], options["profile"], options["layer_info"], options["times"],
-        options["tegrastats"], options["dla_core"],
+    if config is None and any(part.values()):
+        raise UsageError("--shape, --batch and --outputs need a configuration")
+    shown = progress(quiet, verbose)
+    traced = edgekit.trace(
+        save=output, config=config, bench=bench, nsys=nsys, profiles=profile,
+        layer_info=layer_info, times=times, tegrastats=tegrastats, dla_core=dla_core,
+        progress=shown, model=part,
     )  # fmt: skip
-    quiet, verbose = options["quiet"], options["verbose"]
-    if config is None:
-        if any(part.values()):
-            raise UsageError("--shape, --batch and --outputs need a configuration")
-        document = trace(files, output or Path("trace.json"))
-    else:
-        with o.open_pipeline(config, {"model": part}, quiet=quiet, verbose=verbose) as pipeline:
-            document = pipeline.trace(files, output or _timeline_path(pipeline))
     if json:
-        print_json(document)
+        print_json(traced)
         return
-    for line in _process_lines(document["processes"]):
-        print(plain(line, 300))
-    for note in document["notes"]:
-        print(plain(f"note: {sentence(note)}", 1000))
-    print(f"trace: {document['file']}")
-
-
-def _process_lines(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields each source with how it was placed, once for all its processes, and those."""
-    for _, group in groupby(processes, lambda one: (one["source"], one["pid"] // 100)):
+    # each source with how it was placed, once for all its processes, and those
+    for _, group in groupby(traced.processes, lambda one: (one.source, one.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
-        yield f"{own[0]['source']}: {own[0]['alignment']}{together}"
-        yield from (f"  {process['name']}: {process['clock']}" for process in own)
+        print(plain(f"{own[0].source}: {own[0].alignment}{together}", 300))
+        for process in own:
+            print(plain(f"  {process.name}: {process.clock}", 300))
+    for note in traced.notes:
+        print(plain(f"note: {sentence(note)}", 1000))
+    print(f"trace: {traced.file}")
 
 
 def _which(source: str | None) -> tuple[str | None, Path | None]:
@@ -301,11 +304,6 @@ def _which(source: str | None) -> tuple[str | None, Path | None]:
     if source is not None and not source.startswith("builtin:"):
         o.refuse_missing(source, "a YAML configuration or a bench.json")
     return source, None
-
-
-def _timeline_path(pipeline: Pipeline) -> Path:
-    """The bench step's own trace stays as it is: it is what this one is made of."""
-    return pipeline.out / "timeline.json"
 
 
 @commands.command(

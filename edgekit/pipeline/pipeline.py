@@ -80,7 +80,8 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan, WhatIf
     from edgekit.reports.schema import Report
@@ -390,12 +391,14 @@ class Pipeline:
         found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
         return found
 
-    def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
-        """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
+    def trace(self, files: TraceFiles, out: Path | None) -> Traced:
+        """Lays measurements on one timeline in ``out``, or in the run's folder when None."""
         from edgekit.pipeline.exports import trace
 
         files.check()
         self._run(*needed("check", "plan"))
+        # the bench step's own trace stays as it is: it is what this one is made of
+        out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
     def plan_report(self, path: Path) -> None:
@@ -584,8 +587,8 @@ class Pipeline:
             releases=tuple(one.row() for one in run.found["deploy"]),
         )
 
-    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
-        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+    def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
+        """Runs one inference on the first board."""
         from edgekit.pipeline.steps.bench import inputs_of
 
         may_write_for(
@@ -597,7 +600,7 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
+        document: Inference = self._run(*steps, or_serving=True).found["infer"]
         return document
 
     def bench(self) -> Bench:

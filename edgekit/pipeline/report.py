@@ -131,7 +131,7 @@ def run_document(
         "bundle": write(found["bundle"]),
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
-        "infer": dict(found["infer"]),
+        "infer": found["infer"].to_json(),
         "bench": _brief(found["bench"]),
         "board": write(releases[0].board),
         "releases": [

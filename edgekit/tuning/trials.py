@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from edgekit.benchmark.statistics import median
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.estimation import Estimate, estimate, table_evidence
@@ -21,6 +20,7 @@ from edgekit.placement.profiles.profile import Profile, frame_row, layer_row, me
 from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
 from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
+from edgekit_device.benchmark.statistics import median
 
 if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery

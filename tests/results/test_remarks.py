@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.benchmark.statistics import latency_summary
 from edgekit.results.comparison import compare, drift
+from edgekit_device.benchmark.statistics import summary as latency_summary
 from tests.results.measurements import times
 from tests.results.test_compare import result
 
