@@ -48,12 +48,13 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
@@ -71,6 +72,9 @@ if TYPE_CHECKING:
     from edgekit.placement.table import PlanTable
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
+    from edgekit.results.comparison import Comparison
+    from edgekit.results.pruning import Marked, Pruned
+    from edgekit.results.store import History, Result
     from edgekit.schedule.plans import Plans as Plans
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
@@ -530,17 +534,50 @@ def infer(
     output: str | Path | None = None,
     *,
     out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+) -> Inference:
+    """Runs one inference on the first board.
+
+    ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
+    ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+def bench(
+    config: str | Path | Config,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    **options: Any,
+) -> Bench:
     """Measures on the first board; times are in milliseconds."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.bench()
+
+
+def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
+    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is written anew.
+
+    Raises:
+        DataError: A file is none of its kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+
+    return with_tegrastats(Path(bench), Path(tegrastats))
 
 
 def run(
@@ -781,46 +818,125 @@ def tuning_request(
 
 
 def trace(
-    files: TraceFiles, save: str | Path = "trace.json",
-    config: str | Path | Config | None = None, **options: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Lays measurements (``edgekit.pipeline.exports.TraceFiles``) on one timeline in ``save``.
+    files: TraceFiles | None = None,
+    save: str | Path | None = "trace.json",
+    config: str | Path | Config | None = None,
+    *,
+    bench: str | Path | None = None,
+    nsys: Sequence[str | Path] = (),
+    profiles: Sequence[str | Path] = (),
+    layer_info: str | Path | None = None,
+    times: str | Path | None = None,
+    tegrastats: str | Path | None = None,
+    dla_core: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Traced:
+    """Lays measurements on one timeline in ``save``, a trace for Perfetto.
 
-    Returns an ``edgekit.trace-summary/1``. A configuration gives the plan, which names layers.
+    ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
+    Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
+    build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
+    is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
+    names layers. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
-    from edgekit.pipeline.exports import trace
+    from edgekit.pipeline.exports import TraceFiles, trace
     from edgekit.pipeline.pipeline import Pipeline
 
+    files = files or TraceFiles(
+        path_of(bench), tuple(map(Path, nsys)), tuple(map(Path, profiles)), path_of(layer_info),
+        path_of(times), path_of(tegrastats), dla_core,
+    )  # fmt: skip
     if config is None:
-        return trace(files, Path(save))
-    with Pipeline(open_config(config, **options)) as pipeline:
-        return pipeline.trace(files, Path(save))
+        return trace(files, Path(save or "trace.json"))
+    with Pipeline(open_config(config, **options), progress=progress) as pipeline:
+        return pipeline.trace(files, path_of(save))
 
 
 def compare(
-    a: str, b: str, *, name: str | None = None, board: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """Returns an ``edgekit.compare/1``: whether B, the new one, really differs from A.
+    a: str,
+    b: str,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    metric: str = "latency.median",
+    threshold: float = 0.05,
+    confidence: float = 0.95,
+    force: bool = False,
+) -> Comparison:
+    """Tells whether B, the new measurement, really differs from A.
 
-    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; the options are
-    those of ``edgekit.results.comparison.compare`` (metric, threshold, confidence, force).
+    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
+    ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
     """
     from edgekit.results.comparison import compare
     from edgekit.results.selection import select
 
-    return compare(*(select(words, name=name, board=board) for words in (a, b)), **options)
+    sides = [select(words, name=name, board=board) for words in (a, b)]
+    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
 
 
 def history(
-    name: str | None = None, *, board: str | None = None, limit: int = 20
-) -> dict[str, Any]:
-    """Returns an ``edgekit.history/1``: what was measured, the newest first."""
-    from edgekit.results.selection import history_document
+    name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
+) -> History:
+    """Returns what was measured, the newest first.
+
+    ``repair`` moves a damaged history aside first and keeps what can be read of it.
+    """
+    from edgekit.results.selection import listed
+    from edgekit.results.store import ResultStore
+    from edgekit.results.store import repair as mend
+
+    mended = mend() if repair else None
+    with ResultStore() as store:
+        return listed(store.results(name=name, board=board, limit=limit), mended)
+
+
+def measurements(
+    which: str | None = None,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    limit: int | None = None,
+) -> list[Result]:
+    """Returns measurements with their single times, the newest first.
+
+    ``which`` is as for ``compare``; without it, all of the history.
+    """
+    from edgekit.results.selection import select
     from edgekit.results.store import ResultStore
 
     with ResultStore() as store:
-        return history_document(store.results(name=name, board=board, limit=limit))
+        if which:
+            return select(which, name=name, board=board, store=store)
+        return store.results(name=name, board=board, limit=limit)
+
+
+def mark_measurement(which: str, name: str) -> Marked:
+    """Names a result of the history, for ``compare("baseline:NAME", ...)``."""
+    from edgekit.results.pruning import mark
+
+    return mark(which, name)
+
+
+def prune_history(
+    keep: int | None = None,
+    older_than_days: int | None = None,
+    *,
+    dry_run: bool = False,
+    on_all: Callable[[int], None] = lambda count: None,
+) -> Pruned:
+    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+
+    Marked results stay. ``on_all`` is called with their number before all others go; what it raises
+    keeps them. With ``dry_run`` nothing is deleted.
+    """
+    from edgekit.results.pruning import prune
+
+    return prune(keep, older_than_days, dry_run=dry_run, on_all=on_all)
 
 
 def top(

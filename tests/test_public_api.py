@@ -85,7 +85,9 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 
 # what each public function is called with beside a file that is not there
 ARGUMENTS = {
-    "compare": ("last~1", "last"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
+    "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
+    "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
@@ -104,7 +106,7 @@ for name in sorted({*edgekit.__all__} - {"__version__", "history"}):
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
     except EdgekitError as error:
         ended[name] = error.code
-ended["history"] = edgekit.history()["results"]
+ended["history"] = edgekit.history().results
 print(json.dumps(ended))
 """
 
@@ -135,7 +137,7 @@ def test_check_plan_and_build_as_functions(tmp_path):
 
 def test_the_history_and_two_of_its_measurements_as_functions(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
-    assert edgekit.history()["results"] == []
+    assert edgekit.history().results == []
     with pytest.raises(DataError):
         edgekit.compare("last~1", "last")
     with pytest.raises(UsageError):

@@ -86,7 +86,8 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
@@ -361,12 +362,14 @@ class Pipeline:
         self._run(*needed(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
-    def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
-        """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
+    def trace(self, files: TraceFiles, out: Path | None) -> Traced:
+        """Lays measurements on one timeline in ``out``, or in the run's folder when None."""
         from edgekit.pipeline.exports import trace
 
         files.check()
         self._run(*needed("check", "plan"))
+        # the bench step's own trace stays as it is: it is what this one is made of
+        out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
     def build(self) -> Build:
@@ -519,8 +522,8 @@ class Pipeline:
             releases=tuple(one.row() for one in run.found.deploy),
         )
 
-    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
-        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+    def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
+        """Runs one inference on the first board."""
         from edgekit.pipeline.steps.bench import inputs_of
 
         may_write_for(
@@ -532,7 +535,7 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        return dict(known(self._run(*steps, or_serving=True).found.infer))
+        return known(self._run(*steps, or_serving=True).found.infer)
 
     def bench(self) -> Bench:
         """Measures on the first board."""

@@ -25,6 +25,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
+from edgekit.pipeline.steps.bench import Inference
 from edgekit.pipeline.steps.build import BuiltPlan, board_builds
 from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated
@@ -151,7 +152,7 @@ class RunDocument(Document):
     bundle: Annotated[PackedBundle, Coded()]
     accuracy: Facts
     refit: RefitAnswer
-    infer: Facts
+    infer: Inference
     bench: BriefBench
     board: BoardName
     releases: list[RunRelease]
@@ -206,7 +207,7 @@ def run_document(
         bundle=known(found.bundle),
         accuracy=accuracy(context).to_json(),
         refit=known(found.refit),
-        infer=dict(known(found.infer)),
+        infer=known(found.infer),
         bench=BriefBench(
             clock=bench.clock,
             backend=bench.backend,
