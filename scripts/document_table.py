@@ -29,6 +29,7 @@ DOCUMENTS = {
     "edgekit.fleets/1": "edgekit.fleet.store.FleetListing",
     "edgekit.health/1": "edgekit_device.release.changed.Health",
     "edgekit.history/1": "edgekit.results.store.History",
+    "edgekit.init/1": "edgekit.config.template.Initial",
     "edgekit.job/1": "edgekit.pipeline.boards.jobs.JobAnswer",
     "edgekit.jobs/1": "edgekit.pipeline.boards.jobs.Jobs",
     "edgekit.layer/1": "edgekit.placement.check_document.LayerCheck",
@@ -42,6 +43,9 @@ DOCUMENTS = {
     "edgekit.releases/1": "edgekit.pipeline.boards.status.Releases",
     "edgekit.remove/1": "edgekit.pipeline.boards.changes.Removal",
     "edgekit.report/1": "edgekit.reports.schema.Report",
+    "edgekit.rewrite-list/1": "edgekit.rewriting.catalogue.RewriteList",
+    "edgekit.rewrite/1": "edgekit.placement.rewrite_document.Rewriting",
+    "edgekit.rewrites/1": "edgekit.rewriting.provenance.record.AppliedRewrites",
     "edgekit.rollback/1": "edgekit.pipeline.boards.changes.Rollback",
     "edgekit.rule/1": "edgekit.dla.explanation.ExplainedRule",
     "edgekit.selftest/1": "edgekit.pipeline.boards.selftest.Selftest",
@@ -50,8 +54,10 @@ DOCUMENTS = {
     "edgekit.setup/1": "edgekit.pipeline.boards.checkup.Setup",
     "edgekit.sparsity/1": "edgekit.placement.check_document.SparsityCheck",
     "edgekit.status/1": "edgekit.pipeline.boards.status.Status",
+    "edgekit.targets/1": "edgekit.targets.listing.Targets",
     "edgekit.top/1": "edgekit.benchmark.monitor.Top",
     "edgekit.trust/1": "edgekit.pipeline.boards.trust.Trust",
+    "edgekit.verified/1": "edgekit.rewriting.provenance.verification.Verified",
     "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
 }
 

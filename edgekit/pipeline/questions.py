@@ -383,7 +383,8 @@ def write_plan_page(context: Context, path: Path, steps: Sequence[FinishedStep])
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
         rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
+            ReportedRewrite.model_validate({"name": item.rewrite, **write(item)})
+            for item in rewrites
         ),
         steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files={"report": str(path)},

@@ -125,7 +125,7 @@ def run_document(
         "check": {key: getattr(check, key) for key in
                   ("layers", "dla_layers", "gpu_layers", "dla_macs_fraction", "candidates",
                    "loadables")},
-        "rewrites": rewrites.applied,
+        "rewrites": write(rewrites.applied),
         "calibration": {"method": scales.method, "choice": choice(context), "data": scales.data,
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
@@ -211,7 +211,7 @@ def report_facts(
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
+            ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),
         steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,
