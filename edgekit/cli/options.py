@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import completion
 from edgekit.cli.commands import argument
 from edgekit.cli.output import progress, say, warn
 from edgekit.errors import ConfigError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.api import Config, Pipeline
 
 
 Decorator = Callable[[Any], Any]
@@ -330,21 +330,9 @@ def open_pipeline(
             as the pipeline's modules take to import.
         settings: Further arguments of ``Pipeline``.
     """
-    from edgekit.config.loader import open_config
-
-    opened, shown = open_config(config, **(options or {})), progress(quiet, verbose)
-    if connects:
-        from edgekit.pipeline.cache import Cache
-        from edgekit.pipeline.context import Session
-        from edgekit.pipeline.steps.deploy import ConnectedBoards
-
-        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
-        consents = {name: settings.pop(name) for name in names}
-        settings["boards"] = boards = ConnectedBoards(opened, Cache(), Session(shown), **consents)
-        boards.begin()
-    from edgekit.pipeline.pipeline import Pipeline
-
-    return Pipeline(opened, progress=shown, **settings)
+    return api.open_pipeline(
+        config, options or {}, progress=progress(quiet, verbose), connects=connects, **settings
+    )
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.

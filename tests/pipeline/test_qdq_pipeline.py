@@ -18,6 +18,7 @@ from edgekit.errors import DataError, GateError
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps.accuracy import build_key
 from edgekit.pipeline.steps.load import translated
 from edgekit.pipeline.steps.method import scales
@@ -324,7 +325,7 @@ def test_biases_in_int32_are_refused_where_tensorrt_reads_the_q_dq_model(
 def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release: str) -> None:
     with pipeline(float_biases, tmp_path, tensorrt=release) as steps:
         notes = steps.build()["notes"]
-        ranking = steps.sensitivity()["notes"]
+        ranking = sensitivity(steps).notes
     for reported in (notes, ranking):
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
