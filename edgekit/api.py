@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
     from edgekit.config.loader import Config as Config
+    from edgekit.config.template import Initial
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -69,13 +70,17 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import Pareto
     from edgekit.placement.plan import Plan as Plan
     from edgekit.placement.plan import WhatIf
+    from edgekit.placement.rewrite_document import Rewriting
     from edgekit.placement.table import PlanTable
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.results.comparison import Comparison
     from edgekit.results.pruning import Marked, Pruned
     from edgekit.results.store import History, Result
+    from edgekit.rewriting.catalogue import RewriteList
+    from edgekit.rewriting.provenance.verification import Verified
     from edgekit.schedule.plans import Plans as Plans
+    from edgekit.targets.listing import Targets
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -169,18 +174,60 @@ def rewrite(
     config: str | Path | Config,
     save: str | Path | None = None,
     record: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Rewriting:
     """Rewrites a model and returns an ``edgekit.rewrite/1``.
 
     ``save`` is where the rewritten model is written, ``record`` where the proofs are
     (``edgekit.rewrites/1``).
     """
-    with open_pipeline(config, options) as pipeline:
+    from edgekit.collector import collector_held
+
+    # judging before and after makes as many objects as rewriting does, the modules many too
+    with collector_held(), open_pipeline(config, options, progress=progress) as pipeline:
         return pipeline.rewrite(path_of(save), path_of(record))
 
 
-def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> dict[str, Any]:
+def list_rewrites() -> RewriteList:
+    """Returns an ``edgekit.rewrite-list/1``: every rewrite with its reason."""
+    from edgekit.rewriting.catalogue import rewrite_list
+
+    return rewrite_list()
+
+
+def list_targets() -> Targets:
+    """Returns an ``edgekit.targets/1``: the boards that edgekit knows."""
+    from edgekit.targets.listing import list_targets
+
+    return list_targets()
+
+
+def init(
+    model: str | Path,
+    target: str,
+    output: str | Path | None = None,
+    *,
+    batch: int | None = None,
+    overwrite: bool = False,
+) -> Initial:
+    """Writes a commented configuration for a model and returns an ``edgekit.init/1``.
+
+    ``output`` is NAME.yaml in the current folder when None; ``batch`` is that of a model that
+    leaves it open.
+
+    Raises:
+        UsageError: An unknown board, or the file exists.
+        ModelError: The model cannot be read.
+    """
+    from edgekit.config.template import Initial, write_template
+
+    path = write_template(str(model), target, path_of(output), batch=batch, overwrite=overwrite)
+    return Initial(str(path))
+
+
+def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Verified:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
     ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle; ``shapes`` and

@@ -87,7 +87,8 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 ARGUMENTS = {
     "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
-    "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
+    "list_rewrites": (), "list_targets": (), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip

@@ -77,9 +77,11 @@ from edgekit.pipeline.steps.rewrite import (
     used_rewrites,
 )
 from edgekit.pipeline.steps.scales import cache_for_both, named_scales
+from edgekit.placement.rewrite_document import Approximation, Rewriting
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import read
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
@@ -240,7 +242,7 @@ class Pipeline:
         self._look_for_parser()
         return checked(self.context, on_note)
 
-    def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
+    def rewrite(self, save: Path | None = None, record: Path | None = None) -> Rewriting:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.
 
         Args:
@@ -263,23 +265,22 @@ class Pipeline:
         )  # fmt: skip
         context, used = self.context, used_rewrites(self.context)
         note_parse(context)
-        document = {
-            "schema": "edgekit.rewrite/1",
-            "model": source(context).source,
-            "target": self.file.target,
-            "precision": self.file.precision,
-            "rewrites": used.applied,
-            "before": write_document(known(run.found.check)),
-            "after": write_document(brief_check(context, rewritten(context)).figures),
-            "approximations": approximations(context),
-            "notes": context.session.notes,
-            "record": used.record,
-            "file": str(save) if save else None,
-        }
+        document = Rewriting(
+            model=source(context).source,
+            target=self.file.target,
+            precision=self.file.precision,
+            rewrites=used.applied,
+            before=known(run.found.check),
+            after=brief_check(context, rewritten(context)).figures,
+            approximations=tuple(read(Approximation, one) for one in approximations(context)),
+            notes=tuple(context.session.notes),
+            record=used.record,
+            file=str(save) if save else None,
+        )
         if save is not None:
             save_model(model(context), save)
         if record is not None:
-            write_json(record, used.record)
+            write_json(record, used.record.to_json())
         return document
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def run_document(
         backend=builds[0].artefacts.backend,
         steps=list(steps),
         check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
-        rewrites=rewrites.applied,
+        rewrites=write(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
             choice=write(choice(context)),
@@ -273,7 +273,7 @@ def report_facts(
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
+            ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),
         steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,
