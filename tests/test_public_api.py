@@ -85,8 +85,8 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 # what each public function is called with beside a file that is not there
 ARGUMENTS = {
     "compare": ("last~1", "last"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
-    "verify_rewrites": ("no.onnx", "no.json"), "what_if": ("no.yaml", "conv=gpu"),
-    "why": ("no.yaml", "conv"),
+    "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
+    "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
 CALLS = """
 import json, pkgutil, sys
@@ -124,7 +124,7 @@ def test_every_function_can_be_called_after_every_submodule_was_imported(tmp_pat
 def test_check_plan_and_build_as_functions(tmp_path):
     small_net(tmp_path / "small.onnx")
     model, target = tmp_path / "small.onnx", "jetson-agx-orin-64gb"
-    document = edgekit.check(model, target=target, precision="fp16")
+    document = edgekit.check(model, target=target, precision="fp16").to_json()
     assert document["schema"] == "edgekit.check/1"
     plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
     assert plan.objective == "gpu_time"

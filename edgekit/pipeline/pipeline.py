@@ -16,12 +16,18 @@ from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline.boards.status import would_roll_back
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
+from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import board_documents, notes_of, run_document, segments_of
+from edgekit.pipeline.report import (
+    RunDocument,
+    board_documents,
+    notes_of,
+    run_document,
+    segments_of,
+)
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -49,13 +55,14 @@ from edgekit.pipeline.steps.beforehand import (
 )
 from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
 from edgekit.pipeline.steps.bundle import (
+    Packed,
     bundle_of,
     bundle_with_weights,
     read_bundle,
     with_other_values,
 )
-from edgekit.pipeline.steps.deploy import ConnectedBoards
-from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
+from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
+from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
 from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
@@ -71,14 +78,17 @@ from edgekit.pipeline.steps.scales import cache_for_both, named_scales
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
+    from edgekit.reference.accuracy import Accuracy
+    from edgekit.reports.schema import Report
 
 
 T = TypeVar("T")
@@ -178,7 +188,7 @@ class Pipeline:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, EdgekitError):
             # what was done before it failed, and the accuracy when that is what failed
-            error.extra.setdefault("steps", self._step_list())
+            error.extra.setdefault("steps", write_document(self.log.done))
             set_position(error, self.config)
         self.boards.close()
 
@@ -217,18 +227,10 @@ class Pipeline:
         if self.file.parser:
             wheels()
 
-    def _step_list(self) -> list[dict[str, Any]]:
-        return list(self.log.done)
-
     def packed(self) -> Bundle:
         """Returns the bundle of the first board, or of this machine's build."""
         built = every_build(self.context, self.boards)[0]
         return bundle_of(self.context, built, self.signing)
-
-    def check(self) -> dict[str, Any]:
-        """Returns the ``edgekit.check/1`` document."""
-        document: dict[str, Any] = self._run(*needed("check")).found["check"]
-        return document
 
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew, and reports its progress."""
@@ -264,8 +266,8 @@ class Pipeline:
             "target": self.file.target,
             "precision": self.file.precision,
             "rewrites": used.applied,
-            "before": brief_verdict(run.found["check"]),
-            "after": brief_verdict(brief_check(context, rewritten(context))),
+            "before": write_document(known(run.found.check)),
+            "after": write_document(brief_check(context, rewritten(context)).figures),
             "approximations": approximations(context),
             "notes": context.session.notes,
             "record": used.record,
@@ -301,7 +303,7 @@ class Pipeline:
             "schema": "edgekit.scales/1",
             "model": came.source,
             "method": found.method,
-            "choice": write(choice(context)),
+            "choice": write_document(choice(context)),
             "data": found.data,
             "digest": found.digest,
             "scales": dict(named.scales),
@@ -318,15 +320,12 @@ class Pipeline:
         """Writes the network with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``."""
         from edgekit.pipeline.qdq import to_qdq_document
 
-        def write(run: Run, record: StepRecord) -> Run:
-            document = to_qdq_document(run.context, out, weights=weights, float16=float16)
-            record.detail = f"{counted(document['activations'], 'activation')}, " + str(
-                document["method"]
-            )
-            return run.having("calibrate", document)
+        def write(context: Context) -> tuple[dict[str, Any], str]:
+            document = to_qdq_document(context, out, weights=weights, float16=float16)
+            count = counted(document["activations"], "activation")
+            return document, f"{count}, {document['method']}"
 
-        document: dict[str, Any] = self._run(Step("calibrate", write)).found["calibrate"]
-        return document
+        return self.answer("calibrate", write, reuses=True)
 
     def plan(self) -> Plan:
         """Returns the placement, with all that a person should know in its notes."""
@@ -335,22 +334,30 @@ class Pipeline:
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
-    def answer(self, name: str, ask: Callable[[Context], tuple[T, str]], *before: str) -> T:
+    def answer(
+        self,
+        name: str,
+        ask: Callable[[Context], tuple[T, str]],
+        *before: str,
+        reuses: bool = False,
+    ) -> T:
         """Runs the steps before a question, and then the question as a step of its own.
 
         Args:
             name: The step's.
             ask: Returns the answer, and what it says in a few words.
             before: Names of the steps before it.
+            reuses: As of ``Step``.
         """
+        found: list[T] = []
 
         def answer(run: Run, record: StepRecord) -> Run:
             document, record.detail = ask(run.context)
-            return run.having(name, document)
+            found.append(document)
+            return run
 
-        steps = needed(*before)
-        found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
-        return found
+        self._run(*needed(*before), Step(name, answer, reuses=reuses))
+        return found[0]
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
         """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
@@ -366,7 +373,7 @@ class Pipeline:
         built = builds[0].artefacts
         return {
             "schema": "edgekit.build/1",
-            "steps": self._step_list(),
+            "steps": write_document(self.log.done),
             "backend": built.backend,
             "segments": segments_of(built),
             "weights": len(built.weights),
@@ -376,22 +383,23 @@ class Pipeline:
             **parser_key(self.context),
         }  # fmt: skip
 
-    def bundle(self, *, full: Path | None = None) -> dict[str, Any]:
-        """Packs and signs, and returns an ``edgekit.packed/1``."""
+    def bundle(self, *, full: Path | None = None) -> Packed:
+        """Packs and signs."""
         from edgekit.bundles.files import write
         from edgekit.bundles.manifest import check_valid_until
 
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
         may_write_for(self.config, {"the bundle": full}, makes_folders=True)
-        document = self._run(*needed("bundle")).found["bundle"]
+        packed = known(self._run(*needed("bundle")).found.bundle)
         if full is not None:
             write(self.packed(), full, stripped=False)
-        return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
-                "full": str(full) if full else None}  # fmt: skip
+        return Packed(
+            **vars(packed), steps=tuple(self.log.done), full=None if full is None else str(full)
+        )
 
-    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> dict[str, Any]:
-        """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
+    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> Deployed:
+        """Installs the bundle on every board.
 
         Args:
             file: A bundle to install instead of building one; weights that a stripped bundle
@@ -415,13 +423,12 @@ class Pipeline:
                 found = run.boards.install(
                     lambda client: bundle, run.log, always=run.context.force, put_back=run.again
                 )
-                return run.having("deploy", found)
+                return replace(run, found=replace(run.found, deploy=tuple(found)))
 
             offered = (bundle.digest, bundle)
             steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
-        releases = self._run(*steps).found["deploy"]
-        return {"schema": "edgekit.deploy/1", "dry_run": dry_run, "steps": self._step_list(),
-                "releases": [_release_row(r) for r in releases]}  # fmt: skip
+        releases = self._run(*steps).found.deploy
+        return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
 
     def _dry_run_steps(self) -> list[Step]:
         """Returns the steps of a deployment that changes nothing on a board."""
@@ -436,54 +443,37 @@ class Pipeline:
 
         return [*needed("bundle" if own else "plan"), _dry_run_step(offered)]
 
-    def rollback(self, reason: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
-        """Takes every board back to its previous release; ``reason`` is for their histories.
-
-        With ``dry_run`` nothing changes, and the answer is what would.
-        """
-        app = self.file.name
-        boards = []
-        for client in self.boards.clients():
-            before = self.boards.serves(client, app)
-            with self.boards.hinting(client):
-                answer = would_roll_back(client, app) if dry_run else client.rollback(app, reason)
-            boards.append({**self.boards.describe(client), "from": before and before[0],
-                           "to": answer["current"]})  # fmt: skip
-        return {"schema": "edgekit.rollback/1", "app": app, "dry_run": dry_run, "boards": boards}
-
-    def refit(self, weights: Path) -> dict[str, Any]:
+    def refit(self, weights: Path) -> Refitted:
         """Deploys the same engines with the weights of another file."""
         given = read_weights(weights)
+        changed: list[_NewWeights] = []
 
         def change(run: Run, record: StepRecord) -> Run:
             context, other = run.context, other_weights(run.context, weights)
             made = with_other_values(context, other)
             bundles: dict[str, Bundle] = {}
-            changed = tensors = 0
+            count = tensors = 0
             for built in run.builds:
                 old = bundle_of(context, built, run.signing)
                 bundle = bundle_with_weights(context, built, run.signing, other, made)
                 before = {name: entry.digest for name, entry in old.manifest.weights.items()}
                 after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
                 differ = sum(before[name] != digest for name, digest in after.items())
-                changed, tensors = max(changed, differ), max(tensors, len(after))
+                count, tensors = max(count, differ), max(tensors, len(after))
                 # nothing to ship where nothing changed
                 bundles[built.key] = bundle if before != after else old
             error = refit_accuracy(context, other, made)
             record.detail = (
-                f"{changed} of {counted(tensors, 'tensor')} changed, "
+                f"{count} of {counted(tensors, 'tensor')} changed, "
                 f"cosine {error.cosine:.5f} against FP32"
             )
             check_accuracy(context, error)
-            return run.having("weights", (bundles, tensors, changed, error))
+            changed.append(_NewWeights(bundles, tensors, count, error))
+            return run
 
         def install(run: Run, record: StepRecord) -> Run:
-            bundles = run.found["weights"][0]
-
             def bundle_for(client: BoardClient) -> Bundle:
-                key = build_for(run.context, run.boards, client).key
-                bundle: Bundle = bundles[key]
-                return bundle
+                return changed[0].bundles[build_for(run.context, run.boards, client).key]
 
             remember(run, bundle_for)
             try:
@@ -494,7 +484,7 @@ class Pipeline:
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     failed.hint = _hint_for_other_weights(run.context, weights)
                 raise
-            return run.having("deploy", releases)
+            return replace(run, found=replace(run.found, deploy=tuple(releases)))
 
         step = Step("weights", change)
         try:
@@ -504,23 +494,22 @@ class Pipeline:
                 words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
                 failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
             raise
-        bundles, tensors, changed, error = run.found["weights"]
+        (new,) = changed
         for built in run.builds:
-            old, bundle = bundle_of(run.context, built, self.signing), bundles[built.key]
+            old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:
                 # infer and bench must not take this release for an outdated one
                 key = self.cache.key("refitted", old.digest)
                 refitted = self.cache.get("refitted", key) or []
                 self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
-        return {
-            "schema": "edgekit.refit/1",
-            "steps": self._step_list(),
-            "tensors": tensors,
-            "changed": changed,
-            "accuracy": error.to_json(),
-            "digest": next(iter(bundles.values())).digest,
-            "releases": [_release_row(r) for r in run.found["deploy"]],
-        }
+        return Refitted(
+            steps=tuple(self.log.done),
+            tensors=new.tensors,
+            changed=new.changed,
+            accuracy=new.accuracy,
+            digest=next(iter(new.bundles.values())).digest,
+            releases=tuple(one.row() for one in run.found.deploy),
+        )
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
         """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
@@ -535,17 +524,15 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
-        return document
+        return dict(known(self._run(*steps, or_serving=True).found.infer))
 
-    def bench(self) -> dict[str, Any]:
-        """Measures on the first board and returns an ``edgekit.bench/1``."""
+    def bench(self) -> Bench:
+        """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
-        document: dict[str, Any] = self._run(*steps, anew=True, or_serving=True).found["bench"]
-        return document
+        return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
     def run(self) -> RunResult:
-        """Runs every step and returns the ``edgekit.run/1`` and ``edgekit.report/1`` documents.
+        """Runs every step.
 
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
@@ -554,9 +541,19 @@ class Pipeline:
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
-        document = run_document(run.context, run.builds, run.found, files, self._step_list())
-        write_json(self.out / "run.json", document)
-        return RunResult(document, run.found["report"])
+        document = run_document(run.context, run.builds, run.found, files, self.log.done)
+        write_json(self.out / "run.json", document.to_json())
+        return RunResult(document, known(run.found.report))
+
+
+@dataclass(frozen=True)
+class _NewWeights:
+    """Bundles with other weights by build, of so many tensors, and their accuracy."""
+
+    bundles: Mapping[str, Bundle]
+    tensors: int
+    changed: int
+    accuracy: Accuracy
 
 
 def _dry_run_step(
@@ -571,9 +568,9 @@ def _dry_run_step(
             )
             for client in run.boards.clients()
         ]
-        if all(row["reused"] for row in rows):
+        if all(row.reused for row in rows):
             record.reuse()
-        return run.having("deploy", rows)
+        return replace(run, found=replace(run.found, deploy=tuple(rows)))
 
     return Step("deploy", look, reuses=False)
 
@@ -619,14 +616,9 @@ def _hint_for_other_weights(context: Context, weights: Path) -> str:
     )
 
 
-def _release_row(result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("board", "release", "digest", "bytes_sent", "previous", "reused", "notes")
-    return {key: result.get(key) for key in keys}
-
-
 @dataclass(frozen=True)
 class RunResult:
-    """What ``run`` gives: the ``edgekit.run/1`` document and the ``edgekit.report/1`` document."""
+    """What ``run`` gives: what was done, and the report."""
 
-    document: dict[str, Any]
-    report: dict[str, Any]
+    document: RunDocument
+    report: Report

@@ -391,6 +391,8 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
+    from edgekit.reports.schema import ReportedRewrite, ReportedStep
+    from edgekit_device.protocol.codec import write
 
     context = pipeline.context
     file, placed, notes = context.file, plan(context), context.session.notes
@@ -398,8 +400,11 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     facts = RunFacts(
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
-        rewrites=tuple({"name": item["rewrite"], **item} for item in rewrites),
-        steps=tuple(pipeline.log.done), files={"report": str(path)},
+        rewrites=tuple(
+            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
+        ),
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in pipeline.log.done),
+        files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),
         note_groups={"run": notes},
     )  # fmt: skip
@@ -433,12 +438,11 @@ def sensitivity(
     if write_config is not None:
         rebased(pipeline.config, write_config.parent)  # refused before anything is measured
 
-    def ask(context: Context) -> tuple[tuple[Sensitivity, Proposal | None], str]:
-        found = sensitivity_of(context, measure, least)
-        impacts = counted(len(found[0].impacts), "INT8 kernel")
-        return found, f"{impacts} on {counted(found[0].samples, 'input')}"
-
-    found, proposal = pipeline.answer("sensitivity", ask, "calibrate", "plan")
+    found, proposal = pipeline.answer(
+        "sensitivity",
+        lambda context: sensitivity_of(context, measure, least),
+        "calibrate", "plan", reuses=True,
+    )  # fmt: skip
     return sensitivity_answer(pipeline.context, found, proposal, write_config)
 
 
@@ -469,13 +473,17 @@ def check_sensitivity(
 
 def sensitivity_of(
     context: Context, metric: str, minimum: float | None
-) -> tuple[Sensitivity, Proposal | None]:
-    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16."""
+) -> tuple[tuple[Sensitivity, Proposal | None], str]:
+    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16; and a word
+    on how much was measured.
+    """
     found = measured_sensitivity(context)
+    impacts = counted(len(found.impacts), "INT8 kernel")
+    words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
-        return found, None
+        return (found, None), words
     bounds = bounds_of_question(context, minimum)
-    return found, proposed_layers(context, metric, minimum, bounds)
+    return (found, proposed_layers(context, metric, minimum, bounds)), words
 
 
 def sensitivity_answer(

@@ -7,9 +7,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgekit.text import ABSENT, counted, plain
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import LayerVerdict
+    from edgekit.reports.schema import Accuracy, Report
 
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 WIDTH = 80
@@ -19,22 +23,16 @@ RELEASE_RULE = "general.release"
 """The rule that a TensorRT release breaks which no source covers."""
 
 
-def is_placed(check: Mapping[str, Any]) -> bool:
-    """Whether an ``edgekit.check/1`` has a placement: none without a network that can be parsed."""
-    parses = (check.get("parse") or {"ok": True})["ok"]
-    return parses or any(layer["placed"] for layer in check["layers"])
-
-
 def clean(text: object) -> str:
     """Returns a name in one line, with what would steer a terminal or turn letters as escapes."""
     return plain(str(text), lines=False)
 
 
-def compared_on(accuracy: Mapping[str, Any]) -> str:
+def compared_on(accuracy: Accuracy) -> str:
     """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
-    inputs = accuracy.get("inputs")
-    data = accuracy.get("data") or (counted(inputs, "input") if inputs else "")
-    return ", ".join(clean(one) for one in (data, accuracy.get("computed")) if one)
+    inputs = accuracy.inputs
+    data = accuracy.data or (counted(inputs, "input") if inputs else "")
+    return ", ".join(clean(one) for one in (data, accuracy.computed) if one)
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -113,11 +111,11 @@ def count(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-def unsure(dla: Mapping[str, Any]) -> str:
+def unsure(dla: LayerVerdict) -> str:
     """Returns why the verdict of a layer is not certain; "" where it is."""
-    if dla["certainty"] != "disputed":
+    if dla.certainty != "disputed":
         return ""
-    rules = {reason["rule"] for reason in dla["reasons"]}
+    rules = {reason.rule for reason in dla.reasons}
     return "no source covers this release" if rules == {RELEASE_RULE} else "sources disagree"
 
 
@@ -150,20 +148,20 @@ def change(percent: float) -> str:
     return f"{shown} %"
 
 
-def mode_words(document: Mapping[str, Any]) -> str:
+def mode_words(report: Report) -> str:
     """Returns a report's power mode: the plan's, and the measured one where that is another."""
-    planned, bench = document["power_mode"], document.get("bench") or {}
-    if not planned or not bench.get("latency_ms"):
-        return str(planned or "")
-    seen = str(bench.get("power_mode") or "")
+    planned, bench = report.power_mode, report.bench
+    if not planned or bench is None or not bench.latency_ms:
+        return planned
+    seen = bench.power_mode or ""
     if seen.upper().removeprefix("MODE_") == planned.upper():
-        return str(planned)
+        return planned
     return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
 
 
-def several_plans(parts: Iterable[Mapping[str, Any]], key: str = "lane") -> bool:
-    """Tells whether parts of a run (segments, slots of a timeline) are of more than one plan."""
-    return len({part.get(key) or 0 for part in parts}) > 1
+def several_plans(plans: Iterable[int | None]) -> bool:
+    """Tells whether parts of a run are of more than one plan, by their plans' numbers."""
+    return len({plan or 0 for plan in plans}) > 1
 
 
 def plan_prefix(number: int | None, several: bool) -> str:
@@ -171,7 +169,7 @@ def plan_prefix(number: int | None, several: bool) -> str:
     return f"plan {(number or 0) + 1}, " if several else ""
 
 
-def shape(sizes: Sequence[int]) -> str:
+def shape(sizes: Sequence[int | str]) -> str:
     """Returns a tensor's shape: "1x64x28x28", "scalar"."""
     return "x".join(map(str, sizes)) or "scalar"
 

@@ -235,7 +235,7 @@ def test_a_plan_of_another_number_of_layers_than_a_check_says_why(folder, used):
     path = folder / "unet.onnx"
     rewrites = {"always": True} if used else {"enable": "none"}
     plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite=rewrites)
-    checked = edgekit.check(path, target=ORIN, precision="fp16")["summary"]["layers"]
+    checked = edgekit.check(path, target=ORIN, precision="fp16").to_json()["summary"]["layers"]
     reported = f"{len(plan.layers)} layers placed; check counts {checked}: the rewrites make"
     assert (len(plan.layers) != checked) is used
     assert any(reported in note for note in plan.notes) is used
@@ -249,7 +249,7 @@ def test_baselines_are_those_of_the_network_as_given(folder):
     assert rewritten.baselines == given.baselines
     assert not given.baselines_rewritten
     assert rewritten.baselines_rewritten["gpu_only"] != given.baselines["gpu_only"]
-    predicted = edgekit.check(path, **options)["predicted"]
+    predicted = edgekit.check(path, **options).to_json()["predicted"]
     assert predicted["gpu_only_us"] == rewritten.baselines["gpu_only"].latency_us
     assert predicted["auto_us"] == rewritten.baselines["tensorrt_auto"].latency_us
 

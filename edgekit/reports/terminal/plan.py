@@ -187,7 +187,7 @@ def why_text(document: Why) -> Iterator[RenderableType]:
         yield paragraph(f"- {reason}")
     dla = document.dla
     yield ""
-    unsure = f" ({why})" if (why := text.unsure(dla.to_json())) else ""
+    unsure = f" ({why})" if (why := text.unsure(dla)) else ""
     yield paragraph(f"verdict: {'can' if dla.ok else 'cannot'} run on a DLA{unsure}")
     for broken in dla.reasons:
         yield paragraph(f"{broken.rule}: {broken.message}", indent=2)
