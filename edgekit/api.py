@@ -10,7 +10,7 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -853,6 +853,13 @@ def tune(
         tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
         accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
+
+
+def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
+    """Yields what a tuning found, for people; ``verbose`` shows all layers by name."""
+    from edgekit.tuning.text import tune_text
+
+    yield from tune_text(document, verbose=verbose)
 
 
 def tuning_request(
