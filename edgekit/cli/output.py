@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from edgekit.errors import EdgekitError
-    from edgekit.pipeline.progress import Progress
+    from edgekit.reports.terminal.progress import Terminal
 
 
 _ROWS = 10
@@ -68,21 +68,12 @@ def say_notes(document: Any) -> None:
         say(f"note: {sentence(note)}")
 
 
-def accuracy_figures(accuracy: Mapping[str, Any]) -> str:
-    """Returns how near the whole is to FP32, in one line."""
-    return (
-        f"against FP32: cosine {accuracy['cosine']:.6f}, "
-        f"top-1 agreement {100 * accuracy['top1_agreement']:.0f} %"
-    )
-
-
 def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
     """Says on what data an accuracy is, and what the figures of the whole hide."""
-    from edgekit.reference.accuracy import describe_parts
+    from edgekit.reports.terminal.accuracy import accuracy_lines
 
-    say(f"  on {accuracy['data']}" + (", emulated on this CPU" if emulated else ""))
-    for part in describe_parts(accuracy):
-        say(f"  {part}")
+    for line in accuracy_lines(accuracy, emulated=emulated):
+        say(line)
 
 
 def say_rows(rows: Sequence[str], *, verbose: bool) -> None:
@@ -142,14 +133,13 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
     )  # fmt: skip
 
 
-def progress(quiet: bool, verbose: bool = False) -> Progress:
-    """Returns progress on stderr, or none."""
-    from edgekit.pipeline.progress import Quiet as Silent
-    from edgekit.pipeline.progress import Terminal
+def progress(quiet: bool, verbose: bool = False) -> Terminal:
+    """Returns progress on stderr, which is silent with ``quiet``."""
+    from edgekit.reports.terminal.progress import Terminal
 
-    if quiet:
-        return Silent()
-    return Terminal(console(stderr=True), verbose=verbose)
+    screen = console(stderr=True)
+    screen.quiet = quiet
+    return Terminal(screen, verbose=verbose)
 
 
 # Progress on stderr of a command without numbered steps.

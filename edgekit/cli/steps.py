@@ -26,7 +26,6 @@ from edgekit.cli.boards import (
 )
 from edgekit.cli.commands import argument
 from edgekit.cli.output import (
-    accuracy_figures,
     console,
     print_json,
     progress,
@@ -83,6 +82,7 @@ def build_command(
         print_json(document)
         return
     from edgekit.pipeline.steps.accuracy import accuracy_text
+    from edgekit.reports.terminal.accuracy import accuracy_figures
 
     count = counted(len(document["segments"]), "segment")
     text = accuracy_text(
@@ -244,6 +244,7 @@ def refit_command(
         print_json(document)
         return
     from edgekit.pipeline.steps.accuracy import accuracy_text
+    from edgekit.reports.terminal.accuracy import accuracy_figures
 
     text = accuracy_text(
         pipeline.file.accuracy, document.accuracy, accuracy_figures(document.accuracy)
