@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
+    from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -62,8 +64,15 @@ if TYPE_CHECKING:
     from edgekit.placement.check_document import LayerCheck as LayerCheck
     from edgekit.placement.check_document import SparsityCheck as SparsityCheck
     from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
-    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.placement.explanation import Why
+    from edgekit.placement.placing import Pareto
+    from edgekit.placement.plan import Plan as Plan
+    from edgekit.placement.plan import WhatIf
+    from edgekit.placement.table import PlanTable
+    from edgekit.reference.accuracy import Accuracy as Accuracy
+    from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.schedule.plans import Plans as Plans
+    from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
     from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
@@ -196,20 +205,37 @@ def sensitivity(
     minimum: float | None = None,
     *,
     write_config: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Ranks the layers by what their INT8 costs and returns an ``edgekit.sensitivity/1``.
+) -> SensitivityRanking:
+    """Ranks the layers by what their INT8 costs.
 
     With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
     layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.sensitivity(metric, minimum, path_of(write_config))
+    from edgekit.pipeline.questions import sensitivity
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
-def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
-    """Builds the engines and returns an ``edgekit.build/1``."""
-    with open_pipeline(config, options, force=force) as pipeline:
+def build(
+    config: str | Path | Config,
+    *,
+    force: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Builds the engines."""
+    settings: dict[str, Any] = {
+        "force": force,
+        "accept_host_key": accept_host_key,
+        "trust_key": trust_key,
+    }
+    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
         return pipeline.build()
 
 
@@ -219,10 +245,12 @@ def bundle(
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle."""
-    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -237,6 +265,7 @@ def deploy(
     allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Deployed:
     """Installs on every board.
@@ -246,10 +275,11 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    with open_pipeline(
-        config, options, out=path_of(out), force=force, accept_host_key=accept_host_key,
-        trust_key=trust_key, allow_older=allow_older, again=again,
-    ) as pipeline:  # fmt: skip
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -477,13 +507,20 @@ def refit(
     *,
     out: str | Path | None = None,
     again: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
-    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -566,8 +603,20 @@ def report(
         return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
 
 
-def plan(config: str | Path | Config, **options: Any) -> Plan:
+def plan(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    annotate: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan:
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
+
+    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
+    written with devices and times as metadata of its nodes. ``force`` computes all of it again;
+    ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
     "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
@@ -576,49 +625,95 @@ def plan(config: str | Path | Config, **options: Any) -> Plan:
         GateError: No placement meets the request; ``extra["conflict"]`` lists the smallest set
             of constraints that cannot hold together.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.plan()
+    from edgekit.pipeline.exports import write_annotated
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.questions import write_plan_page
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
+        found = pipeline.plan()
+        if report is not None:
+            write_plan_page(pipeline, Path(report))
+        if annotate is not None:
+            write_annotated(pipeline.context, Path(annotate))
+        return found
 
 
-def plan_networks(config: str | Path | Config, *, force: bool = False, **options: Any) -> Plans:
+def plan_networks(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plans:
     """Places and schedules the networks of a configuration that has several (``model.networks``).
+
+    The other arguments are those of ``plan``.
 
     Raises:
         UsageError: The configuration has one network; options that make no sense.
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
-    from edgekit.schedule.networks import plan_networks
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.schedule.networks import plan_networks, write_networks_report
 
-    return plan_networks(open_config(config, **options), force=force)
+    opened = open_config(config, **options)
+    may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
+    found = plan_networks(opened, force=force, progress=progress)
+    if report is not None:
+        write_networks_report(found, Path(report), name=opened.file.name)
+    return found
 
 
-def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, Any]:
-    """Returns an ``edgekit.why/1``: why a layer (or an ONNX node) is where the plan has it."""
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.why(layer)
+def why(
+    config: str | Path | Config,
+    layer: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Why:
+    """Returns why a layer (or an ONNX node) is where the plan has it."""
+    from edgekit.pipeline.questions import why
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return why(pipeline, layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
-    """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
+def what_if(
+    config: str | Path | Config,
+    changes: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> WhatIf:
+    """Returns the plan compared with the plan that follows from ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.what_if(changes)
+    from edgekit.pipeline.questions import what_if
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return what_if(pipeline, changes)
 
 
 def pareto(
     config: str | Path | Config,
     first: str = "latency_us",
     second: str = "energy_uj",
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.pareto/1``: the front of two of latency_us, energy_uj, gpu_us and
-    period_us.
-    """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.pareto(first, second)
+) -> Pareto:
+    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us."""
+    from edgekit.pipeline.questions import pareto
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return pareto(pipeline, first, second)
 
 
 def plan_table(
@@ -627,15 +722,23 @@ def plan_table(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
+    power_mode: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.plan-table/1``: latency, throughput, energy by power mode and board.
+) -> PlanTable:
+    """Returns latency, throughput and energy by power mode and board.
 
-    ``modes`` is a list of power modes or ["all"]. Each row is one plan: one for each of latency,
-    throughput and energy, or one for ``objective``.
+    ``modes`` is a list of power modes or ["all"], ``targets`` one of boards or ["all"]. Each row is
+    one plan: one for each of latency, throughput and energy, or one for ``objective``. Where no
+    modes are named, the boards that have ``power_mode`` are planned in it.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.table(modes=modes, targets=targets, objective=objective)
+    from edgekit.pipeline.questions import plan_table
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return plan_table(
+            pipeline, modes=modes, targets=targets, objective=objective, power_mode=power_mode
+        )
 
 
 def tune(
@@ -649,9 +752,10 @@ def tune(
     on_note: Callable[[str], None] = lambda text: None,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Plans, builds and measures until nothing that is left can be better: an ``edgekit.tune/1``.
+) -> Tuned:
+    """Plans, builds and measures until nothing that is left can be better.
 
     ``request`` is an ``edgekit.tuning.trials.TuningRequest`` (objective, budget, rounds, turns);
     ``tables`` are tuned.profile.json files of earlier tunings; ``on_note`` is called with what
@@ -663,8 +767,17 @@ def tune(
     return tune(
         open_config(config, **options), request, out=None if out is None else Path(out),
         tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
-        accept_host_key=accept_host_key, trust_key=trust_key,
+        accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
+
+
+def tuning_request(
+    objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
+) -> TuningRequest:
+    """Returns how far ``tune`` goes; without an objective for the configuration's."""
+    from edgekit.tuning.trials import TuningRequest
+
+    return TuningRequest(objective or "", budget_s, rounds, turns, tolerance)
 
 
 def trace(
@@ -891,6 +1004,25 @@ def _fleet(
     return Fleet(
         path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
     )
+
+
+def target_names() -> tuple[str, ...]:
+    """Returns the names of the known boards, in alphabetical order."""
+    from edgekit.targets.loader import names
+
+    return names()
+
+
+def open_config(config: str | Path | Config, **options: Any) -> Config:
+    """Returns the configuration that the other functions work with, opened once.
+
+    Raises:
+        ConfigError: What is wrong in the file, all of it at once.
+        UsageError: A model without a target; an option that is none.
+    """
+    from edgekit.config.loader import open_config
+
+    return open_config(config, **options)
 
 
 def open_pipeline(

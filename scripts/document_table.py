@@ -11,6 +11,7 @@ DOCUMENTS = {
     "edgekit.board-status/1": "edgekit_device.deployment.status.BoardStatus",
     "edgekit.build.request/1": "edgekit_device.build.request.BuildJobRequest",
     "edgekit.build.result/1": "edgekit_device.build.request.BuildResult",
+    "edgekit.build/1": "edgekit.pipeline.steps.build.Build",
     "edgekit.buildlog/1": "edgekit.buildlog.facts.BuildLog",
     "edgekit.check/1": "edgekit.placement.compared_check.ComparedCheck",
     "edgekit.checks/1": "edgekit.placement.check_document.Checks",
@@ -36,8 +37,11 @@ DOCUMENTS = {
     "edgekit.monitor/1": "edgekit.benchmark.monitor.Monitor",
     "edgekit.operator/1": "edgekit.dla.explanation.ExplainedOperator",
     "edgekit.packed/1": "edgekit.pipeline.steps.bundle.Packed",
+    "edgekit.pareto/1": "edgekit.placement.placing.Pareto",
+    "edgekit.plan-table/1": "edgekit.placement.table.PlanTable",
     "edgekit.plan/1": "edgekit.placement.plan.Plan",
     "edgekit.probe/1": "edgekit_device.board.probe.Probe",
+    "edgekit.profile/1": "edgekit.placement.profiles.profile.ProfileTable",
     "edgekit.refit/1": "edgekit.pipeline.steps.deploy.Refitted",
     "edgekit.releases/1": "edgekit.pipeline.boards.status.Releases",
     "edgekit.remove/1": "edgekit.pipeline.boards.changes.Removal",
@@ -46,6 +50,7 @@ DOCUMENTS = {
     "edgekit.rule/1": "edgekit.dla.explanation.ExplainedRule",
     "edgekit.run/1": "edgekit.pipeline.report.RunDocument",
     "edgekit.selftest/1": "edgekit.pipeline.boards.selftest.Selftest",
+    "edgekit.sensitivity/1": "edgekit.reference.sensitivity.SensitivityRanking",
     "edgekit.serve/1": "edgekit.pipeline.boards.changes.Serving",
     "edgekit.serving/1": "edgekit_device.protocol.serving.ServingStatus",
     "edgekit.setup/1": "edgekit.pipeline.boards.checkup.Setup",
@@ -53,7 +58,9 @@ DOCUMENTS = {
     "edgekit.status/1": "edgekit.pipeline.boards.status.Status",
     "edgekit.top/1": "edgekit.benchmark.monitor.Top",
     "edgekit.trust/1": "edgekit.pipeline.boards.trust.Trust",
+    "edgekit.tune/1": "edgekit.tuning.document.Tuned",
     "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
+    "edgekit.why/1": "edgekit.placement.explanation.Why",
 }
 
 

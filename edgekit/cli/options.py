@@ -306,6 +306,12 @@ talk = all_of(
 )
 
 
+def reporting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns a command's settings with the progress that ``quiet`` and ``verbose`` want."""
+    others = {name: value for name, value in settings.items() if name not in ("quiet", "verbose")}
+    return {**others, "progress": progress(settings["quiet"], settings["verbose"])}
+
+
 def open_pipeline(
     config: str | Config,
     options: Mapping[str, Any] | None = None,

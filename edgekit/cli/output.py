@@ -18,6 +18,7 @@ from edgekit.text import printable_output, sentence, unfiltered, write_page
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from edgekit.api import Accuracy
     from edgekit.errors import EdgekitError
     from edgekit.reports.terminal.progress import Terminal
 
@@ -68,12 +69,12 @@ def say_notes(document: Any) -> None:
         say(f"note: {sentence(note)}")
 
 
-def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
+def say_accuracy(accuracy: Accuracy, *, emulated: bool) -> None:
     """Says on what data an accuracy is, and what the figures of the whole hide."""
-    from edgekit.reports.terminal.accuracy import accuracy_lines
+    from edgekit.reports.terminal.quantization import accuracy_lines
 
     for line in accuracy_lines(accuracy, emulated=emulated):
-        say(line)
+        say(f"  {line}")
 
 
 def say_rows(rows: Sequence[str], *, verbose: bool) -> None:

@@ -5,7 +5,6 @@ and ``run``, which runs all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
-    from edgekit.api import BoardRow, DeployedRelease, Plans, ServingStatus
+    from edgekit.api import BoardBuild, BoardRow, DeployedRelease, Plans, ServingStatus
     from edgekit.reports.schema import Report
 
 
@@ -69,45 +68,38 @@ def build_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    options = {
+    options: dict[str, Any] = {
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
         "accuracy": {"thorough": thorough},
         "parser": parser,
     }
-    with o.open_pipeline(config, options, **settings) as pipeline:
-        document = pipeline.build()
+    document = api.build(config, **options, **o.reporting(settings))
     if json:
         print_json(document)
         return
-    from edgekit.pipeline.steps.accuracy import accuracy_text
-    from edgekit.reports.terminal.accuracy import accuracy_figures
-
-    count = counted(len(document["segments"]), "segment")
-    text = accuracy_text(
-        pipeline.file.accuracy, document["accuracy"], accuracy_figures(document["accuracy"])
-    )
-    print(f"{count}, backend {document['backend']}; {text}")
-    say_accuracy(document["accuracy"], emulated=bool(document["boards"]))
-    for board in document["boards"]:
+    count = counted(len(document.segments), "segment")
+    print(f"{count}, backend {document.backend}; {document.figures}")
+    say_accuracy(document.accuracy, emulated=bool(document.boards))
+    for board in document.boards:
         _show_build(board)
     say_notes(document)
 
 
-def _show_build(board: Mapping[str, Any]) -> None:
+def _show_build(board: BoardBuild) -> None:
     """Prints what a board built."""
-    print(f"{board['board']}: built with TensorRT {board['tensorrt']}")
-    for one in board["engines"]:
-        facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
-        if one["stripped"]:
-            full = one["full_bytes"]
+    print(f"{board.board}: built with TensorRT {board.tensorrt}")
+    for one in board.engines:
+        facts = [f"{one.bytes:,} bytes", f"{one.seconds:.0f} s"]
+        if one.stripped:
+            full = one.full_bytes
             size = "full size unknown" if full is None else f"{full:,} with its weights"
             facts.insert(1, f"stripped, {size}")
-        if one["version_compatible"]:
+        if one.version_compatible:
             facts.append("version compatible")
-        print(f"  {one['key']}: {', '.join(facts)}")
-    plan = board["plan"]
+        print(f"  {one.key}: {', '.join(facts)}")
+    plan = board.plan
     if plan["same"]:
         print("  matches the plan: layers, devices and loadables")
     else:
@@ -152,9 +144,8 @@ def bundle_command(
 ) -> None:
     given = {"counter": counter, "valid_until": valid_until}
     release = {name: value for name, value in given.items() if value is not None}
-    over = {"model": part, **({"deploy": {"release": release}} if release else {})}
-    with o.open_pipeline(config, over, **settings) as pipeline:
-        document = pipeline.bundle(full=full)
+    over: dict[str, Any] = {"model": part, **({"deploy": {"release": release}} if release else {})}
+    document = api.bundle(config, full=full, **over, **o.reporting(settings))
     if json:
         print_json(document)
         return
@@ -195,9 +186,8 @@ def deploy_command(
 ) -> None:
     if strict and bundle is not None:
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
-    options = {"model": part, "build": {"strict": strict}}
-    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        document = pipeline.deploy(bundle, dry_run=dry_run)
+    options: dict[str, Any] = {"model": part, "build": {"strict": strict}}
+    document = api.deploy(config, file=bundle, dry_run=dry_run, **options, **o.reporting(settings))
     if json:
         print_json(document)
         return
@@ -238,18 +228,13 @@ def _would_deploy(release: DeployedRelease) -> str:
 def refit_command(
     config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, connects=True, **settings) as pipeline:
-        document = pipeline.refit(weights)
+    document = api.refit(config, weights, model=part, **o.reporting(settings))
     if json:
         print_json(document)
         return
-    from edgekit.pipeline.steps.accuracy import accuracy_text
-    from edgekit.reports.terminal.accuracy import accuracy_figures
-
-    text = accuracy_text(
-        pipeline.file.accuracy, document.accuracy, accuracy_figures(document.accuracy)
+    print(
+        f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {document.figures}"
     )
-    print(f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {text}")
     say_accuracy(document.accuracy, emulated=True)
     for release in document.releases:
         print(f"{release.board.name}: {release.release} ({release.bytes_sent:,} bytes sent)")

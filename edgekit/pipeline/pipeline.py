@@ -5,30 +5,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
-from edgekit.config.loader import Config, rebased
+from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline import questions
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.context import Context, Session, variant
+from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import (
-    RunDocument,
-    board_documents,
-    notes_of,
-    run_document,
-    segments_of,
-)
+from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -54,7 +47,15 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -66,12 +67,11 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
     model,
-    network,
     other_weights,
     rewritten,
     used_rewrites,
@@ -88,7 +88,8 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.placement.plan import Plan
+    from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report
 
 
@@ -304,7 +305,7 @@ class Pipeline:
             "schema": "edgekit.scales/1",
             "model": came.source,
             "method": found.method,
-            "choice": choice(context),
+            "choice": write_document(choice(context)),
             "data": found.data,
             "digest": found.digest,
             "scales": dict(named.scales),
@@ -326,7 +327,7 @@ class Pipeline:
             count = counted(document["activations"], "activation")
             return document, f"{count}, {document['method']}"
 
-        return self._answer("calibrate", write, (), reuses=True)
+        return self.answer("calibrate", write, reuses=True)
 
     def plan(self) -> Plan:
         """Returns the placement, with all that a person should know in its notes."""
@@ -335,64 +336,19 @@ class Pipeline:
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
-    def why(self, layer: str) -> dict[str, Any]:
-        """Returns an ``edgekit.why/1``: the reasons for a layer's place.
-
-        Raises:
-            UsageError: "layer.unknown": there is no layer or ONNX node of that name.
-        """
-        # refused before anything is placed
-        found = questions.layer_of(network(self.context), source(self.context), layer)
-        return self._answer("why", lambda context: questions.why(context, found))
-
-    def what_if(self, changes: str) -> WhatIf:
-        """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
-
-        Args:
-            changes: Such as "pin conv* GPU; mode 30W".
-
-        Raises:
-            UsageError: "plan.what-if": no such change.
-            GateError: No placement meets the request with the changes.
-        """
-        read = questions.read_changes(changes, self.config)
-        other = variant(self.context, **read.keys)
-        return self._answer(
-            "what-if", lambda context: questions.what_if(context, other, read.texts)
-        )
-
-    def pareto(self, first: str, second: str) -> dict[str, Any]:
-        """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan.
-
-        Args:
-            first: "latency_us", "energy_uj", "gpu_us" or "period_us".
-            second: Another one of them.
-        """
-        return self._answer("pareto", lambda context: questions.pareto(context, first, second))
-
-    def table(self, **options: Any) -> dict[str, Any]:
-        """Returns an ``edgekit.plan-table/1``; options as of ``questions.plan_table``."""
-        # which has plans of its own
-        return self._answer(
-            "table",
-            lambda context: questions.plan_table(context, **options),
-            needed("check", "rewrite"),
-        )
-
-    def _answer(
+    def answer(
         self,
         name: str,
         ask: Callable[[Context], tuple[T, str]],
-        before: Sequence[Step] | None = None,
-        *,
+        *before: str,
         reuses: bool = False,
     ) -> T:
-        """Runs the steps before a question, and then the question as a step.
+        """Runs the steps before a question, and then the question as a step of its own.
 
         Args:
             name: The step's.
-            ask: Returns the answer, and the detail of the step.
-            before: The steps; those of a plan when None.
+            ask: Returns the answer, and what it says in a few words.
+            before: Names of the steps before it.
             reuses: As of ``Step``.
         """
         found: list[T] = []
@@ -402,8 +358,7 @@ class Pipeline:
             found.append(document)
             return run
 
-        steps = needed("check", "plan") if before is None else before
-        self._run(*steps, Step(name, answer, reuses=reuses))
+        self._run(*needed(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
@@ -414,60 +369,26 @@ class Pipeline:
         self._run(*needed("check", "plan"))
         return trace(files, out, context=self.context, folder=self.out)
 
-    def plan_report(self, path: Path) -> None:
-        """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, self.log.done)
-
-    def sensitivity(
-        self,
-        metric: str | None = None,
-        minimum: float | None = None,
-        write_config: Path | None = None,
-    ) -> dict[str, Any]:
-        """Returns an ``edgekit.sensitivity/1``; with a minimum it holds a proposal.
-
-        Args:
-            metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
-            minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
-            write_config: Where to write a configuration with the proposal. It is written only
-                where there is one.
-
-        Raises:
-            UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
-                the configuration names is not found from there.
-        """
-        gate = self.file.accuracy
-        metric = metric or gate.metric
-        minimum = gate.min if minimum is None else minimum
-        questions.check_sensitivity(self.file.precision, metric, minimum, write_config)
-        may_write_for(self.config, {"the new configuration": write_config})
-        if write_config is not None:
-            rebased(self.config, write_config.parent)  # refused before anything is measured
-
-        steps = needed("calibrate", "plan")
-        found, proposal = self._answer(
-            "sensitivity",
-            lambda context: questions.sensitivity_of(context, metric, minimum),
-            steps,
-            reuses=True,
-        )
-        return questions.sensitivity_answer(self.context, found, proposal, write_config)
-
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=self._figures(error),
+        )
+
+    def _figures(self, error: Accuracy) -> str:
+        from edgekit.reports.terminal.quantization import accuracy_headline
+
+        return accuracy_headline(error, self.file.accuracy.metric, self.file.accuracy.min)
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -551,7 +472,7 @@ class Pipeline:
             error = refit_accuracy(context, other, made)
             record.detail = (
                 f"{count} of {counted(tensors, 'tensor')} changed, "
-                f"cosine {error['cosine']:.5f} against FP32"
+                f"cosine {error.cosine:.5f} against FP32"
             )
             check_accuracy(context, error)
             changed.append(_NewWeights(bundles, tensors, count, error))
@@ -593,6 +514,7 @@ class Pipeline:
             tensors=new.tensors,
             changed=new.changed,
             accuracy=new.accuracy,
+            figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
             releases=tuple(one.row() for one in run.found.deploy),
         )
@@ -646,7 +568,7 @@ class _NewWeights:
     bundles: Mapping[str, Bundle]
     tensors: int
     changed: int
-    accuracy: dict[str, Any]
+    accuracy: Accuracy
 
 
 def _dry_run_step(

@@ -25,7 +25,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BuiltPlan
+from edgekit.pipeline.steps.build import BuiltPlan, board_builds
 from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
@@ -52,7 +52,6 @@ from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease
-    from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
 
 
@@ -63,7 +62,7 @@ _ACCURACY = (
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
-    about = [one["told"] for one in accuracy(context).get("nonfinite") or ()]
+    about = [one.told for one in accuracy(context).nonfinite]
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
@@ -90,36 +89,6 @@ def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     """Returns what a person should know about the result."""
     groups = note_groups(context, builds).values()
     return list(dict.fromkeys(one for group in groups for one in group))
-
-
-def segments_of(built: Artefacts) -> list[dict[str, Any]]:
-    """Returns what was built, segment by segment."""
-    return [
-        {"lane": lane, "share": share, "index": s.index, "device": s.device,
-         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
-         "outputs": list(s.outputs)}
-        for lane, (share, segments) in enumerate(built.lanes)
-        for s in segments
-    ]  # fmt: skip
-
-
-def board_documents(builds: Sequence[BuiltPlan]) -> list[dict[str, Any]]:
-    """Returns what boards built, compared with the plan."""
-    return [_board_document(built, built.result) for built in builds if built.result is not None]
-
-
-def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
-            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
-    return {
-        "board": built.board,
-        "job": built.job,
-        "fingerprint": dict(result["fingerprint"]),
-        "tensorrt": result["tensorrt"],
-        "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
-        "plan": built.comparison,
-        "notes": list(result["notes"]),
-    }
 
 
 class RunCheck(Document):
@@ -226,16 +195,16 @@ def run_document(
         rewrites=rewrites.applied,
         calibration=RunCalibration(
             method=scales.method,
-            choice=choice(context),
+            choice=write(choice(context)),
             data=scales.data,
             changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
         )
         if scales
         else None,
         plan=plan(context),
-        built=[BuiltBoard.model_validate(one) for one in board_documents(builds)],
+        built=[BuiltBoard.model_validate(one) for one in write(board_builds(builds))],
         bundle=known(found.bundle),
-        accuracy=accuracy(context),
+        accuracy=accuracy(context).to_json(),
         refit=known(found.refit),
         infer=dict(known(found.infer)),
         bench=BriefBench(
@@ -269,7 +238,7 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = accuracy(context)
+    error = accuracy(context).to_json()
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
@@ -280,8 +249,8 @@ def report_facts(
         # a run that misses its gate ends before the report
         "passed": None if gate.min is None else True,
         "computed": "emulated on a CPU",  # also where a board built engines of its own
-        "nonfinite": error.get("nonfinite") or [],
-        "constant": error.get("constant") or [],
+        "nonfinite": error["nonfinite"],
+        "constant": error["constant"],
         "segments": error["per_segment"],
     }
     return RunFacts(
@@ -298,7 +267,7 @@ def report_facts(
         bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
-        built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
+        built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),

@@ -16,7 +16,7 @@ from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import StepLog, StepRecord
 from edgekit.pipeline.report import report_facts, write_report
-from edgekit.pipeline.steps.accuracy import accuracy, accuracy_text, gated
+from edgekit.pipeline.steps.accuracy import accuracy, gated
 from edgekit.pipeline.steps.beforehand import (
     OtherWeights,
     check_boards,
@@ -43,7 +43,7 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.load import lowers
-from edgekit.pipeline.steps.method import choice, chooses, method, methods_are_equal, scales
+from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
@@ -275,16 +275,19 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
+    from edgekit.reference.accuracy import accuracy_text
+    from edgekit.reference.method import methods_are_equal
     from edgekit.reports.text import clean
 
     run = replace(run, context=gated(run.context))
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
-    on = f"{clean(error['data'])}, emulated on this CPU"
-    figures = f"cosine {error['cosine']:.5f} against FP32"
+    on = f"{clean(error.data)}, emulated on this CPU"
+    figures = f"cosine {error.cosine:.5f} against FP32"
+    gate = context.file.accuracy
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
-        f"{accuracy_text(context.file.accuracy, error, figures)} ({on})"
+        f"{accuracy_text(error, figures, gate.metric, gate.min)} ({on})"
     )
     if builds[0].board:
         record.detail += "; built on " + ", ".join(one.board for one in builds)

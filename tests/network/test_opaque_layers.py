@@ -259,15 +259,15 @@ def test_accuracy_is_that_of_what_comes_before(tmp_path: Path) -> None:
     built = build_reference(segmented(model, layers(model), plan), scales)
     assert built.outputs == ("boxes", "scores")
     found = accuracy(model, built, synthetic_inputs(model, 2))
-    assert {part["device"] for part in found["per_segment"]} == {"DLA0", "GPU"}
-    assert 0.98 < found["cosine"] < 1
+    assert {part.device for part in found.per_segment} == {"DLA0", "GPU"}
+    assert 0.98 < found.cosine < 1
 
 
 @pytest.mark.whole
 def test_sensitivity_is_of_what_comes_before(tmp_path: Path) -> None:
     path = detector(tmp_path / "m.onnx")
     document = edgekit.sensitivity(path, target=ORIN, calibration={"count": 2})
-    named = {name for row in document["kernels"] for name in row["layers"]}
+    named = {name for row in document.kernels for name in row.layers}
     assert "conv" in named
     assert "nms" not in named
 

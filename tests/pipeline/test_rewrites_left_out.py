@@ -14,6 +14,7 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.placement import better_without
 from edgekit.pipeline.steps.plan import query
@@ -158,13 +159,13 @@ def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened)
     latency, throughput = opened(), opened("objective: throughput")
     own = plan_value(throughput.plan())
     for first in (latency, throughput):
-        document = first.what_if("objective throughput")
+        document = what_if(first, "objective throughput")
         assert document.after.value == pytest.approx(own, rel=1e-9)
         other = variant(first.context, placement={"objective": "latency"})
         assert used_rewrites(other).applied == []
-    rows = {row["objective"]: row for row in throughput.table()["rows"]}
-    assert rows["latency"]["latency_us"] == pytest.approx(plan_value(latency.plan()), rel=1e-9)
-    assert rows["throughput"]["throughput_qps"] == pytest.approx(own, rel=1e-9)
+    rows = {row.objective: row for row in plan_table(throughput).rows}
+    assert rows["latency"].latency_us == pytest.approx(plan_value(latency.plan()), rel=1e-9)
+    assert rows["throughput"].throughput_qps == pytest.approx(own, rel=1e-9)
 
 
 def test_a_pin_of_what_only_the_rewritten_network_has_keeps_them(opened):
