@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -1225,6 +1225,40 @@ def open_pipeline(
     from edgekit.pipeline.pipeline import Pipeline
 
     return Pipeline(opened, progress=progress, **settings)
+
+
+def known_names(what: Literal["targets", "rules", "rewrites"]) -> list[str]:
+    """Returns what a command takes: boards, rules with their families and operators, rewrites."""
+    if what == "targets":
+        from edgekit.targets.loader import names
+
+        return list(names())
+    if what == "rules":
+        from edgekit.dla.rules import load_rules
+
+        known = load_rules()
+        return [*known.titles, *known.rules, *known.operators]
+    from edgekit.rewriting.rules.order import REWRITES
+
+    return [rewrite.name for rewrite in REWRITES]
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuses a model of another format than ONNX, with how it becomes one.
+
+    Raises:
+        ModelError: It is one.
+    """
+    from edgekit.network.source import refuse_foreign
+
+    refuse_foreign(path)
+
+
+def near_builtins(name: str) -> list[str]:
+    """Returns the builtin networks whose names are near."""
+    from edgekit.network.source import near_builtins
+
+    return list(near_builtins(name))
 
 
 def path_of(path: str | Path | None) -> Path | None:
