@@ -1,7 +1,7 @@
 """edgekit: ONNX networks on NVIDIA Jetson boards, on the GPU and on the DLA.
 
     import edgekit
-    document = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
+    found = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
     plan = edgekit.plan("configs/resnet50-orin.yaml")
 
 Each function does what the command of the same name does; see ``edgekit.api``.
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
         calibrate,
         cancel_job,
         check,
+        check_models,
         compare,
         deploy,
         doctor,
+        explain,
         explain_log,
         export_rollout,
         history,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         jobs,
         mark_measurement,
         measurements,
+        open_config,
         pareto,
         pause_rollout,
         plan,
@@ -80,9 +83,11 @@ __all__ = [
     "calibrate",
     "cancel_job",
     "check",
+    "check_models",
     "compare",
     "deploy",
     "doctor",
+    "explain",
     "explain_log",
     "export_rollout",
     "history",
@@ -91,6 +96,7 @@ __all__ = [
     "jobs",
     "mark_measurement",
     "measurements",
+    "open_config",
     "pareto",
     "pause_rollout",
     "plan",

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.benchmark.monitor import Top
-    from edgekit.config.loader import Config
+    from edgekit.buildlog.log_document import ExplainedLog
+    from edgekit.config.loader import Config as Config
+    from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
@@ -47,17 +50,29 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline, RunResult
     from edgekit.pipeline.progress import Progress
-    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.bundle import Packed
+    from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
-    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.placement.check_document import Check as Check
+    from edgekit.placement.check_document import LayerCheck as LayerCheck
+    from edgekit.placement.check_document import SparsityCheck as SparsityCheck
+    from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
+    from edgekit.placement.explanation import Why
+    from edgekit.placement.placing import Pareto
+    from edgekit.placement.plan import Plan as Plan
+    from edgekit.placement.plan import WhatIf
+    from edgekit.placement.table import PlanTable
+    from edgekit.reference.accuracy import Accuracy as Accuracy
+    from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.results.comparison import Comparison
     from edgekit.results.pruning import Marked, Pruned
     from edgekit.results.store import History, Result
     from edgekit.schedule.plans import Plans
+    from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
     from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
@@ -69,8 +84,8 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
-def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document: which layers can run on a DLA, and why not.
+def check(config: str | Path | Config, **options: Any) -> Check:
+    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not.
 
     ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack brings.
     """
@@ -79,17 +94,71 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
     return check_named(config, **options).document
 
 
+def check_models(
+    models: Sequence[str],
+    *,
+    fail_under: float | None = None,
+    max_loadables: int | None = None,
+    sarif: Path | None = None,
+    markdown: Path | None = None,
+    **options: Any,
+) -> CheckedModels:
+    """Checks models as ``check`` does, and says which of them miss limits.
+
+    Each of ``results`` has its ``document``, and ``layer(name)``, ``sparsity()`` and
+    ``compare(log)`` look closer; ``document`` is the ``edgekit.checks/1`` of all.
+
+    Args:
+        models: ONNX files, "builtin:NAME" or configurations.
+        fail_under: Least share of the multiply-accumulates on the DLA, in percent.
+        max_loadables: Most loadables.
+        sarif: Where to write the reasons as SARIF 2.1.0.
+        markdown: Where to write the checks as Markdown.
+        options: As for ``check``.
+    """
+    from edgekit.collector import collector_held
+
+    with collector_held():  # the modules make many objects too
+        from edgekit.pipeline.named_check import check_models
+
+    return check_models(
+        models, fail_under=fail_under, max_loadables=max_loadables, sarif=sarif,
+        markdown=markdown, **options,
+    )  # fmt: skip
+
+
+def explain(name: str) -> Explained:
+    """Explains a DLA rule ("convolution.kernel"), a family of rules or an ONNX operator.
+
+    Returns an ``edgekit.rule/1``, ``edgekit.family/1`` or ``edgekit.operator/1``.
+
+    Raises:
+        UsageError: "rule.unknown", or "operator.unlisted": NVIDIA's matrix has no such row.
+    """
+    from edgekit.dla.explanation import explain
+
+    return explain(name)
+
+
 def explain_log(
-    log: str | Path, *, model: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
+    log: str | Path,
+    *,
+    model: str | Path | None = None,
+    name: str | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Any,
+) -> ExplainedLog:
     """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
 
     With a model it has the model's verdicts beside the builder's placement; ``options`` are those
     of ``check`` (``target="jetson-agx-orin-64gb"``), and what the log says is the default.
+    ``name`` is what to call the log, instead of its path; ``on_note`` is called with a line of
+    text when the work on something begins.
     """
-    from edgekit.pipeline.log_explanation import explain_log as explained
+    from edgekit.pipeline.log_explanation import explain_log
 
-    return explained(log, model=None if model is None else str(model), **options).document
+    model = None if model is None else str(model)
+    return explain_log(log, name=name, model=model, on_note=on_note, **options)
 
 
 def rewrite(
@@ -136,15 +205,19 @@ def sensitivity(
     minimum: float | None = None,
     *,
     write_config: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Ranks the layers by what their INT8 costs and returns an ``edgekit.sensitivity/1``.
+) -> SensitivityRanking:
+    """Ranks the layers by what their INT8 costs.
 
     With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
     layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.sensitivity(metric, minimum, path_of(write_config))
+    from edgekit.pipeline.questions import sensitivity
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
 def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
@@ -493,8 +566,20 @@ def run(
         return pipeline.run()
 
 
-def plan(config: str | Path | Config, **options: Any) -> Plan:
+def plan(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    annotate: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan:
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
+
+    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
+    written with devices and times as metadata of its nodes. ``force`` computes all of it again;
+    ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
     "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
@@ -503,49 +588,95 @@ def plan(config: str | Path | Config, **options: Any) -> Plan:
         GateError: No placement meets the request; ``extra["conflict"]`` lists the smallest set
             of constraints that cannot hold together.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.plan()
+    from edgekit.pipeline.exports import write_annotated
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.questions import write_plan_page
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
+        found = pipeline.plan()
+        if report is not None:
+            write_plan_page(pipeline, Path(report))
+        if annotate is not None:
+            write_annotated(pipeline.context, Path(annotate))
+        return found
 
 
-def plan_networks(config: str | Path | Config, *, force: bool = False, **options: Any) -> Plans:
+def plan_networks(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plans:
     """Places and schedules the networks of a configuration that has several (``model.networks``).
+
+    The other arguments are those of ``plan``.
 
     Raises:
         UsageError: The configuration has one network; options that make no sense.
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
-    from edgekit.schedule.networks import plan_networks
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.schedule.networks import plan_networks, write_networks_report
 
-    return plan_networks(open_config(config, **options), force=force)
+    opened = open_config(config, **options)
+    may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
+    found = plan_networks(opened, force=force, progress=progress)
+    if report is not None:
+        write_networks_report(found, Path(report), name=opened.file.name)
+    return found
 
 
-def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, Any]:
-    """Returns an ``edgekit.why/1``: why a layer (or an ONNX node) is where the plan has it."""
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.why(layer)
+def why(
+    config: str | Path | Config,
+    layer: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Why:
+    """Returns why a layer (or an ONNX node) is where the plan has it."""
+    from edgekit.pipeline.questions import why
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return why(pipeline, layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
-    """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
+def what_if(
+    config: str | Path | Config,
+    changes: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> WhatIf:
+    """Returns the plan compared with the plan that follows from ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.what_if(changes)
+    from edgekit.pipeline.questions import what_if
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return what_if(pipeline, changes)
 
 
 def pareto(
     config: str | Path | Config,
     first: str = "latency_us",
     second: str = "energy_uj",
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.pareto/1``: the front of two of latency_us, energy_uj, gpu_us and
-    period_us.
-    """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.pareto(first, second)
+) -> Pareto:
+    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us."""
+    from edgekit.pipeline.questions import pareto
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return pareto(pipeline, first, second)
 
 
 def plan_table(
@@ -554,15 +685,23 @@ def plan_table(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
+    power_mode: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.plan-table/1``: latency, throughput, energy by power mode and board.
+) -> PlanTable:
+    """Returns latency, throughput and energy by power mode and board.
 
-    ``modes`` is a list of power modes or ["all"]. Each row is one plan: one for each of latency,
-    throughput and energy, or one for ``objective``.
+    ``modes`` is a list of power modes or ["all"], ``targets`` one of boards or ["all"]. Each row is
+    one plan: one for each of latency, throughput and energy, or one for ``objective``. Where no
+    modes are named, the boards that have ``power_mode`` are planned in it.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.table(modes=modes, targets=targets, objective=objective)
+    from edgekit.pipeline.questions import plan_table
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return plan_table(
+            pipeline, modes=modes, targets=targets, objective=objective, power_mode=power_mode
+        )
 
 
 def tune(
@@ -576,9 +715,10 @@ def tune(
     on_note: Callable[[str], None] = lambda text: None,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Plans, builds and measures until nothing that is left can be better: an ``edgekit.tune/1``.
+) -> Tuned:
+    """Plans, builds and measures until nothing that is left can be better.
 
     ``request`` is an ``edgekit.tuning.trials.TuningRequest`` (objective, budget, rounds, turns);
     ``tables`` are tuned.profile.json files of earlier tunings; ``on_note`` is called with what
@@ -590,8 +730,17 @@ def tune(
     return tune(
         open_config(config, **options), request, out=None if out is None else Path(out),
         tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
-        accept_host_key=accept_host_key, trust_key=trust_key,
+        accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
+
+
+def tuning_request(
+    objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
+) -> TuningRequest:
+    """Returns how far ``tune`` goes; without an objective for the configuration's."""
+    from edgekit.tuning.trials import TuningRequest
+
+    return TuningRequest(objective or "", budget_s, rounds, turns, tolerance)
 
 
 def trace(
@@ -897,6 +1046,25 @@ def _fleet(
     return Fleet(
         path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
     )
+
+
+def target_names() -> tuple[str, ...]:
+    """Returns the names of the known boards, in alphabetical order."""
+    from edgekit.targets.loader import names
+
+    return names()
+
+
+def open_config(config: str | Path | Config, **options: Any) -> Config:
+    """Returns the configuration that the other functions work with, opened once.
+
+    Raises:
+        ConfigError: What is wrong in the file, all of it at once.
+        UsageError: A model without a target; an option that is none.
+    """
+    from edgekit.config.loader import open_config
+
+    return open_config(config, **options)
 
 
 def open_pipeline(

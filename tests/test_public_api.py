@@ -126,7 +126,7 @@ def test_every_function_can_be_called_after_every_submodule_was_imported(tmp_pat
 def test_check_plan_and_build_as_functions(tmp_path):
     small_net(tmp_path / "small.onnx")
     model, target = tmp_path / "small.onnx", "jetson-agx-orin-64gb"
-    document = edgekit.check(model, target=target, precision="fp16")
+    document = edgekit.check(model, target=target, precision="fp16").to_json()
     assert document["schema"] == "edgekit.check/1"
     plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
     assert plan.objective == "gpu_time"

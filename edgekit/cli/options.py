@@ -379,12 +379,9 @@ annotate = click.option(
 def write_markdown(document: Any, goal: str) -> None:
     """Writes a document as Markdown to a file, or to stdout for "-"."""
     from edgekit.reports.markdown import markdown as text_of
+    from edgekit.reports.markdown import write_markdown as write
 
-    text = text_of(document)
     if goal == "-":
-        say(text.rstrip("\n"))
-        return
-    from edgekit.files import write_atomically
-
-    with write_atomically(Path(goal)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        say(text_of(document).rstrip("\n"))
+    else:
+        write(document, Path(goal))

@@ -28,7 +28,6 @@ from edgekit.cli.boards import (
 )
 from edgekit.cli.commands import argument
 from edgekit.cli.output import (
-    accuracy_figures,
     console,
     print_json,
     progress,
@@ -37,6 +36,7 @@ from edgekit.cli.output import (
 )
 from edgekit.errors import DataError, EdgekitError, GateError, UsageError
 from edgekit.text import counted, sentence
+from edgekit_device.protocol.codec import read
 
 if TYPE_CHECKING:
     from edgekit.api import BoardRow, DeployedRelease, ServingStatus
@@ -86,14 +86,15 @@ def build_command(
     if json:
         print_json(document)
         return
-    from edgekit.pipeline.steps.accuracy import accuracy_text
+    from edgekit.reference.accuracy import Accuracy
+    from edgekit.reports.terminal.quantization import accuracy_headline
 
     count = counted(len(document["segments"]), "segment")
-    text = accuracy_text(
-        pipeline.file.accuracy, document["accuracy"], accuracy_figures(document["accuracy"])
-    )
+    found = read(Accuracy, document["accuracy"])
+    gate = pipeline.file.accuracy
+    text = accuracy_headline(found, gate.metric, gate.min)
     print(f"{count}, backend {document['backend']}; {text}")
-    say_accuracy(document["accuracy"], emulated=bool(document["boards"]))
+    say_accuracy(found, emulated=bool(document["boards"]))
     for board in document["boards"]:
         _show_build(board)
     say_notes(document)
@@ -247,11 +248,10 @@ def refit_command(
     if json:
         print_json(document)
         return
-    from edgekit.pipeline.steps.accuracy import accuracy_text
+    from edgekit.reports.terminal.quantization import accuracy_headline
 
-    text = accuracy_text(
-        pipeline.file.accuracy, document.accuracy, accuracy_figures(document.accuracy)
-    )
+    gate = pipeline.file.accuracy
+    text = accuracy_headline(document.accuracy, gate.metric, gate.min)
     print(f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {text}")
     say_accuracy(document.accuracy, emulated=True)
     for release in document.releases:
@@ -437,8 +437,8 @@ def report_command(
         print_json(report)
     elif markdown != "-":
         print(page)
-        for release in result.document["releases"]:
-            if release["taken_back"]:
+        for release in result.document.releases:
+            if release.taken_back:
                 say_notes(release)
     _print_comparison(report, json=json, quiet=settings["quiet"])
 

@@ -40,7 +40,6 @@ from edgekit.reports.layers import (
 from edgekit.reports.schema import (
     Accuracy,
     Calibration,
-    FrameTimes,
     Gate,
     Graph,
     Loadable,
@@ -58,14 +57,12 @@ from edgekit.reports.schema import (
     ReportedVerdict,
     Row,
     ScaleChange,
-    Slack,
     Slot,
     Timeline,
     Why,
 )
 from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
-from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
 BASELINES = (
@@ -532,9 +529,9 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
         unknown_cost=list(plan.unknown_cost),
         bound=plan.bound,
         gap=plan.gap,
-        slack=Slack.model_validate(write(plan.slack)) if plan.slack else None,
+        slack=plan.slack,
         shares=[share.share for share in plan.plans],
-        frame=FrameTimes.model_validate(write(plan.frame)),
+        frame=plan.frame,
         plans=_plans(plan, rows),
     )  # fmt: skip
 
@@ -550,7 +547,8 @@ def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]
             own[layer.device] += macs.get(layer.name, 0)
         devices = [
             PlanDevice(
-                **write(row), macs=own[row.device],
+                clock="predicted", device=row.device, layers=row.layers, segments=row.segments,
+                busy_us=row.busy_us, macs=own[row.device],
                 macs_fraction=own[row.device] / total if total else 0.0,
             )
             for row in share.devices

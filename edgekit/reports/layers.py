@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.verdicts import Judgement, VerdictReason
-from edgekit.placement.plan import booked_layers
+from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
 from edgekit.reports.schema import (
     DeviceShare,
-    FrameTimes,
     LayerReason,
     MeasuredPart,
     MeasuredTime,
@@ -291,7 +290,7 @@ def sharing_words(frame: FrameTimes | None, *, short: bool = False) -> str:
         return f"{why} {lost} of each {period}"
     return (
         f"one frame every {period}: {frame.device} is "
-        f"busy for {text.microseconds(frame.busy_us.get(frame.device or ''))} of it, and "
+        f"busy for {text.microseconds(frame.busy_us.get(frame.device))} of it, and "
         f"{why} {lost} (predicted)"
     )
 

@@ -16,8 +16,9 @@ from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import Document, Number, OpenDocument, fault_words, load_json
+from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
 from edgekit.errors import DataError
+from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.results.comparison import Comparison
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
@@ -115,29 +116,6 @@ class ReportedPlanShare(Document):
     devices: list[PlanDevice]
 
 
-class FrameTimes(Document):
-    """How long a frame takes, and which device decides it."""
-
-    clock: Literal["predicted"] = "predicted"
-    period_us: Micro | None = Field(description="null: no layer has a known time")
-    sharing_us: Micro = Field(description="memory contention, and waits of a hybrid engine")
-    shared: list[Literal["memory", "gpu"]] = Field(
-        ["memory"], description='"gpu": layers of a hybrid engine wait for it'
-    )
-    device: Device | None = None
-    busy_us: dict[Device, Micro | None] = Field({})
-
-
-class Slack(Document):
-    """How far the plan is from the optimum, and which figure decided."""
-
-    allowed: Fraction
-    optimum: float
-    given_up: float
-    metric: str
-    at_optimum: float
-
-
 class Placement(Document):
     """Which layers run where, and what that takes."""
 
@@ -157,13 +135,13 @@ class Placement(Document):
     optimal: bool
     bound: float | None = Field(None, description="no plan's objective is better")
     gap: float
-    slack: Slack | None = None
+    slack: Annotated[SlackChoice, Coded()] | None = None
     extrapolated: list[str] = Field([])
     unknown_cost: list[str] = Field(
         default=[], description="layers whose cost is unknown, not counted in any figure"
     )
     shares: list[float]
-    frame: FrameTimes | None = None
+    frame: Annotated[FrameTimes, Coded()] | None = None
     plans: list[ReportedPlanShare] = Field([])
 
 

@@ -27,6 +27,7 @@ from edgekit_device.protocol.server import serving
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import Changed, changed_of
 from edgekit_device.release.journal import (
+    DeploymentEntry,
     DeploymentFacts,
     HistoryEntry,
     history,
@@ -65,7 +66,7 @@ class AppStatus(AppReleases):
     """
 
     deployment: Optional[ShownDeployment] = member(nullable(record(ShownDeployment)))
-    history: Tuple[HistoryEntry, ...] = member(array(history_entry))
+    history: "Tuple[DeploymentEntry | HistoryEntry, ...]" = member(array(history_entry))
     error: Optional[Failure] = member(nullable(record(Failure)))
     refused: Tuple[Refusal, ...] = member(records(Refusal))
     serving: "ServingStatus | Failed | None" = member(nullable(or_failed(ServingStatus)))

@@ -13,6 +13,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps import accuracy as steps
 from edgekit.pipeline.steps import bounds
 from edgekit.pipeline.steps.plan import plan
@@ -81,15 +82,13 @@ def test_each_of_the_retained_kernels_is_needed(plain):
         pipeline.build()
         layers = pipeline.context.fp16_by_gate
     with opened(config, folder) as pipeline:
-        document = pipeline.sensitivity()
-    proposal = document["proposal"]
-    assert proposal["minimal"]
-    assert set(proposal["fp16_layers"]) == set(layers)
-    assert proposal["accuracy"]["snr_db"] >= int8 + 3 > proposal["int8"]["snr_db"]
-    kernels = [
-        set(row["layers"]) for row in document["kernels"] if set(row["layers"]) <= set(layers)
-    ]
-    assert len(kernels) == proposal["kernels"]
+        document = sensitivity(pipeline)
+    proposal = document.proposal
+    assert proposal.minimal
+    assert set(proposal.fp16_layers) == set(layers)
+    assert proposal.accuracy.snr_db >= int8 + 3 > proposal.int8.snr_db
+    kernels = [set(row.layers) for row in document.kernels if set(row.layers) <= set(layers)]
+    assert len(kernels) == proposal.kernels
     assert half > int8 + 3
 
 
@@ -187,8 +186,8 @@ def test_builds_are_tried_on_more_inputs_where_the_first_are_too_mild(plain):
     with opened(small_config(folder / "mild"), folder) as pipeline:
         pipeline.build()
         context = pipeline.context
-    first = steps.TrialBuilds(context, 1).accuracy(context, frozenset(), "")["snr_db"]
-    whole = steps.TrialBuilds(context, None).accuracy(context, frozenset(), "")["snr_db"]
+    first = steps.TrialBuilds(context, 1).accuracy(context, frozenset(), "").snr_db
+    whole = steps.TrialBuilds(context, None).accuracy(context, frozenset(), "").snr_db
     assert first > whole, "the first input is mild"
     few = steps.TrialBuilds.that_miss(context, 1, "snr_db", (first + 3 * whole) / 4)
     assert few.part is None or few.part > 1

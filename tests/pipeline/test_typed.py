@@ -129,7 +129,7 @@ def test_a_check_of_the_model_alone_still_refuses_and_says_what_to_do(tmp_path):
     from edgekit.pipeline.steps.check import check_model
 
     small_config(tmp_path)
-    found = check_model(tmp_path / "small.onnx", target=ORIN, tensorrt="11.4.1").document
+    found = check_model(tmp_path / "small.onnx", target=ORIN, tensorrt="11.4.1").document.to_json()
     reasons = {r["rule"]: r for row in found["layers"] for r in row["dla"]["reasons"]}
     assert list(reasons) == ["general.implicit_int8"]
     assert "edgekit calibrate to-qdq" in reasons["general.implicit_int8"]["fix"]
@@ -140,7 +140,7 @@ def test_a_check_of_the_model_alone_still_refuses_and_says_what_to_do(tmp_path):
 def test_the_check_of_a_configuration_is_of_what_it_would_build(whole):
     folder, config, result, _, _, _ = whole
     with open_pipeline(config, folder) as pipeline:
-        document = pipeline.check()
+        document = pipeline.check_result().document.to_json()
     rules = {r["rule"] for row in document["layers"] for r in row["dla"]["reasons"]}
     assert "general.implicit_int8" not in rules
     assert document["summary"]["dla_layers"] > 0

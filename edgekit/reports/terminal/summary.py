@@ -35,7 +35,6 @@ from edgekit.reports.layers import busy_time, busy_with, sharing_words
 from edgekit.reports.schema import (
     Accuracy,
     BundleSizes,
-    FrameTimes,
     MoreComparison,
     Placement,
     RefusedComparison,
@@ -48,7 +47,6 @@ from edgekit.reports.schema import (
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, counted, listed, percent, sentence
-from edgekit_device.protocol.codec import write
 
 WIDTH = 80
 SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
@@ -297,7 +295,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
         Text("\n".join(_plan_lines(plan))), Text(), _devices(plan),
     ]  # fmt: skip
-    if lost := sharing_words(FrameTimes.model_validate(write(plan.frame))):
+    if lost := sharing_words(plan.frame):
         parts.append(Text(sentence(lost)))
     if plan.loadables:
         parts += [Text(), _loadables(plan)]
