@@ -15,6 +15,7 @@ DOCUMENTS = {
     "edgekit.check/1": "edgekit.placement.compared_check.ComparedCheck",
     "edgekit.checks/1": "edgekit.placement.check_document.Checks",
     "edgekit.compare-log/1": "edgekit.buildlog.comparison.LogComparison",
+    "edgekit.built/1": "edgekit.tensorrt.comparison.BuiltComparison",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
     "edgekit.deploy/1": "edgekit.pipeline.steps.deploy.Deployed",
     "edgekit.deployment/1": "edgekit_device.release.journal.DeploymentResult",

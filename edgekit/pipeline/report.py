@@ -121,7 +121,7 @@ def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, An
         "fingerprint": dict(result["fingerprint"]),
         "tensorrt": result["tensorrt"],
         "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
-        "plan": built.comparison,
+        "plan": built.comparison.to_json() if built.comparison else None,
         "notes": list(result["notes"]),
     }
 
