@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
     from edgekit.config.loader import Config as Config
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed

@@ -86,10 +86,10 @@ from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import Traced, TraceFiles
-    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy

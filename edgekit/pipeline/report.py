@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
@@ -25,7 +26,6 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.bench import Inference
 from edgekit.pipeline.steps.build import BuiltPlan, board_builds
 from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated

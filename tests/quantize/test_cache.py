@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.errors import DataError
+from edgekit.errors import DataError, UsageError
 from edgekit.network.model import Network, Tensor
 from edgekit.quantize.caches import (
     ALGORITHM,
@@ -141,7 +141,7 @@ def test_unreadable_and_unwritable_files(tmp_path: Path) -> None:
     assert caught.value.code == "cache.unwritable"
     with pytest.raises(DataError, match="line break"):
         write_cache(make_scales({"a\nb": 1.0}, method="mse", data=""), tmp_path / "c", "10.3")
-    with pytest.raises(DataError, match="not a TensorRT version"):
+    with pytest.raises(UsageError, match="not a TensorRT version"):
         write_cache(scales, tmp_path / "c", "ten")
     assert np.all([p.name != "c" for p in tmp_path.iterdir()])
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from edgekit.benchmark.document import (
     Bench,
@@ -24,10 +24,10 @@ from edgekit.benchmark.document import (
     profile_notes,
     write_json,
 )
+from edgekit.benchmark.inference import Inference, InferredOutput
 from edgekit.benchmark.measurement import Measurement, measurement_of_board
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
-from edgekit.documents import Document, Number
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
 from edgekit.pipeline.cache import identity_of_path
@@ -250,35 +250,6 @@ def _setting_text(value: object) -> str:
     if isinstance(value, list):
         return str(value[0])
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-class InferredOutput(Document):
-    """An output: its extremes without infinities and NaN, and where its largest value is."""
-
-    name: str
-    dtype: str
-    shape: list[int]
-    min: Number | None
-    max: Number | None
-    argmax: int | None = Field(description="of the flattened output")
-
-
-class Inference(Document):
-    """One inference on a board."""
-
-    schema_: Literal["edgekit.infer/1"] = Field(alias="schema")
-    board: BoardName
-    release: str | None
-    backend: str
-    bit_equal: bool | None = Field(
-        description="whether the unstripped build on this machine gives the same bits; null for "
-        "a refitted release, for one that serves instead of one that was taken back, and for one "
-        "whose engines only a board can run"
-    )
-    outputs: list[InferredOutput]
-    file: str = Field(description="the .npz with the outputs")
-    taken_back: TakenBackRelease | None
-    notes: list[str]
 
 
 def infer(
