@@ -40,6 +40,7 @@ DOCUMENTS = {
     "edgekit.plan-table/1": "edgekit.placement.table.PlanTable",
     "edgekit.plan/1": "edgekit.placement.plan.Plan",
     "edgekit.probe/1": "edgekit_device.board.probe.Probe",
+    "edgekit.plans/1": "edgekit.schedule.plans.Plans",
     "edgekit.profile/1": "edgekit.placement.profiles.profile.ProfileTable",
     "edgekit.refit/1": "edgekit.pipeline.steps.deploy.Refitted",
     "edgekit.releases/1": "edgekit.pipeline.boards.status.Releases",

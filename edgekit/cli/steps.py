@@ -616,7 +616,7 @@ def _compared_report(report: Report, baseline: str, *, of: Path | None = None) -
 def _report_several(
     config: Config, output: Path | None, json: bool, settings: dict[str, Any]
 ) -> None:
-    from edgekit.schedule.networks import plan_networks, write_networks_report
+    from edgekit.pipeline.networks import plan_networks, write_networks_report
 
     plans = plan_networks(config, progress=progress(settings["quiet"], settings["verbose"]))
     folder = settings["out"] or Path("edgekit-out") / config.file.name
