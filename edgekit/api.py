@@ -842,8 +842,8 @@ def plan_networks(
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
+    from edgekit.pipeline.networks import plan_networks, write_networks_report
     from edgekit.pipeline.outputs import may_write_for
-    from edgekit.schedule.networks import plan_networks, write_networks_report
 
     opened = open_config(config, **options)
     may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)

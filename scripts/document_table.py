@@ -49,6 +49,7 @@ DOCUMENTS = {
     "edgekit.pareto/1": "edgekit.placement.placing.Pareto",
     "edgekit.plan-table/1": "edgekit.placement.table.PlanTable",
     "edgekit.plan/1": "edgekit.placement.plan.Plan",
+    "edgekit.plans/1": "edgekit.schedule.plans.Plans",
     "edgekit.probe/1": "edgekit_device.board.probe.Probe",
     "edgekit.profile/1": "edgekit.placement.profiles.profile.ProfileTable",
     "edgekit.refit/1": "edgekit.pipeline.steps.deploy.Refitted",

@@ -93,7 +93,7 @@ def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    write_plans_report(plans.to_json(), path, name=name)
+    write_plans_report(plans, path, name=name)
 
 
 def _config_of_one(config: Config, number: int) -> Config:
