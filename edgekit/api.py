@@ -10,10 +10,10 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
     from edgekit.config.loader import Config as Config
+    from edgekit.config.template import Initial
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -51,8 +52,12 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.named_check import CheckedModels
-    from edgekit.pipeline.pipeline import Pipeline, RunResult
-    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.pipeline import Pipeline as Pipeline
+    from edgekit.pipeline.pipeline import RunResult
+    from edgekit.pipeline.progress import Progress as Progress
+    from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
+    from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -65,13 +70,17 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import Pareto
     from edgekit.placement.plan import Plan as Plan
     from edgekit.placement.plan import WhatIf
+    from edgekit.placement.rewrite_document import Rewriting
     from edgekit.placement.table import PlanTable
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.results.comparison import Comparison
     from edgekit.results.pruning import Marked, Pruned
     from edgekit.results.store import History, Result
-    from edgekit.schedule.plans import Plans
+    from edgekit.rewriting.catalogue import RewriteList
+    from edgekit.rewriting.provenance.verification import Verified
+    from edgekit.schedule.plans import Plans as Plans
+    from edgekit.targets.listing import Targets
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -165,18 +174,60 @@ def rewrite(
     config: str | Path | Config,
     save: str | Path | None = None,
     record: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Rewriting:
     """Rewrites a model and returns an ``edgekit.rewrite/1``.
 
     ``save`` is where the rewritten model is written, ``record`` where the proofs are
     (``edgekit.rewrites/1``).
     """
-    with open_pipeline(config, options) as pipeline:
+    from edgekit.collector import collector_held
+
+    # judging before and after makes as many objects as rewriting does, the modules many too
+    with collector_held(), open_pipeline(config, options, progress=progress) as pipeline:
         return pipeline.rewrite(path_of(save), path_of(record))
 
 
-def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> dict[str, Any]:
+def list_rewrites() -> RewriteList:
+    """Returns an ``edgekit.rewrite-list/1``: every rewrite with its reason."""
+    from edgekit.rewriting.catalogue import rewrite_list
+
+    return rewrite_list()
+
+
+def list_targets() -> Targets:
+    """Returns an ``edgekit.targets/1``: the boards that edgekit knows."""
+    from edgekit.targets.listing import list_targets
+
+    return list_targets()
+
+
+def init(
+    model: str | Path,
+    target: str,
+    output: str | Path | None = None,
+    *,
+    batch: int | None = None,
+    overwrite: bool = False,
+) -> Initial:
+    """Writes a commented configuration for a model and returns an ``edgekit.init/1``.
+
+    ``output`` is NAME.yaml in the current folder when None; ``batch`` is that of a model that
+    leaves it open.
+
+    Raises:
+        UsageError: An unknown board, or the file exists.
+        ModelError: The model cannot be read.
+    """
+    from edgekit.config.template import Initial, write_template
+
+    path = write_template(str(model), target, path_of(output), batch=batch, overwrite=overwrite)
+    return Initial(str(path))
+
+
+def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Verified:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
     ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle; ``shapes`` and
@@ -220,9 +271,22 @@ def sensitivity(
         return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
-def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
-    """Builds the engines and returns an ``edgekit.build/1``."""
-    with open_pipeline(config, options, force=force) as pipeline:
+def build(
+    config: str | Path | Config,
+    *,
+    force: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Builds the engines."""
+    settings: dict[str, Any] = {
+        "force": force,
+        "accept_host_key": accept_host_key,
+        "trust_key": trust_key,
+    }
+    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
         return pipeline.build()
 
 
@@ -232,10 +296,12 @@ def bundle(
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle."""
-    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -250,6 +316,7 @@ def deploy(
     allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Deployed:
     """Installs on every board.
@@ -259,9 +326,11 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "allow_older": allow_older, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -489,13 +558,20 @@ def refit(
     *,
     out: str | Path | None = None,
     again: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
-    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -515,9 +591,10 @@ def infer(
     ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
     ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
     """
-    settings = {"out": path_of(out), "progress": progress, "accept_host_key": accept_host_key,
-                "trust_key": trust_key}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.infer(path_of(source), path_of(output))
 
 
@@ -531,9 +608,10 @@ def bench(
     **options: Any,
 ) -> Bench:
     """Measures on the first board; times are in milliseconds."""
-    settings = {"out": path_of(out), "progress": progress, "accept_host_key": accept_host_key,
-                "trust_key": trust_key}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.bench()
 
 
@@ -553,17 +631,60 @@ def run(
     config: str | Path | Config,
     *,
     out: str | Path | None = None,
+    annotate: str | Path | None = None,
     force: bool = False,
     again: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> RunResult:
-    """Runs every step; ``again`` as for ``deploy``."""
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.run()
+    """Runs every step; ``again`` as for ``deploy``.
+
+    ``annotate`` is the ONNX file that gets each node's place and time as metadata.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out), force=force,
+        accept_host_key=accept_host_key, trust_key=trust_key, again=again,
+    ) as pipeline:  # fmt: skip
+        return pipeline.run(path_of(annotate))
+
+
+def report(
+    config: str | Path | Config,
+    *,
+    baseline: str | None = None,
+    output: str | Path | None = None,
+    out: str | Path | None = None,
+    annotate: str | Path | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ReportPage:
+    """Runs the steps that are missing and writes the report's page, to ``output`` too.
+
+    Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
+    is run. ``baseline`` is a measurement to compare with: a bench.json, "last", an id of the
+    history.
+
+    Raises:
+        DataError: The ``report.json`` is none; there is no such baseline.
+    """
+    from edgekit.config.loader import Config, open_config
+    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+
+    page, folder = path_of(output), path_of(out)
+    if not isinstance(config, Config) and str(config).lower().endswith(".json"):
+        return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
+    opened = open_config(config, **options)
+    if opened.file.model.networks:
+        return page_of_networks(opened, output=page, out=folder, progress=progress)
+    with open_pipeline(
+        opened, {}, progress=progress, out=folder, or_serving=True,
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
+        return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
 
 
 def plan(
@@ -732,6 +853,13 @@ def tune(
         tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
         accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
+
+
+def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
+    """Yields what a tuning found, for people; ``verbose`` shows all layers by name."""
+    from edgekit.tuning.text import tune_text
+
+    yield from tune_text(document, verbose=verbose)
 
 
 def tuning_request(
@@ -1068,13 +1196,69 @@ def open_config(config: str | Path | Config, **options: Any) -> Config:
 
 
 def open_pipeline(
-    config: str | Path | Config, options: dict[str, Any], **settings: Any
+    config: str | Path | Config,
+    options: Mapping[str, Any],
+    *,
+    progress: Progress | None = None,
+    connects: bool = False,
+    **settings: Any,
 ) -> Pipeline:
-    """Returns the pipeline of a configuration; ``options`` win over what its file says."""
+    """Returns the pipeline of a configuration; ``options`` win over what its file says.
+
+    With ``connects`` it begins to connect to the boards at once: an answer takes about as long as
+    the pipeline's modules take to import. ``settings`` are further arguments of ``Pipeline``.
+    """
     from edgekit.config.loader import open_config
+
+    opened = open_config(config, **options)
+    if connects:
+        from edgekit.pipeline.cache import Cache
+        from edgekit.pipeline.context import Session
+        from edgekit.pipeline.progress import Quiet
+        from edgekit.pipeline.steps.deploy import ConnectedBoards
+
+        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
+        consents = {name: settings.pop(name) for name in names}
+        session = Session(progress or Quiet())
+        settings["boards"] = boards = ConnectedBoards(opened, Cache(), session, **consents)
+        boards.begin()
     from edgekit.pipeline.pipeline import Pipeline
 
-    return Pipeline(open_config(config, **options), **settings)
+    return Pipeline(opened, progress=progress, **settings)
+
+
+def known_names(what: Literal["targets", "rules", "rewrites"]) -> list[str]:
+    """Returns what a command takes: boards, rules with their families and operators, rewrites."""
+    if what == "targets":
+        from edgekit.targets.loader import names
+
+        return list(names())
+    if what == "rules":
+        from edgekit.dla.rules import load_rules
+
+        known = load_rules()
+        return [*known.titles, *known.rules, *known.operators]
+    from edgekit.rewriting.rules.order import REWRITES
+
+    return [rewrite.name for rewrite in REWRITES]
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuses a model of another format than ONNX, with how it becomes one.
+
+    Raises:
+        ModelError: It is one.
+    """
+    from edgekit.network.source import refuse_foreign
+
+    refuse_foreign(path)
+
+
+def near_builtins(name: str) -> list[str]:
+    """Returns the builtin networks whose names are near."""
+    from edgekit.network.source import near_builtins
+
+    return list(near_builtins(name))
 
 
 def path_of(path: str | Path | None) -> Path | None:

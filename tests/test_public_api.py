@@ -21,7 +21,8 @@ from tests.pipeline.nets import small_net
 def test_functions_of_the_commands():
     names = {"check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "rollback",
              "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table",
-             "plan_networks", "explain_log", "tune", "trace", "compare", "history",
+             "plan_networks", "explain_log", "tune", "trace", "compare", "history", "doctor",
+             "status", "releases", "remove", "trust", "serve", "jobs", "rollout",
              "top"}  # fmt: skip
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):
@@ -86,7 +87,8 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 ARGUMENTS = {
     "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
-    "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
+    "list_rewrites": (), "list_targets": (), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
@@ -130,7 +132,7 @@ def test_check_plan_and_build_as_functions(tmp_path):
     assert document["schema"] == "edgekit.check/1"
     plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
     assert plan.objective == "gpu_time"
-    built = edgekit.build(model, target=target, calibration={"count": 2})
+    built = edgekit.build(model, target=target, calibration={"count": 2}).to_json()
     assert built["backend"] == "reference"
 
 

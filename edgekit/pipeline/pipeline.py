@@ -21,13 +21,7 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import (
-    RunDocument,
-    board_documents,
-    notes_of,
-    run_document,
-    segments_of,
-)
+from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -53,7 +47,15 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -65,7 +67,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -75,9 +77,11 @@ from edgekit.pipeline.steps.rewrite import (
     used_rewrites,
 )
 from edgekit.pipeline.steps.scales import cache_for_both, named_scales
+from edgekit.placement.rewrite_document import Approximation, Rewriting
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import read
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
@@ -238,7 +242,7 @@ class Pipeline:
         self._look_for_parser()
         return checked(self.context, on_note)
 
-    def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
+    def rewrite(self, save: Path | None = None, record: Path | None = None) -> Rewriting:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.
 
         Args:
@@ -261,23 +265,22 @@ class Pipeline:
         )  # fmt: skip
         context, used = self.context, used_rewrites(self.context)
         note_parse(context)
-        document = {
-            "schema": "edgekit.rewrite/1",
-            "model": source(context).source,
-            "target": self.file.target,
-            "precision": self.file.precision,
-            "rewrites": used.applied,
-            "before": write_document(known(run.found.check)),
-            "after": write_document(brief_check(context, rewritten(context)).figures),
-            "approximations": approximations(context),
-            "notes": context.session.notes,
-            "record": used.record,
-            "file": str(save) if save else None,
-        }
+        document = Rewriting(
+            model=source(context).source,
+            target=self.file.target,
+            precision=self.file.precision,
+            rewrites=used.applied,
+            before=known(run.found.check),
+            after=brief_check(context, rewritten(context)).figures,
+            approximations=tuple(read(Approximation, one) for one in approximations(context)),
+            notes=tuple(context.session.notes),
+            record=used.record,
+            file=str(save) if save else None,
+        )
         if save is not None:
             save_model(model(context), save)
         if record is not None:
-            write_json(record, used.record)
+            write_json(record, used.record.to_json())
         return document
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
@@ -370,21 +373,26 @@ class Pipeline:
         out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context).to_json(),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=self._figures(error),
+        )
+
+    def _figures(self, error: Accuracy) -> str:
+        from edgekit.reports.terminal.quantization import accuracy_headline
+
+        return accuracy_headline(error, self.file.accuracy.metric, self.file.accuracy.min)
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -510,6 +518,7 @@ class Pipeline:
             tensors=new.tensors,
             changed=new.changed,
             accuracy=new.accuracy,
+            figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
             releases=tuple(one.row() for one in run.found.deploy),
         )
@@ -534,19 +543,26 @@ class Pipeline:
         steps = needed("bench", deploy=bring_first_board)
         return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
-    def run(self) -> RunResult:
+    def run(self, annotate: Path | None = None) -> RunResult:
         """Runs every step.
+
+        Args:
+            annotate: The ONNX file that gets each node's place and time; none when None.
 
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.benchmark.document import write_json
+        from edgekit.pipeline.exports import write_annotated
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
         document = run_document(run.context, run.builds, run.found, files, self.log.done)
         write_json(self.out / "run.json", document.to_json())
-        return RunResult(document, known(run.found.report))
+        report = known(run.found.report)
+        if annotate is not None:
+            write_annotated(self.context, annotate, report)
+        return RunResult(document, report)
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ def checked_as(run: Run, record: StepRecord, verdict: Verdict) -> Run:
 
 def _rewrite(run: Run, record: StepRecord) -> Run:
     applied = used_rewrites(run.context).applied
-    names = Counter(item["rewrite"] for item in applied)
+    names = Counter(item.rewrite for item in applied)
     left = len(found_rewrites(run.context).applied) - len(applied)
     record.detail = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in names.items()) or (
         f"{counted(left, 'rewrite')} not used: the plan is better without"

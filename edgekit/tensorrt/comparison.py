@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
     from edgekit.tensorrt.requests import RequestedLane
+    from edgekit_device.build.request import BuildResult
 
 
 _SHOWN = 5
@@ -101,7 +102,7 @@ def compare_build(
     judgement: Judgement,
     plan: Plan,
     lanes: Sequence[RequestedLane],
-    result: Mapping[str, Any],
+    result: BuildResult,
     logs: Mapping[str, str],
 ) -> BuiltComparison:
     """Returns where the build differs from the plan.
@@ -117,10 +118,10 @@ def compare_build(
         judgement: Our verdicts.
         plan: What was requested.
         lanes: The engines of the request.
-        result: The board's ``edgekit.build.result/1``.
+        result: The board's answer.
         logs: The builder's log by engine key; may lack some.
     """
-    built = {one["key"]: one for one in result["engines"]}
+    built = {one.key: one for one in result.engines}
     engines = []
     for number, lane in enumerate(lanes):
         placed = plan.plans[number].layers
@@ -132,13 +133,13 @@ def compare_build(
                 ComparedEngine(
                     key=engine.key,
                     device=engine.device,
-                    capability=_capability(judgement, one["can_run_on_dla"]),
+                    capability=_capability(judgement, one.can_run_on_dla),
                     placement=None
                     if log is None
                     else _placement(network, judgement, plan, number, placed, log),
-                    inspector=_inspected(plan, number, one["layers"]) if whole else None,
-                    reformats=list(one["reformats"]),
-                    unmapped=list(one["unmapped"]),
+                    inspector=_inspected(plan, number, one.layers) if whole else None,
+                    reformats=list(one.reformats),
+                    unmapped=list(one.unmapped),
                 )
             )
     differences = [text for one in engines for text in _describe_difference(one)]

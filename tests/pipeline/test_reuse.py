@@ -72,7 +72,7 @@ def test_other_calibration_inputs_give_other_golden_vectors(tmp_path):
 def test_damaged_blobs_are_made_again(damage, tmp_path):
     config = small_config(tmp_path)
     with pipeline(config, tmp_path) as p:
-        before = p.build()["accuracy"]
+        before = p.build().accuracy
         weight = next(w for w in artefacts(p.context).weights.values() if w.name == "conv2.w#int8")
         blob = p.cache.blob_path(weight.digest)
     data = blob.read_bytes()
@@ -82,7 +82,7 @@ def test_damaged_blobs_are_made_again(damage, tmp_path):
         blob.write_bytes(b"" if damage == "empty" else data[:10])
     shutil.rmtree(tmp_path / "cache" / "steps" / "accuracy")
     with pipeline(config, tmp_path) as p:
-        assert p.build()["accuracy"] == before
+        assert p.build().accuracy == before
     assert blob.read_bytes() == data
 
 
