@@ -213,7 +213,7 @@ def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
         result.fingerprint,
         result.tensorrt,
         tuple(engines),
-        built.comparison,
+        built.comparison.to_json() if built.comparison else None,
         result.notes,
     )
 
