@@ -84,7 +84,10 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 
 
 # what each public function is called with beside a file that is not there
+_JOB = ("0123456789abcdef", "no.yaml")
 ARGUMENTS = {
+    **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
+    "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
     "compare": ("last~1", "last"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
@@ -99,12 +102,13 @@ for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
-for name in sorted({*edgekit.__all__} - {"__version__", "history"}):
+for name in sorted({*edgekit.__all__} - {"__version__", "history", "rollouts"}):
     try:
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
     except EdgekitError as error:
         ended[name] = error.code
 ended["history"] = edgekit.history()["results"]
+assert edgekit.rollouts(state="fleet").rollouts == ()
 print(json.dumps(ended))
 """
 
