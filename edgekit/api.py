@@ -10,17 +10,20 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.monitor import Top
-    from edgekit.config.loader import Config
+    from edgekit.buildlog.log_document import ExplainedLog
+    from edgekit.config.loader import Config as Config
+    from edgekit.config.template import Initial
+    from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
@@ -45,16 +48,39 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.exports import TraceFiles
-    from edgekit.pipeline.pipeline import Pipeline, RunResult
-    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.named_check import CheckedModels
+    from edgekit.pipeline.pipeline import Pipeline as Pipeline
+    from edgekit.pipeline.pipeline import RunResult
+    from edgekit.pipeline.progress import Progress as Progress
+    from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.steps.bench import Inference
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
+    from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
-    from edgekit.placement.plan import Plan, WhatIf
-    from edgekit.schedule.plans import Plans
+    from edgekit.placement.check_document import Check as Check
+    from edgekit.placement.check_document import LayerCheck as LayerCheck
+    from edgekit.placement.check_document import SparsityCheck as SparsityCheck
+    from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
+    from edgekit.placement.explanation import Why
+    from edgekit.placement.placing import Pareto
+    from edgekit.placement.plan import Plan as Plan
+    from edgekit.placement.plan import WhatIf
+    from edgekit.placement.rewrite_document import Rewriting
+    from edgekit.placement.table import PlanTable
+    from edgekit.reference.accuracy import Accuracy as Accuracy
+    from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
+    from edgekit.results.comparison import Comparison
+    from edgekit.results.pruning import Marked, Pruned
+    from edgekit.results.store import History, Result
+    from edgekit.rewriting.catalogue import RewriteList
+    from edgekit.rewriting.provenance.verification import Verified
+    from edgekit.schedule.plans import Plans as Plans
+    from edgekit.targets.listing import Targets
+    from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
     from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
@@ -66,8 +92,8 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
-def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document: which layers can run on a DLA, and why not.
+def check(config: str | Path | Config, **options: Any) -> Check:
+    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not.
 
     ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack brings.
     """
@@ -76,35 +102,131 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
     return check_named(config, **options).document
 
 
+def check_models(
+    models: Sequence[str],
+    *,
+    fail_under: float | None = None,
+    max_loadables: int | None = None,
+    sarif: Path | None = None,
+    markdown: Path | None = None,
+    **options: Any,
+) -> CheckedModels:
+    """Checks models as ``check`` does, and says which of them miss limits.
+
+    Each of ``results`` has its ``document``, and ``layer(name)``, ``sparsity()`` and
+    ``compare(log)`` look closer; ``document`` is the ``edgekit.checks/1`` of all.
+
+    Args:
+        models: ONNX files, "builtin:NAME" or configurations.
+        fail_under: Least share of the multiply-accumulates on the DLA, in percent.
+        max_loadables: Most loadables.
+        sarif: Where to write the reasons as SARIF 2.1.0.
+        markdown: Where to write the checks as Markdown.
+        options: As for ``check``.
+    """
+    from edgekit.collector import collector_held
+
+    with collector_held():  # the modules make many objects too
+        from edgekit.pipeline.named_check import check_models
+
+    return check_models(
+        models, fail_under=fail_under, max_loadables=max_loadables, sarif=sarif,
+        markdown=markdown, **options,
+    )  # fmt: skip
+
+
+def explain(name: str) -> Explained:
+    """Explains a DLA rule ("convolution.kernel"), a family of rules or an ONNX operator.
+
+    Returns an ``edgekit.rule/1``, ``edgekit.family/1`` or ``edgekit.operator/1``.
+
+    Raises:
+        UsageError: "rule.unknown", or "operator.unlisted": NVIDIA's matrix has no such row.
+    """
+    from edgekit.dla.explanation import explain
+
+    return explain(name)
+
+
 def explain_log(
-    log: str | Path, *, model: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
+    log: str | Path,
+    *,
+    model: str | Path | None = None,
+    name: str | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Any,
+) -> ExplainedLog:
     """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
 
     With a model it has the model's verdicts beside the builder's placement; ``options`` are those
     of ``check`` (``target="jetson-agx-orin-64gb"``), and what the log says is the default.
+    ``name`` is what to call the log, instead of its path; ``on_note`` is called with a line of
+    text when the work on something begins.
     """
-    from edgekit.pipeline.log_explanation import explain_log as explained
+    from edgekit.pipeline.log_explanation import explain_log
 
-    return explained(log, model=None if model is None else str(model), **options).document
+    model = None if model is None else str(model)
+    return explain_log(log, name=name, model=model, on_note=on_note, **options)
 
 
 def rewrite(
     config: str | Path | Config,
     save: str | Path | None = None,
     record: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Rewriting:
     """Rewrites a model and returns an ``edgekit.rewrite/1``.
 
     ``save`` is where the rewritten model is written, ``record`` where the proofs are
     (``edgekit.rewrites/1``).
     """
-    with open_pipeline(config, options) as pipeline:
+    from edgekit.collector import collector_held
+
+    # judging before and after makes as many objects as rewriting does, the modules many too
+    with collector_held(), open_pipeline(config, options, progress=progress) as pipeline:
         return pipeline.rewrite(path_of(save), path_of(record))
 
 
-def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> dict[str, Any]:
+def list_rewrites() -> RewriteList:
+    """Returns an ``edgekit.rewrite-list/1``: every rewrite with its reason."""
+    from edgekit.rewriting.catalogue import rewrite_list
+
+    return rewrite_list()
+
+
+def list_targets() -> Targets:
+    """Returns an ``edgekit.targets/1``: the boards that edgekit knows."""
+    from edgekit.targets.listing import list_targets
+
+    return list_targets()
+
+
+def init(
+    model: str | Path,
+    target: str,
+    output: str | Path | None = None,
+    *,
+    batch: int | None = None,
+    overwrite: bool = False,
+) -> Initial:
+    """Writes a commented configuration for a model and returns an ``edgekit.init/1``.
+
+    ``output`` is NAME.yaml in the current folder when None; ``batch`` is that of a model that
+    leaves it open.
+
+    Raises:
+        UsageError: An unknown board, or the file exists.
+        ModelError: The model cannot be read.
+    """
+    from edgekit.config.template import Initial, write_template
+
+    path = write_template(str(model), target, path_of(output), batch=batch, overwrite=overwrite)
+    return Initial(str(path))
+
+
+def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Verified:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
     ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle; ``shapes`` and
@@ -133,15 +255,19 @@ def sensitivity(
     minimum: float | None = None,
     *,
     write_config: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Ranks the layers by what their INT8 costs and returns an ``edgekit.sensitivity/1``.
+) -> SensitivityRanking:
+    """Ranks the layers by what their INT8 costs.
 
     With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
     layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.sensitivity(metric, minimum, path_of(write_config))
+    from edgekit.pipeline.questions import sensitivity
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
 def build(
@@ -454,40 +580,126 @@ def infer(
     output: str | Path | None = None,
     *,
     out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+) -> Inference:
+    """Runs one inference on the first board.
+
+    ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
+    ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+def bench(
+    config: str | Path | Config,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    **options: Any,
+) -> Bench:
     """Measures on the first board; times are in milliseconds."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.bench()
+
+
+def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
+    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is written anew.
+
+    Raises:
+        DataError: A file is none of its kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+
+    return with_tegrastats(Path(bench), Path(tegrastats))
 
 
 def run(
     config: str | Path | Config,
     *,
     out: str | Path | None = None,
+    annotate: str | Path | None = None,
     force: bool = False,
     again: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> RunResult:
-    """Runs every step; ``again`` as for ``deploy``."""
-    settings: dict[str, Any] = {
-        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-        "trust_key": trust_key, "again": again,
-    }  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.run()
+    """Runs every step; ``again`` as for ``deploy``.
+
+    ``annotate`` is the ONNX file that gets each node's place and time as metadata.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out), force=force,
+        accept_host_key=accept_host_key, trust_key=trust_key, again=again,
+    ) as pipeline:  # fmt: skip
+        return pipeline.run(path_of(annotate))
 
 
-def plan(config: str | Path | Config, **options: Any) -> Plan:
+def report(
+    config: str | Path | Config,
+    *,
+    baseline: str | None = None,
+    output: str | Path | None = None,
+    out: str | Path | None = None,
+    annotate: str | Path | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ReportPage:
+    """Runs the steps that are missing and writes the report's page, to ``output`` too.
+
+    Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
+    is run. ``baseline`` is a measurement to compare with: a bench.json, "last", an id of the
+    history.
+
+    Raises:
+        DataError: The ``report.json`` is none; there is no such baseline.
+    """
+    from edgekit.config.loader import Config, open_config
+    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+
+    page, folder = path_of(output), path_of(out)
+    if not isinstance(config, Config) and str(config).lower().endswith(".json"):
+        return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
+    opened = open_config(config, **options)
+    if opened.file.model.networks:
+        return page_of_networks(opened, output=page, out=folder, progress=progress)
+    with open_pipeline(
+        opened, {}, progress=progress, out=folder, or_serving=True,
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
+        return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
+
+
+def plan(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    annotate: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan:
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
+
+    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
+    written with devices and times as metadata of its nodes. ``force`` computes all of it again;
+    ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
     "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
@@ -496,49 +708,95 @@ def plan(config: str | Path | Config, **options: Any) -> Plan:
         GateError: No placement meets the request; ``extra["conflict"]`` lists the smallest set
             of constraints that cannot hold together.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.plan()
+    from edgekit.pipeline.exports import write_annotated
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.questions import write_plan_page
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
+        found = pipeline.plan()
+        if report is not None:
+            write_plan_page(pipeline, Path(report))
+        if annotate is not None:
+            write_annotated(pipeline.context, Path(annotate))
+        return found
 
 
-def plan_networks(config: str | Path | Config, *, force: bool = False, **options: Any) -> Plans:
+def plan_networks(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plans:
     """Places and schedules the networks of a configuration that has several (``model.networks``).
+
+    The other arguments are those of ``plan``.
 
     Raises:
         UsageError: The configuration has one network; options that make no sense.
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
-    from edgekit.schedule.networks import plan_networks
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.schedule.networks import plan_networks, write_networks_report
 
-    return plan_networks(open_config(config, **options), force=force)
+    opened = open_config(config, **options)
+    may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
+    found = plan_networks(opened, force=force, progress=progress)
+    if report is not None:
+        write_networks_report(found, Path(report), name=opened.file.name)
+    return found
 
 
-def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, Any]:
-    """Returns an ``edgekit.why/1``: why a layer (or an ONNX node) is where the plan has it."""
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.why(layer)
+def why(
+    config: str | Path | Config,
+    layer: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Why:
+    """Returns why a layer (or an ONNX node) is where the plan has it."""
+    from edgekit.pipeline.questions import why
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return why(pipeline, layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
-    """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
+def what_if(
+    config: str | Path | Config,
+    changes: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> WhatIf:
+    """Returns the plan compared with the plan that follows from ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.what_if(changes)
+    from edgekit.pipeline.questions import what_if
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return what_if(pipeline, changes)
 
 
 def pareto(
     config: str | Path | Config,
     first: str = "latency_us",
     second: str = "energy_uj",
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.pareto/1``: the front of two of latency_us, energy_uj, gpu_us and
-    period_us.
-    """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.pareto(first, second)
+) -> Pareto:
+    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us."""
+    from edgekit.pipeline.questions import pareto
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return pareto(pipeline, first, second)
 
 
 def plan_table(
@@ -547,15 +805,23 @@ def plan_table(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
+    power_mode: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.plan-table/1``: latency, throughput, energy by power mode and board.
+) -> PlanTable:
+    """Returns latency, throughput and energy by power mode and board.
 
-    ``modes`` is a list of power modes or ["all"]. Each row is one plan: one for each of latency,
-    throughput and energy, or one for ``objective``.
+    ``modes`` is a list of power modes or ["all"], ``targets`` one of boards or ["all"]. Each row is
+    one plan: one for each of latency, throughput and energy, or one for ``objective``. Where no
+    modes are named, the boards that have ``power_mode`` are planned in it.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.table(modes=modes, targets=targets, objective=objective)
+    from edgekit.pipeline.questions import plan_table
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return plan_table(
+            pipeline, modes=modes, targets=targets, objective=objective, power_mode=power_mode
+        )
 
 
 def tune(
@@ -569,9 +835,10 @@ def tune(
     on_note: Callable[[str], None] = lambda text: None,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Plans, builds and measures until nothing that is left can be better: an ``edgekit.tune/1``.
+) -> Tuned:
+    """Plans, builds and measures until nothing that is left can be better.
 
     ``request`` is an ``edgekit.tuning.trials.TuningRequest`` (objective, budget, rounds, turns);
     ``tables`` are tuned.profile.json files of earlier tunings; ``on_note`` is called with what
@@ -583,51 +850,146 @@ def tune(
     return tune(
         open_config(config, **options), request, out=None if out is None else Path(out),
         tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
-        accept_host_key=accept_host_key, trust_key=trust_key,
+        accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
 
 
-def trace(
-    files: TraceFiles, save: str | Path = "trace.json",
-    config: str | Path | Config | None = None, **options: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Lays measurements (``edgekit.pipeline.exports.TraceFiles``) on one timeline in ``save``.
+def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
+    """Yields what a tuning found, for people; ``verbose`` shows all layers by name."""
+    from edgekit.tuning.text import tune_text
 
-    Returns an ``edgekit.trace-summary/1``. A configuration gives the plan, which names layers.
+    yield from tune_text(document, verbose=verbose)
+
+
+def tuning_request(
+    objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
+) -> TuningRequest:
+    """Returns how far ``tune`` goes; without an objective for the configuration's."""
+    from edgekit.tuning.trials import TuningRequest
+
+    return TuningRequest(objective or "", budget_s, rounds, turns, tolerance)
+
+
+def trace(
+    files: TraceFiles | None = None,
+    save: str | Path | None = "trace.json",
+    config: str | Path | Config | None = None,
+    *,
+    bench: str | Path | None = None,
+    nsys: Sequence[str | Path] = (),
+    profiles: Sequence[str | Path] = (),
+    layer_info: str | Path | None = None,
+    times: str | Path | None = None,
+    tegrastats: str | Path | None = None,
+    dla_core: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Traced:
+    """Lays measurements on one timeline in ``save``, a trace for Perfetto.
+
+    ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
+    Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
+    build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
+    is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
+    names layers. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
-    from edgekit.pipeline.exports import trace
+    from edgekit.pipeline.exports import TraceFiles, trace
     from edgekit.pipeline.pipeline import Pipeline
 
+    files = files or TraceFiles(
+        path_of(bench), tuple(map(Path, nsys)), tuple(map(Path, profiles)), path_of(layer_info),
+        path_of(times), path_of(tegrastats), dla_core,
+    )  # fmt: skip
     if config is None:
-        return trace(files, Path(save))
-    with Pipeline(open_config(config, **options)) as pipeline:
-        return pipeline.trace(files, Path(save))
+        return trace(files, Path(save or "trace.json"))
+    with Pipeline(open_config(config, **options), progress=progress) as pipeline:
+        return pipeline.trace(files, path_of(save))
 
 
 def compare(
-    a: str, b: str, *, name: str | None = None, board: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """Returns an ``edgekit.compare/1``: whether B, the new one, really differs from A.
+    a: str,
+    b: str,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    metric: str = "latency.median",
+    threshold: float = 0.05,
+    confidence: float = 0.95,
+    force: bool = False,
+) -> Comparison:
+    """Tells whether B, the new measurement, really differs from A.
 
-    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; the options are
-    those of ``edgekit.results.comparison.compare`` (metric, threshold, confidence, force).
+    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
+    ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
     """
     from edgekit.results.comparison import compare
     from edgekit.results.selection import select
 
-    return compare(*(select(words, name=name, board=board) for words in (a, b)), **options)
+    sides = [select(words, name=name, board=board) for words in (a, b)]
+    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
 
 
 def history(
-    name: str | None = None, *, board: str | None = None, limit: int = 20
-) -> dict[str, Any]:
-    """Returns an ``edgekit.history/1``: what was measured, the newest first."""
-    from edgekit.results.selection import history_document
+    name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
+) -> History:
+    """Returns what was measured, the newest first.
+
+    ``repair`` moves a damaged history aside first and keeps what can be read of it.
+    """
+    from edgekit.results.selection import listed
+    from edgekit.results.store import ResultStore
+    from edgekit.results.store import repair as mend
+
+    mended = mend() if repair else None
+    with ResultStore() as store:
+        return listed(store.results(name=name, board=board, limit=limit), mended)
+
+
+def measurements(
+    which: str | None = None,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    limit: int | None = None,
+) -> list[Result]:
+    """Returns measurements with their single times, the newest first.
+
+    ``which`` is as for ``compare``; without it, all of the history.
+    """
+    from edgekit.results.selection import select
     from edgekit.results.store import ResultStore
 
     with ResultStore() as store:
-        return history_document(store.results(name=name, board=board, limit=limit))
+        if which:
+            return select(which, name=name, board=board, store=store)
+        return store.results(name=name, board=board, limit=limit)
+
+
+def mark_measurement(which: str, name: str) -> Marked:
+    """Names a result of the history, for ``compare("baseline:NAME", ...)``."""
+    from edgekit.results.pruning import mark
+
+    return mark(which, name)
+
+
+def prune_history(
+    keep: int | None = None,
+    older_than_days: int | None = None,
+    *,
+    dry_run: bool = False,
+    on_all: Callable[[int], None] = lambda count: None,
+) -> Pruned:
+    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+
+    Marked results stay. ``on_all`` is called with their number before all others go; what it raises
+    keeps them. With ``dry_run`` nothing is deleted.
+    """
+    from edgekit.results.pruning import prune
+
+    return prune(keep, older_than_days, dry_run=dry_run, on_all=on_all)
 
 
 def top(
@@ -641,6 +1003,28 @@ def top(
     from edgekit.pipeline.boards.live import board_of, look
 
     return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
+
+
+def watch_board(
+    where: str,
+    on_document: Callable[[Top], bool],
+    board: str | None = None,
+    *,
+    interval_ms: int = 1000,
+    accept_host_key: bool = False,
+    **options: str,
+) -> None:
+    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+
+    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
+    other arguments are those of ``top``.
+    """
+    from edgekit.pipeline.boards.live import board_of, watch_board
+
+    watch_board(
+        board_of(where, board, **options), where, on_document,
+        interval_ms=interval_ms, accept_host_key=accept_host_key,
+    )  # fmt: skip
 
 
 def rollout(
@@ -791,40 +1175,37 @@ def _fleet(
     )
 
 
-def watch_board(
-    where: str,
-    on_document: Callable[[Top], bool],
-    board: str | None = None,
-    *,
-    interval_ms: int = 1000,
-    accept_host_key: bool = False,
-    **options: str,
-) -> None:
-    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+def target_names() -> tuple[str, ...]:
+    """Returns the names of the known boards, in alphabetical order."""
+    from edgekit.targets.loader import names
 
-    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
-    other arguments are those of ``top``.
+    return names()
+
+
+def open_config(config: str | Path | Config, **options: Any) -> Config:
+    """Returns the configuration that the other functions work with, opened once.
+
+    Raises:
+        ConfigError: What is wrong in the file, all of it at once.
+        UsageError: A model without a target; an option that is none.
     """
-    from edgekit.pipeline.boards.live import board_of, watch_board
+    from edgekit.config.loader import open_config
 
-    watch_board(
-        board_of(where, board, **options), where, on_document,
-        interval_ms=interval_ms, accept_host_key=accept_host_key,
-    )  # fmt: skip
+    return open_config(config, **options)
 
 
 def open_pipeline(
     config: str | Path | Config,
     options: Mapping[str, Any],
     *,
-    connects: bool = False,
     progress: Progress | None = None,
+    connects: bool = False,
     **settings: Any,
 ) -> Pipeline:
     """Returns the pipeline of a configuration; ``options`` win over what its file says.
 
     With ``connects`` it begins to connect to the boards at once: an answer takes about as long as
-    the pipeline's modules take to import.
+    the pipeline's modules take to import. ``settings`` are further arguments of ``Pipeline``.
     """
     from edgekit.config.loader import open_config
 
@@ -837,13 +1218,46 @@ def open_pipeline(
 
         names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
         consents = {name: settings.pop(name) for name in names}
-        settings["boards"] = boards = ConnectedBoards(
-            opened, Cache(), Session(progress or Quiet()), **consents
-        )
+        session = Session(progress or Quiet())
+        settings["boards"] = boards = ConnectedBoards(opened, Cache(), session, **consents)
         boards.begin()
     from edgekit.pipeline.pipeline import Pipeline
 
     return Pipeline(opened, progress=progress, **settings)
+
+
+def known_names(what: Literal["targets", "rules", "rewrites"]) -> list[str]:
+    """Returns what a command takes: boards, rules with their families and operators, rewrites."""
+    if what == "targets":
+        from edgekit.targets.loader import names
+
+        return list(names())
+    if what == "rules":
+        from edgekit.dla.rules import load_rules
+
+        known = load_rules()
+        return [*known.titles, *known.rules, *known.operators]
+    from edgekit.rewriting.rules.order import REWRITES
+
+    return [rewrite.name for rewrite in REWRITES]
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuses a model of another format than ONNX, with how it becomes one.
+
+    Raises:
+        ModelError: It is one.
+    """
+    from edgekit.network.source import refuse_foreign
+
+    refuse_foreign(path)
+
+
+def near_builtins(name: str) -> list[str]:
+    """Returns the builtin networks whose names are near."""
+    from edgekit.network.source import near_builtins
+
+    return list(near_builtins(name))
 
 
 def path_of(path: str | Path | None) -> Path | None:

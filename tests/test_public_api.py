@@ -88,7 +88,10 @@ _JOB = ("0123456789abcdef", "no.yaml")
 ARGUMENTS = {
     **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
     "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
-    "compare": ("last~1", "last"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
+    "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
+    "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
+    "list_rewrites": (), "list_targets": (), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
@@ -107,7 +110,7 @@ for name in sorted({*edgekit.__all__} - {"__version__", "history", "rollouts"}):
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
     except EdgekitError as error:
         ended[name] = error.code
-ended["history"] = edgekit.history()["results"]
+ended["history"] = edgekit.history().results
 assert edgekit.rollouts(state="fleet").rollouts == ()
 print(json.dumps(ended))
 """
@@ -129,7 +132,7 @@ def test_every_function_can_be_called_after_every_submodule_was_imported(tmp_pat
 def test_check_plan_and_build_as_functions(tmp_path):
     small_net(tmp_path / "small.onnx")
     model, target = tmp_path / "small.onnx", "jetson-agx-orin-64gb"
-    document = edgekit.check(model, target=target, precision="fp16")
+    document = edgekit.check(model, target=target, precision="fp16").to_json()
     assert document["schema"] == "edgekit.check/1"
     plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
     assert plan.objective == "gpu_time"
@@ -139,7 +142,7 @@ def test_check_plan_and_build_as_functions(tmp_path):
 
 def test_the_history_and_two_of_its_measurements_as_functions(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
-    assert edgekit.history()["results"] == []
+    assert edgekit.history().results == []
     with pytest.raises(DataError):
         edgekit.compare("last~1", "last")
     with pytest.raises(UsageError):

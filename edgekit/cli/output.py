@@ -18,8 +18,9 @@ from edgekit.text import printable_output, sentence, unfiltered, write_page
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from edgekit.api import Accuracy
     from edgekit.errors import EdgekitError
-    from edgekit.pipeline.progress import Progress
+    from edgekit.reports.terminal.progress import Terminal
 
 
 _ROWS = 10
@@ -68,13 +69,12 @@ def say_notes(document: Any) -> None:
         say(f"note: {sentence(note)}")
 
 
-def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
+def say_accuracy(accuracy: Accuracy, *, emulated: bool) -> None:
     """Says on what data an accuracy is, and what the figures of the whole hide."""
-    from edgekit.reference.accuracy import describe_parts
+    from edgekit.reports.terminal.quantization import accuracy_lines
 
-    say(f"  on {accuracy['data']}" + (", emulated on this CPU" if emulated else ""))
-    for part in describe_parts(accuracy):
-        say(f"  {part}")
+    for line in accuracy_lines(accuracy, emulated=emulated):
+        say(f"  {line}")
 
 
 def say_rows(rows: Sequence[str], *, verbose: bool) -> None:
@@ -134,14 +134,13 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
     )  # fmt: skip
 
 
-def progress(quiet: bool, verbose: bool = False) -> Progress:
-    """Returns progress on stderr, or none."""
-    from edgekit.pipeline.progress import Quiet as Silent
-    from edgekit.pipeline.progress import Terminal
+def progress(quiet: bool, verbose: bool = False) -> Terminal:
+    """Returns progress on stderr, which is silent with ``quiet``."""
+    from edgekit.reports.terminal.progress import Terminal
 
-    if quiet:
-        return Silent()
-    return Terminal(console(stderr=True), verbose=verbose)
+    screen = console(stderr=True)
+    screen.quiet = quiet
+    return Terminal(screen, verbose=verbose)
 
 
 # Progress on stderr of a command without numbered steps.

@@ -127,7 +127,7 @@ def _placement(
         if x.layer in devices and x.builder in ("DLA", "GPU", "slots")
         and (x.builder == "DLA") != (devices[x.layer] == "DLA")
     ]  # fmt: skip
-    theirs = [frozenset(x.builder) for x in found.loadables if x.builder]
+    theirs = [frozenset(x.built) for x in found.loadables if x.built]
     wanted = [frozenset(layers) for layers in ours]
     return {
         "evidence": found.evidence,

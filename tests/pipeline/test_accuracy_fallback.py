@@ -13,6 +13,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps import accuracy as steps
 from edgekit.pipeline.steps import bounds
 from edgekit.pipeline.steps.plan import plan
@@ -57,21 +58,21 @@ def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
         layers = pipeline.context.fp16_by_gate
     assert layers
     document, report = result.document, result.report
-    assert document["accuracy"]["snr_db"] >= (int8 + half) / 2
+    assert document.accuracy["snr_db"] >= (int8 + half) / 2
     found = precisions(json.loads((folder / "out" / "plan.json").read_text()))
     assert {found[name] for name in layers} == {"fp16"}
     assert "int8" in found.values(), "not all of it"
     reported = f"kept in FP16: {', '.join(name for name in found if name in layers)}"
-    assert any(reported in note for note in document["notes"])
-    assert any(reported in note for note in report["notes"])
+    assert any(reported in note for note in document.notes)
+    assert any(reported in note for note in report.notes)
     # the second time nothing is measured, placed or built again
     with opened(config, folder) as pipeline:
         again = pipeline.run()
         assert pipeline.context.fp16_by_gate == layers
-    steps = {step["name"]: step for step in again.document["steps"]}
-    assert steps["build"]["status"] == steps["bundle"]["status"] == "reused"
-    assert "kept in FP16" in steps["build"]["detail"]
-    assert again.document["bundle"]["digest"] == document["bundle"]["digest"]
+    steps = {step.name: step for step in again.document.steps}
+    assert steps["build"].status == steps["bundle"].status == "reused"
+    assert "kept in FP16" in steps["build"].detail
+    assert again.document.bundle.digest == document.bundle.digest
 
 
 def test_each_of_the_retained_kernels_is_needed(plain):
@@ -81,15 +82,13 @@ def test_each_of_the_retained_kernels_is_needed(plain):
         pipeline.build()
         layers = pipeline.context.fp16_by_gate
     with opened(config, folder) as pipeline:
-        document = pipeline.sensitivity()
-    proposal = document["proposal"]
-    assert proposal["minimal"]
-    assert set(proposal["fp16_layers"]) == set(layers)
-    assert proposal["accuracy"]["snr_db"] >= int8 + 3 > proposal["int8"]["snr_db"]
-    kernels = [
-        set(row["layers"]) for row in document["kernels"] if set(row["layers"]) <= set(layers)
-    ]
-    assert len(kernels) == proposal["kernels"]
+        document = sensitivity(pipeline)
+    proposal = document.proposal
+    assert proposal.minimal
+    assert set(proposal.fp16_layers) == set(layers)
+    assert proposal.accuracy.snr_db >= int8 + 3 > proposal.int8.snr_db
+    kernels = [set(row.layers) for row in document.kernels if set(row.layers) <= set(layers)]
+    assert len(kernels) == proposal.kernels
     assert half > int8 + 3
 
 
@@ -187,8 +186,8 @@ def test_builds_are_tried_on_more_inputs_where_the_first_are_too_mild(plain):
     with opened(small_config(folder / "mild"), folder) as pipeline:
         pipeline.build()
         context = pipeline.context
-    first = steps.TrialBuilds(context, 1).accuracy(context, frozenset(), "")["snr_db"]
-    whole = steps.TrialBuilds(context, None).accuracy(context, frozenset(), "")["snr_db"]
+    first = steps.TrialBuilds(context, 1).accuracy(context, frozenset(), "").snr_db
+    whole = steps.TrialBuilds(context, None).accuracy(context, frozenset(), "").snr_db
     assert first > whole, "the first input is mild"
     few = steps.TrialBuilds.that_miss(context, 1, "snr_db", (first + 3 * whole) / 4)
     assert few.part is None or few.part > 1

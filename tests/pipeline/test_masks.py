@@ -203,7 +203,7 @@ def test_a_constant_mask_of_infinities_is_treated_as_one_of_the_lowest_float(
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     causal = np.triu(np.full((1, TOKENS, TOKENS), lowest, F), 1)
     path = with_constant(tmp_path / "causal.onnx", "Add", causal)
-    assert edgekit.check(path, **BOARD)["layers"]
+    assert edgekit.check(path, **BOARD).to_json()["layers"]
     assert edgekit.plan(path, **BOARD).layers
     found = edgekit.calibrate(path, tmp_path / "calib.cache", **BOARD)
     assert found["without"] == ["sum"]

@@ -18,6 +18,7 @@ from edgekit.errors import DataError, GateError
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps.accuracy import build_key
 from edgekit.pipeline.steps.load import translated
 from edgekit.pipeline.steps.method import scales
@@ -124,14 +125,14 @@ def test_what_has_no_scale_stays_in_fp16(tmp_path: Path) -> None:
 
 
 def test_check_gives_the_verdict_of_what_would_be_built(file: Path, tmp_path: Path) -> None:
-    named = edgekit.check(file, target=ORIN)
+    named = edgekit.check(file, target=ORIN).to_json()
     with pipeline(file, tmp_path) as steps:
-        configured = steps.check()
+        configured = steps.check_result().document.to_json()
     assert named["summary"]["dla_layers"] > 0
     assert any("does not support Q/DQ nodes" in text for text in named["warnings"])
     assert configured["summary"] == named["summary"]
     assert configured["warnings"] == named["warnings"]
-    plain = edgekit.check(file.parent / "float.onnx", target=ORIN)
+    plain = edgekit.check(file.parent / "float.onnx", target=ORIN).to_json()
     assert set(named) == set(plain)
 
 
@@ -139,7 +140,7 @@ def test_check_gives_the_verdict_of_what_would_be_built(file: Path, tmp_path: Pa
     ("release", "precision"), [("11.4.1", "int8"), ("10.3", "fp16"), ("10.9", "int8")]
 )
 def test_elsewhere_it_stays_as_it_is(file: Path, release: str, precision: str) -> None:
-    document = edgekit.check(file, target=ORIN, tensorrt=release, precision=precision)
+    document = edgekit.check(file, target=ORIN, tensorrt=release, precision=precision).to_json()
     kinds = {layer["kind"] for layer in document["layers"]}
     assert "QUANTIZE" in kinds
     assert not any("translated" in text for text in document["warnings"])
@@ -150,7 +151,7 @@ def test_what_cannot_be_translated_is_reported_and_refused_as_ever(tmp_path: Pat
     x = sheet.qdq(sheet.input("x", 1, 4, 8, 8), 0.1, zero=np.int8(3))
     sheet.node("Relu", x, "y")
     onnx.save(sheet.proto("y"), tmp_path / "model.onnx")
-    document = edgekit.check(tmp_path / "model.onnx", target=ORIN)
+    document = edgekit.check(tmp_path / "model.onnx", target=ORIN).to_json()
     assert document["summary"]["dla_layers"] == 0
     assert any("cannot be converted" in t and "x_q" in t for t in document["warnings"])
     reasons = [reason for layer in document["layers"] for reason in layer["dla"]["reasons"]]
@@ -192,7 +193,7 @@ def test_a_rewriting_of_a_translation_is_verified_from_the_file(
 ) -> None:
     with pipeline(file, tmp_path) as steps:
         steps.rewrite(tmp_path / "out.onnx", tmp_path / "record.json")
-    document = edgekit.verify_rewrites(file, tmp_path / "record.json")
+    document = edgekit.verify_rewrites(file, tmp_path / "record.json").to_json()
     assert document["holds"]
 
 
@@ -324,7 +325,7 @@ def test_biases_in_int32_are_refused_where_tensorrt_reads_the_q_dq_model(
 def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release: str) -> None:
     with pipeline(float_biases, tmp_path, tensorrt=release) as steps:
         notes = steps.build().notes
-        ranking = steps.sensitivity()["notes"]
+        ranking = sensitivity(steps).notes
     for reported in (notes, ranking):
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
@@ -349,7 +350,7 @@ def test_a_model_of_quantised_weights_alone_runs_in_fp16(
     )  # fmt: skip
     path = write(proto, tmp_path)
 
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     plan = edgekit.plan(path, target=ORIN)
 
     (layer,) = document["layers"]

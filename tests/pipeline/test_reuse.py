@@ -95,7 +95,7 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
     with pipeline(config, tmp_path) as p:
         (release,) = p.deploy().to_json()["releases"]
         assert release["bytes_sent"] > 10_000
-        assert p.infer()["bit_equal"] is True
+        assert p.infer().bit_equal is True
 
 
 @pytest.mark.boards
@@ -127,7 +127,7 @@ def test_check_names_the_file_that_was_requested_about(tmp_path):
     small_net(tmp_path / "a.onnx")
     shutil.copy(tmp_path / "a.onnx", tmp_path / "b.onnx")
     for name in ("a.onnx", "b.onnx"):
-        document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb")
+        document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb").to_json()
         assert document["model"].endswith(name)
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_option_is_reported_as_an_option(tmp_path):
 @pytest.mark.parametrize("name", ["1e5.onnx", "true.onnx", "Ünïcode näme.onnx", "a'b\"c.onnx"])
 def test_names_of_models_are_only_names(name, tmp_path):
     small_net(tmp_path / name)
-    document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb")
+    document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb").to_json()
     assert document["summary"]["layers"] > 5
 
 
@@ -184,7 +184,7 @@ def test_refit_reports_swapped_weights_from_unchanged_ones(tmp_path):
         same = p.refit(tmp_path / "small.onnx").to_json()
     assert (same["changed"], same["digest"]) == (0, base["digest"])
     with pipeline(config, tmp_path) as p:
-        assert p.infer()["bit_equal"] is True
+        assert p.infer().bit_equal is True
     with pipeline(config, tmp_path) as p:
         swapped = p.refit(tmp_path / "swapped.onnx").to_json()
     assert swapped["changed"] == 2

@@ -17,8 +17,8 @@ from edgekit.quantize.caches import (
     CalibrationCache,
     cache_of,
     load_cache,
+    number_of,
     scales_of,
-    tensorrt_number,
     write_cache,
 )
 from edgekit.quantize.scales import Scales, make_scales
@@ -98,7 +98,7 @@ def test_written_text_is_tensorrts(tmp_path: Path) -> None:
     [("8.5.2", 8502), ("8.6.2", 8602), ("8.6", 8600), ("10.3", 100300), ("10.3.0.30", 100300)],
 )
 def test_version_numbers(version: str, number: int) -> None:
-    assert tensorrt_number(version) == number
+    assert number_of(version) == number
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def log(dla, *gpu):
 
 
 def judged(network, *refused):
-    verdicts = {x.name: LayerVerdict(x.name, x.name not in refused) for x in network.layers}
+    verdicts = {x.name: LayerVerdict(x.name not in refused) for x in network.layers}
     placed = {name: "DLA" if verdict.ok else "GPU" for name, verdict in verdicts.items()}
     return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), placed)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from edgekit.benchmark.document import (
     Bench,
@@ -27,6 +27,7 @@ from edgekit.benchmark.document import (
 from edgekit.benchmark.measurement import Measurement, measurement_of_board
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
+from edgekit.documents import Document, Number
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
 from edgekit.pipeline.cache import identity_of_path
@@ -251,6 +252,35 @@ def _setting_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+class InferredOutput(Document):
+    """An output: its extremes without infinities and NaN, and where its largest value is."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    min: Number | None
+    max: Number | None
+    argmax: int | None = Field(description="of the flattened output")
+
+
+class Inference(Document):
+    """One inference on a board."""
+
+    schema_: Literal["edgekit.infer/1"] = Field(alias="schema")
+    board: BoardName
+    release: str | None
+    backend: str
+    bit_equal: bool | None = Field(
+        description="whether the unstripped build on this machine gives the same bits; null for "
+        "a refitted release, for one that serves instead of one that was taken back, and for one "
+        "whose engines only a board can run"
+    )
+    outputs: list[InferredOutput]
+    file: str = Field(description="the .npz with the outputs")
+    taken_back: TakenBackRelease | None
+    notes: list[str]
+
+
 def infer(
     context: Context,
     boards: ConnectedBoards,
@@ -259,7 +289,7 @@ def infer(
     source: Path | None,
     path: Path,
     step: StepRecord,
-) -> dict[str, Any]:
+) -> Inference:
     """Runs one inference on the first board.
 
     Args:
@@ -270,11 +300,6 @@ def infer(
         source: Inputs, .npz or .npy; the first calibration input when None.
         path: Where the outputs go.
         step: The step, for its detail.
-
-    Returns:
-        An ``edgekit.infer/1``; ``bit_equal`` compares with the unstripped build on this machine
-        and is None for a refitted release, for one that serves instead of one that was taken back,
-        and for one whose engines only a board can run.
     """
     cache, client = context.cache, boards.clients()[0]
     inputs = inputs_of(context, source)
@@ -300,18 +325,18 @@ def infer(
         cache.put("infer", key, known)
     _write(path, answer)
     facts = [_facts(name, value) for name, value in outputs.items()]
-    step.detail = f"{client.kind} board {client.name}, arg max {facts[0]['argmax']}"
-    return {
-        "schema": "edgekit.infer/1",
-        "board": write(boards.describe(client)),
-        "release": release.release,
-        "backend": _backend(backend, release),
-        "bit_equal": known["bit_equal"],
-        "outputs": facts,
-        "file": str(path),
-        "taken_back": write(release.taken_back),
-        "notes": list(release.notes),
-    }
+    step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
+    return Inference(
+        schema="edgekit.infer/1",
+        board=BoardName.model_validate(write(boards.describe(client))),
+        release=release.release,
+        backend=_backend(backend, release),
+        bit_equal=known["bit_equal"],
+        outputs=facts,
+        file=str(path),
+        taken_back=_taken_back(release),
+        notes=list(release.notes),
+    )
 
 
 def bench(
@@ -363,7 +388,7 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=BoardName(**write(boards.describe(client))),
+        board=BoardName.model_validate(write(boards.describe(client))),
         environment={"release": release.release, **_environment(release)},
         target=target,
         config=context.config.path,
@@ -397,7 +422,7 @@ def bench(
         update={
             "files": {name: str(path) for name, path in files.items()},
             "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
-            "taken_back": None if back is None else TakenBackRelease(**write(back)),
+            "taken_back": _taken_back(release),
         }
     )
     write_json(files["bench"], document.to_json())
@@ -451,13 +476,18 @@ def _write(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def _facts(name: str, value: np.ndarray) -> dict[str, Any]:
+def _taken_back(release: InstalledRelease) -> TakenBackRelease | None:
+    back = release.taken_back
+    return None if back is None else TakenBackRelease.model_validate(write(back))
+
+
+def _facts(name: str, value: np.ndarray) -> InferredOutput:
     finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
-    return {
-        "name": name,
-        "dtype": str(value.dtype),
-        "shape": list(value.shape),
-        "min": float(finite.min()) if finite.size else None,
-        "max": float(finite.max()) if finite.size else None,
-        "argmax": int(value.reshape(-1).argmax()) if value.size else None,
-    }
+    return InferredOutput(
+        name=name,
+        dtype=str(value.dtype),
+        shape=list(value.shape),
+        min=float(finite.min()) if finite.size else None,
+        max=float(finite.max()) if finite.size else None,
+        argmax=int(value.reshape(-1).argmax()) if value.size else None,
+    )
