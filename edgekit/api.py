@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from edgekit.fleet.store import Rehearsal as Rehearsal
     from edgekit.fleet.store import RolloutBoard as RolloutBoard
     from edgekit.fleet.store import RolloutHead as RolloutHead
-    from edgekit.pipeline.boards.changes import BoardServer as BoardServer
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
