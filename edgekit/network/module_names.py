@@ -1,0 +1,257 @@
+"""Which module of a PyTorch network each node of its ONNX file comes from.
+
+PyTorch's dynamo exporter writes a node's modules into its metadata; the exporter before it
+(TorchScript) wrote them into the node's name. Seen with torch 2.13 and 2.14, of torchvision's
+networks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+#: What the dynamo exporter says of a node, as Python literals of equal length: the paths of its
+#: modules from the network ('') inwards, and of these the classes; last the operator in both.
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+_KEYS = frozenset({NAME_SCOPES, CLASS_HIERARCHY})
+
+DYNAMO, LEGACY = "dynamo", "legacy"
+
+# more than any network has: what a file says beyond them is ignored
+_LONGEST_TEXT = 1 << 14
+_LONGEST_NAME = 1 << 9
+_MOST_SCOPES = 1 << 6
+# a list of texts without escapes; nothing of it is evaluated
+_TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""
+_TEXTS = re.compile(_TEXT)
+_LIST = re.compile(rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]")
+# torch.export counts the calls of a module so
+_CALL = re.compile(r"@\d+(?=\.|$)")
+# the legacy exporter counts them so, and operators of one kind in a module
+_COUNTED = re.compile(r"(.+)_\d+")
+# whose module is that of the matrix or kernel that they multiply by
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# what may stand between a stored matrix and its reader
+_PASSING = frozenset(
+    {"Cast", "DequantizeLinear", "Identity", "QuantizeLinear", "Reshape", "Transpose"}
+)
+_BATCH_NORM = "batch_norm"
+
+
+@dataclass(frozen=True)
+class ModuleNames:
+    """The modules of a network's nodes.
+
+    Attributes:
+        exporter: Where they were read: "dynamo" (metadata) or "legacy" (node names).
+        nodes: Path of its module by name of the node ("layer1.0.conv1"), "" for the network
+            itself. Of a node that says nothing it is that of the node before it, or after it.
+        classes: Class by path of a module ("torch.nn.modules.conv.Conv2d"), as far as known; the
+            legacy exporter names none.
+    """
+
+    exporter: str
+    nodes: Mapping[str, str]
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+
+def enclosing(path: str) -> list[str]:
+    """Returns a module and those around it, from the network ("") inwards."""
+    parts = path.split(".") if path else []
+    return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
+
+
+def common_module(paths: Iterable[str]) -> str:
+    """Returns the innermost module around all of ``paths``; "" without any."""
+    found: list[str] | None = None
+    for path in dict.fromkeys(paths):
+        parts = path.split(".") if path else []
+        if found is None:
+            found = parts
+            continue
+        same = [one == other for one, other in zip(found, parts, strict=False)]
+        found = found[: same.index(False) if False in same else len(same)]
+    return ".".join(found or ())
+
+
+def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
+    """Returns the modules of a graph's nodes; None where the file names none.
+
+    ``graph``: every node named, in topological order.
+    """
+    read: dict[str, _Scopes] = {}
+    named: dict[str, str] = {}
+    legacy = False
+    for node in graph.node:
+        if node.metadata_props and (scopes := _scopes(node)) is not None:
+            read[node.name] = scopes
+        if node.name.startswith("/") and (path := _legacy_path(node.name)) is not None:
+            named[node.name] = path
+            legacy = legacy or node.name.rpartition("/")[2].startswith(node.op_type)
+    if not read and not legacy:
+        return None
+    weights = _weights(graph)
+    found: dict[str, str] = {}
+    classes: dict[str, str] = {}
+    if legacy:
+        found.update(_without_counts(graph, named, weights))
+    for name, scopes in read.items():
+        found[name] = scopes.path
+        for path, kind in scopes.classes:
+            classes.setdefault(path, kind)
+    for node in graph.node:
+        owner = weights.get(node.name)
+        path = found.get(node.name)
+        if owner and path is not None and owner != path:
+            folded = node.name in read and _BATCH_NORM in read[node.name].operator
+            if folded or not path or owner.startswith(f"{path}."):
+                found[node.name] = owner
+    if len(found) < len(graph.node):
+        _fill(graph, found)
+    return ModuleNames(LEGACY if legacy else DYNAMO, found, classes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scopes:
+    """What a node's metadata say: its module, the operator, and the classes by path."""
+
+    path: str
+    operator: str
+    classes: tuple[tuple[str, str], ...]
+
+
+def _scopes(node: onnx.NodeProto) -> _Scopes | None:
+    texts = {item.key: item.value for item in node.metadata_props if item.key in _KEYS}
+    scopes = _texts(texts.get(NAME_SCOPES, ""))
+    if scopes is None:
+        return None
+    *modules, operator = (_CALL.sub("", scope) for scope in scopes)
+    kinds = _texts(texts.get(CLASS_HIERARCHY, "")) or []
+    known = zip(modules, kinds, strict=False) if len(kinds) == len(scopes) else ()
+    return _Scopes(
+        modules[-1] if modules else "", operator, tuple((p, kind) for p, kind in known if kind)
+    )
+
+
+def _texts(literal: str) -> list[str] | None:
+    """Returns the texts of a Python list; None for any other, and for one beyond the bounds."""
+    if len(literal) > _LONGEST_TEXT or not _LIST.fullmatch(literal):
+        return None
+    texts = [one or other for one, other in _TEXTS.findall(literal)]
+    fits = 0 < len(texts) <= _MOST_SCOPES and all(map(_is_name, texts))
+    return texts if fits else None
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and text.isprintable()
+
+
+def _legacy_path(name: str) -> str | None:
+    """Returns the path of the module in a node's name, "/layer1/layer1.0/conv1/Conv".
+
+    A module in a container carries the container's own name: "layer1.0" stands for the scope
+    "layer1" before it, and is not inside of it.
+    """
+    scopes = name.split("/")[1:-1]
+    if len(scopes) > _MOST_SCOPES or not all(scopes) or not _is_name(name) or "\\" in name:
+        return None
+    path: list[str] = []
+    for scope in scopes:
+        if path and scope.startswith(f"{path[-1]}."):
+            path.pop()
+        path.append(scope)
+    return ".".join(path)
+
+
+def _without_counts(
+    graph: onnx.GraphProto, named: Mapping[str, str], weights: Mapping[str, str]
+) -> dict[str, str]:
+    """Gives all calls of a module one path: the legacy exporter calls the second one "relu_1".
+
+    It is taken for another call where it computes the same with the same weights.
+    """
+    inside: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for node in graph.node:
+        if node.name in named:
+            matrix = node.input[1] if node.op_type in _WEIGHTED and len(node.input) > 1 else ""
+            inside[named[node.name]].append((node.op_type, matrix))
+    first: dict[str, str] = {}
+    for path, computed in inside.items():
+        counted = _COUNTED.fullmatch(path)
+        if counted and inside.get(counted[1]) == computed:
+            first[path] = counted[1]
+    return {name: first.get(path, path) for name, path in named.items()}
+
+
+def _weights(graph: onnx.GraphProto) -> dict[str, str]:
+    """Returns the module that owns a node's matrix or kernel, as the initializer's name has it."""
+    stored = {tensor.name: tensor.name for tensor in graph.initializer}
+    found: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type in _PASSING and node.input and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+        elif node.op_type in _WEIGHTED:
+            # a MatMul may have it on either side; the third input is a bias, which exporters share
+            owners = (_owner(stored[name]) for name in (*node.input[1:2], *node.input[:1])
+                      if name in stored)  # fmt: skip
+            found[node.name] = next(filter(None, owners), "")
+    return found
+
+
+def _owner(weight: str) -> str:
+    """Returns "layer1.0.conv1" of "layer1.0.conv1.weight"; "" of a name that no module gave."""
+    path = weight.rpartition(".")[0]
+    return path if _is_name(path) and not set(path) & set(":/\\") else ""
+
+
+def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
+    """Gives nodes that say nothing the module of the node before them, or after them."""
+    by_tensor: dict[str, str] = {}
+    for node in graph.node:
+        if node.name not in found:
+            before = next((by_tensor[name] for name in node.input if name in by_tensor), None)
+            if before is None:
+                continue
+            found[node.name] = before
+        by_tensor.update(dict.fromkeys(filter(None, node.output), found[node.name]))
+    read_by: dict[str, str] = {}
+    for node in reversed(graph.node):
+        if node.name not in found:
+            after = (read_by[name] for name in node.output if name in read_by)
+            found[node.name] = next(after, "")
+        read_by.update(dict.fromkeys(filter(None, node.input), found[node.name]))
+
+
+def keep_module_names(node: onnx.NodeProto) -> None:
+    """Drops a node's metadata except for the names of its modules.
+
+    Exporters also leave source paths and stack traces there.
+    """
+    if not node.metadata_props:
+        return
+    retained = [
+        item
+        for item in node.metadata_props
+        if item.key in _KEYS and len(item.value) <= _LONGEST_TEXT
+    ]
+    del node.metadata_props[:]
+    node.metadata_props.extend(retained)
+
+
+def write_module_name(node: onnx.NodeProto, names: ModuleNames, path: str) -> None:
+    """Writes a module into a node's metadata, as the dynamo exporter does.
+
+    What stands there already is left. ``names``: where the classes are from.
+    """
+    if any(item.key == NAME_SCOPES for item in node.metadata_props):
+        return
+    modules = [one for one in enclosing(path) if one in names.classes or one in {"", path}]
+    scopes, kinds = [*modules, node.op_type], [names.classes.get(one, "") for one in modules]
+    node.metadata_props.add(key=NAME_SCOPES, value=repr(scopes))
+    if any(kinds):
+        node.metadata_props.add(key=CLASS_HIERARCHY, value=repr([*kinds, node.op_type]))
