@@ -12,7 +12,7 @@ from edgekit.network.module_names import enclosing
 from edgekit.text import listed
 
 _INSIDE = ".*"
-_WILD = re.compile(r"[*?\[\]!]+")
+_WILD = r"[*?\[\]!]+"
 _NEAREST = 3
 _SHOWN = 5
 
@@ -71,7 +71,7 @@ def nearest_names(network: Network, glob: str) -> list[str]:
     """Returns up to three names that a glob which matches nothing may mean, the nearest first."""
     import difflib
 
-    written = _WILD.sub("", glob).strip(".")
+    written = re.sub(_WILD, "", glob).strip(".")
     if not written:
         return []
     known = list(dict.fromkeys(names_of_layers(network)))

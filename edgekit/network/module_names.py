@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import onnx
 
@@ -26,14 +27,14 @@ DYNAMO, LEGACY = "dynamo", "legacy"
 _LONGEST_TEXT = 1 << 14
 _LONGEST_NAME = 1 << 9
 _MOST_SCOPES = 1 << 6
+# patterns that are compiled when a file needs them
 # a list of texts without escapes; nothing of it is evaluated
 _TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""
-_TEXTS = re.compile(_TEXT)
-_LIST = re.compile(rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]")
+_LIST = rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]"
 # torch.export counts the calls of a module so
-_CALL = re.compile(r"@\d+(?=\.|$)")
+_CALL = r"@\d+(?=\.|$)"
 # the legacy exporter counts them so, and operators of one kind in a module
-_COUNTED = re.compile(r"(.+)_\d+")
+_COUNTED = r"(.+)_\d+"
 # whose module is that of the matrix or kernel that they multiply by
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # what may stand between a stored matrix and its reader
@@ -68,8 +69,11 @@ def enclosing(path: str) -> list[str]:
 
 def common_module(paths: Iterable[str]) -> str:
     """Returns the innermost module around all of ``paths``; "" without any."""
+    different = set(paths)
+    if len(different) == 1:
+        return different.pop()
     found: list[str] | None = None
-    for path in dict.fromkeys(paths):
+    for path in different:
         parts = path.split(".") if path else []
         if found is None:
             found = parts
@@ -84,67 +88,58 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
 
     ``graph``: every node named, in topological order.
     """
-    read: dict[str, _Scopes] = {}
+    operators: dict[str, str] = {}
+    inner: dict[str, str] = {}
     named: dict[str, str] = {}
+    classes: dict[str, str] = {}
     legacy = False
     for node in graph.node:
-        if node.metadata_props and (scopes := _scopes(node)) is not None:
-            read[node.name] = scopes
+        if node.metadata_props and (scopes := _scopes(node)):
+            *modules, operators[node.name] = scopes
+            inner[node.name] = modules[-1] if modules else ""
+            for module, kind in zip(modules, _classes(node, len(scopes)), strict=False):
+                if kind:
+                    classes.setdefault(module, kind)
         if node.name.startswith("/") and (path := _legacy_path(node.name)) is not None:
             named[node.name] = path
             legacy = legacy or node.name.rpartition("/")[2].startswith(node.op_type)
-    if not read and not legacy:
+    if not inner and not legacy:
         return None
-    weights = _weights(graph)
-    found: dict[str, str] = {}
-    classes: dict[str, str] = {}
-    if legacy:
-        found.update(_without_counts(graph, named, weights))
-    for name, scopes in read.items():
-        found[name] = scopes.path
-        for path, kind in scopes.classes:
-            classes.setdefault(path, kind)
-    for node in graph.node:
-        owner = weights.get(node.name)
-        path = found.get(node.name)
-        if owner and path is not None and owner != path:
-            folded = node.name in read and _BATCH_NORM in read[node.name].operator
-            if folded or not path or owner.startswith(f"{path}."):
-                found[node.name] = owner
+    found = {**(_without_counts(graph, named) if legacy else {}), **inner}
+    for name, owner in _weights(graph).items():
+        # a Conv that took a BatchNorm in has its scope; a function may take a module's weight
+        if name in found and (
+            _BATCH_NORM in operators.get(name, "") or owner.startswith(_inside(found[name]))
+        ):
+            found[name] = owner
     if len(found) < len(graph.node):
         _fill(graph, found)
     return ModuleNames(LEGACY if legacy else DYNAMO, found, classes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scopes:
-    """What a node's metadata say: its module, the operator, and the classes by path."""
-
-    path: str
-    operator: str
-    classes: tuple[tuple[str, str], ...]
+def _scopes(node: onnx.NodeProto) -> list[str]:
+    """Returns the paths of a node's modules, outermost first, and its operator; empty without."""
+    return [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
 
 
-def _scopes(node: onnx.NodeProto) -> _Scopes | None:
-    texts = {item.key: item.value for item in node.metadata_props if item.key in _KEYS}
-    scopes = _texts(texts.get(NAME_SCOPES, ""))
-    if scopes is None:
-        return None
-    *modules, operator = (_CALL.sub("", scope) for scope in scopes)
-    kinds = _texts(texts.get(CLASS_HIERARCHY, "")) or []
-    known = zip(modules, kinds, strict=False) if len(kinds) == len(scopes) else ()
-    return _Scopes(
-        modules[-1] if modules else "", operator, tuple((p, kind) for p, kind in known if kind)
-    )
+def _classes(node: onnx.NodeProto, count: int) -> Sequence[str]:
+    """Returns the classes of a node's modules; none where there are not as many as scopes."""
+    kinds = _texts(_metadata(node, CLASS_HIERARCHY))
+    return kinds if len(kinds) == count else ()
 
 
-def _texts(literal: str) -> list[str] | None:
-    """Returns the texts of a Python list; None for any other, and for one beyond the bounds."""
-    if len(literal) > _LONGEST_TEXT or not _LIST.fullmatch(literal):
-        return None
-    texts = [one or other for one, other in _TEXTS.findall(literal)]
-    fits = 0 < len(texts) <= _MOST_SCOPES and all(map(_is_name, texts))
-    return texts if fits else None
+def _metadata(node: onnx.NodeProto, key: str) -> str:
+    return next((item.value for item in node.metadata_props if item.key == key), "")
+
+
+# blocks of one kind have the same classes
+@lru_cache(256)
+def _texts(literal: str) -> tuple[str, ...]:
+    """Returns the texts of a Python list; none for any other, and for one beyond the bounds."""
+    if len(literal) > _LONGEST_TEXT or not re.fullmatch(_LIST, literal):
+        return ()
+    texts = tuple(one or other for one, other in re.findall(_TEXT, literal))
+    return texts if len(texts) <= _MOST_SCOPES and all(map(_is_name, texts)) else ()
 
 
 def _is_name(text: str) -> bool:
@@ -168,9 +163,7 @@ def _legacy_path(name: str) -> str | None:
     return ".".join(path)
 
 
-def _without_counts(
-    graph: onnx.GraphProto, named: Mapping[str, str], weights: Mapping[str, str]
-) -> dict[str, str]:
+def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
     """Gives all calls of a module one path: the legacy exporter calls the second one "relu_1".
 
     It is taken for another call where it computes the same with the same weights.
@@ -182,7 +175,7 @@ def _without_counts(
             inside[named[node.name]].append((node.op_type, matrix))
     first: dict[str, str] = {}
     for path, computed in inside.items():
-        counted = _COUNTED.fullmatch(path)
+        counted = re.fullmatch(_COUNTED, path)
         if counted and inside.get(counted[1]) == computed:
             first[path] = counted[1]
     return {name: first.get(path, path) for name, path in named.items()}
@@ -200,7 +193,12 @@ def _weights(graph: onnx.GraphProto) -> dict[str, str]:
             owners = (_owner(stored[name]) for name in (*node.input[1:2], *node.input[:1])
                       if name in stored)  # fmt: skip
             found[node.name] = next(filter(None, owners), "")
-    return found
+    return {name: owner for name, owner in found.items() if owner}
+
+
+def _inside(path: str) -> str:
+    """Returns what the paths of all modules inside a module begin with."""
+    return f"{path}." if path else ""
 
 
 def _owner(weight: str) -> str:
