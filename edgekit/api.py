@@ -10,17 +10,59 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.monitor import Top
     from edgekit.config.loader import Config
+    from edgekit.fleet.ansible.export import Exported
+    from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
+    from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
+    from edgekit.fleet.rollout import Fleet
+    from edgekit.fleet.store import FleetListing as FleetListing
+    from edgekit.fleet.store import FleetRollout as FleetRollout
+    from edgekit.fleet.store import Rehearsal as Rehearsal
+    from edgekit.fleet.store import RolloutBoard as RolloutBoard
+    from edgekit.fleet.store import RolloutHead as RolloutHead
+    from edgekit.pipeline.boards.changes import BoardServer as BoardServer
+    from edgekit.pipeline.boards.changes import Removal as Removal
+    from edgekit.pipeline.boards.changes import Rollback, Serving
+    from edgekit.pipeline.boards.checkup import Setup as Setup
+    from edgekit.pipeline.boards.doctor import Doctor as Doctor
+    from edgekit.pipeline.boards.jobs import BoardJobs as BoardJobs
+    from edgekit.pipeline.boards.jobs import JobAnswer as JobAnswer
+    from edgekit.pipeline.boards.jobs import Jobs
+    from edgekit.pipeline.boards.requests import BoardRow as BoardRow
+    from edgekit.pipeline.boards.selftest import Selftest as Selftest
+    from edgekit.pipeline.boards.status import ListedApp as ListedApp
+    from edgekit.pipeline.boards.status import ListedRelease as ListedRelease
+    from edgekit.pipeline.boards.status import Releases
+    from edgekit.pipeline.boards.status import Status as Status
+    from edgekit.pipeline.boards.trust import Trust
+    from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.pipeline import Pipeline, RunResult
-    from edgekit.placement.plan import Plan
+    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.steps.bundle import Packed
+    from edgekit.pipeline.steps.deploy import Deployed, Refitted
+    from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
+    from edgekit.placement.plan import Plan, WhatIf
     from edgekit.schedule.plans import Plans
     from edgekit.tuning.trials import TuningRequest
+    from edgekit_device.deployment.status import AppStatus as AppStatus
+    from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
+    from edgekit_device.jobs.job import JobRow as JobRow
+    from edgekit_device.protocol.failure import Failed as Failed
+    from edgekit_device.protocol.failure import Failure as Failure
+    from edgekit_device.protocol.serving import LastError as LastError
+    from edgekit_device.protocol.serving import ServingStatus as ServingStatus
+    from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
 def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
@@ -114,8 +156,8 @@ def bundle(
     full: str | Path | None = None,
     force: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Packs and signs, and returns an ``edgekit.packed/1``."""
+) -> Packed:
+    """Packs and signs a bundle."""
     with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
@@ -132,8 +174,8 @@ def deploy(
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Installs on every board and returns an ``edgekit.deploy/1``.
+) -> Deployed:
+    """Installs on every board.
 
     What was taken back on a board is put back with ``again`` alone ("install.taken-back"), and what
     the release counter or the times of bundles forbid is installed with a reason in ``allow_older``
@@ -149,17 +191,219 @@ def deploy(
 def rollback(
     config: str | Path | Config,
     *,
+    app: str | None = None,
     reason: str | None = None,
     dry_run: bool = False,
+    check: bool = True,
     accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
     **options: Any,
-) -> dict[str, Any]:
-    """Takes every board back to its previous release; returns an ``edgekit.rollback/1``.
+) -> Rollback:
+    """Takes every board back to its previous release.
 
-    With ``dry_run`` nothing changes, and the answer is what would.
+    ``config`` may be a host, too: it needs ``app``, and ``root`` and ``python`` are that host's.
+    With ``dry_run`` nothing changes, and the answer is what would. All boards are tried; the first
+    board's error is raised then, or without ``check`` is in that board's row alone.
     """
-    with open_pipeline(config, options, accept_host_key=accept_host_key) as pipeline:
-        return pipeline.rollback(reason, dry_run=dry_run)
+    from edgekit.config.loader import Config, open_config
+    from edgekit.pipeline.boards.addresses import is_config
+    from edgekit.pipeline.boards.changes import roll_back
+
+    opened = None
+    if isinstance(config, Config) or is_config(str(config)):
+        opened = open_config(config, **options)
+    where = str(config) if opened is None else opened.path
+    name = app if opened is None or app is not None else opened.file.name
+    found = roll_back(
+        where, name, reason, dry_run=dry_run, config=opened, accept_host_key=accept_host_key,
+        root=root, python=python,
+    )  # fmt: skip
+    if check and (lost := [row.cause for row in found.boards if row.cause is not None]):
+        raise lost[0]
+    return found
+
+
+def status(*wheres: str, app: str | None = None, **reached: Any) -> Status:
+    """Returns what boards serve and deploy, of one ``app`` or all.
+
+    ``wheres`` are configurations and hosts (USER@HOST:PORT, an alias of ~/.ssh/config). How boards
+    are reached is ``accept_host_key`` and, of a host, ``root`` and ``python``. A board that failed
+    has ``error`` in its row.
+    """
+    from edgekit.pipeline.boards.status import status
+
+    return status(wheres, app, **reached)
+
+
+def releases(*wheres: str, app: str | None = None, **reached: Any) -> Releases:
+    """Returns the releases on boards; arguments as of ``status``."""
+    from edgekit.pipeline.boards.status import releases
+
+    return releases(wheres, app, **reached)
+
+
+def remove(
+    *wheres: str, app: str | None = None, release: str | None = None, dry_run: bool = False,
+    **reached: Any,
+) -> Removal:  # fmt: skip
+    """Removes a ``release`` from boards; without one the application and all its releases.
+
+    ``app`` is a configuration's own by default. With ``dry_run`` nothing changes, and the answer
+    is what would. The other arguments are those of ``status``.
+    """
+    from edgekit.pipeline.boards.changes import remove
+
+    return remove(wheres, app, release, dry_run=dry_run, **reached)
+
+
+def trust(
+    where: str,
+    *,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+    **changes: Any,
+) -> Trust:
+    """Changes the keys that boards trust, and lists them.
+
+    ``changes`` are the fields of ``edgekit.pipeline.boards.trust.KeyChanges``: ``add`` and
+    ``revoke`` (files of public keys), ``identity``, ``valid_after``, ``valid_before``, ``remove``
+    (fingerprints, identities, key files), ``force``, ``signers``, ``revocations``.
+    """
+    from edgekit.pipeline.boards.trust import KeyChanges, trust
+
+    return trust(
+        where, KeyChanges(**changes), accept_host_key=accept_host_key, root=root, python=python
+    )
+
+
+def serve(
+    where: str,
+    action: str = "status",
+    *,
+    app: str | None = None,
+    options: Sequence[str] = (),
+    **reached: Any,
+) -> Serving:
+    """Starts, queries ("status"), reloads or stops the servers of boards (docs/serving.md).
+
+    ``options`` are the board's command's, such as ["--workers=2"]; ``app`` is a configuration's
+    own by default. The other arguments are those of ``status``.
+    """
+    from edgekit.pipeline.boards.changes import serve
+
+    return serve(where, action, app, options=options, **reached)
+
+
+def jobs(where: str, *, board: str | None = None, **reached: Any) -> Jobs:
+    """Returns the jobs of boards, or of one ``board`` of a configuration."""
+    from edgekit.pipeline.boards.jobs import jobs
+
+    return jobs(where, board, **reached)
+
+
+def watch_job(
+    job: str,
+    where: str,
+    *,
+    progress: Progress | None = None,
+    on_note: Callable[[str], object] = lambda text: None,
+    **reached: Any,
+) -> JobAnswer:
+    """Follows a job to its end and returns what it made.
+
+    ``job`` is its id, or at least the first four characters; ``reached`` is as for ``jobs``.
+    ``on_note`` is called with what somebody should know.
+
+    Raises:
+        EdgekitError: The job's own error, or the board's.
+    """
+    from edgekit.pipeline.boards.jobs import watch_job
+    from edgekit.pipeline.progress import Quiet
+
+    return watch_job(job, where, progress or Quiet(), on_note, **reached)
+
+
+def job_log(
+    job: str,
+    where: str,
+    *,
+    tail: int | None = None,
+    on_text: Callable[[str], object] = lambda text: None,
+    on_note: Callable[[str], object] = lambda text: None,
+    **reached: Any,
+) -> JobAnswer:
+    """Returns a job's log, or its last ``tail`` bytes; ``on_text`` gets each part as it comes."""
+    from edgekit.pipeline.boards.jobs import job_log
+
+    return job_log(job, where, on_text, on_note, tail=tail, **reached)
+
+
+def cancel_job(
+    job: str, where: str, *, on_note: Callable[[str], object] = lambda text: None, **reached: Any
+) -> JobAnswer:
+    """Cancels a job; arguments as of ``watch_job``."""
+    from edgekit.pipeline.boards.jobs import cancel_job
+
+    return cancel_job(job, where, on_note, **reached)
+
+
+def remove_job(
+    job: str, where: str, *, on_note: Callable[[str], object] = lambda text: None, **reached: Any
+) -> JobAnswer:
+    """Removes a job that has ended; arguments as of ``watch_job``."""
+    from edgekit.pipeline.boards.jobs import remove_job
+
+    return remove_job(job, where, on_note, **reached)
+
+
+def doctor(where: str | None = None, config: str | None = None, **reached: Any) -> list[Doctor]:
+    """Returns what each board, or this machine, has for edgekit, and what to do where it lacks
+    something.
+
+    ``where`` is a configuration, a host or a board of ``config``; None for this machine. The only
+    board that was named raises its error, one of several has it in its document.
+    """
+    from edgekit.pipeline.boards.checkup import doctor
+
+    return doctor(where, config, **reached)
+
+
+def set_up(
+    where: str,
+    config: str | None = None,
+    *,
+    undo: bool = False,
+    agree: Callable[[str, str], bool] = lambda board, text: True,
+    on_text: Callable[[str, str], object] = lambda board, text: None,
+    **reached: Any,
+) -> list[Setup | Doctor]:
+    """Lets the account set power modes and read clocks of boards, or takes that back (``undo``).
+
+    ``agree`` is called with a board and what would change there, ``on_text`` with what was done.
+    """
+    from edgekit.pipeline.boards.checkup import set_up
+
+    return set_up(where, config, undo=undo, agree=agree, on_text=on_text, **reached)
+
+
+def selftest(
+    where: str,
+    config: str | None = None,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    on_note: Callable[[str], object] = lambda text: None,
+    **reached: Any,
+) -> list[Selftest | Doctor]:
+    """Runs the self-test of boards and writes the answers to ``out`` (edgekit-selftest.json)."""
+    from edgekit.pipeline.boards.checkup import self_test
+    from edgekit.pipeline.progress import Quiet
+
+    return self_test(
+        where, config, progress=progress or Quiet(), on_note=on_note, out=path_of(out), **reached
+    )
 
 
 def refit(
@@ -169,8 +413,8 @@ def refit(
     out: str | Path | None = None,
     again: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Deploys the same engines with other weights and returns an ``edgekit.refit/1``.
+) -> Refitted:
+    """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
@@ -191,10 +435,8 @@ def infer(
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(
-    config: str | Path | Config, *, out: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
-    """Measures on the first board and returns an ``edgekit.bench/1``."""
+def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+    """Measures on the first board; times are in milliseconds."""
     with open_pipeline(config, options, out=path_of(out)) as pipeline:
         return pipeline.bench()
 
@@ -249,7 +491,7 @@ def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, An
         return pipeline.why(layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> dict[str, Any]:
+def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
     """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
@@ -362,14 +604,185 @@ def history(
 
 def top(
     where: str, board: str | None = None, *, accept_host_key: bool = False, **options: str
-) -> dict[str, Any]:
-    """Returns an ``edgekit.top/1``: a board as it is now.
+) -> Top:
+    """Returns a board as it is now.
 
-    ``where`` is a host or a configuration; the options are a host's ``root`` and ``python``.
+    ``where`` is a host or a configuration, and ``board`` one of its boards; the options are a
+    host's ``root`` and ``python``.
     """
     from edgekit.pipeline.boards.live import board_of, look
 
     return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
+
+
+def rollout(
+    config: str | Path,
+    inventory: str | Path,
+    *,
+    name: str | None = None,
+    selector: str | None = None,
+    canary: int = 0,
+    waves: str = "10%,50%,100%",
+    bundle: str | Path | None = None,
+    trust_key: bool = False,
+    dry_run: bool = False,
+    ansible: bool = False,
+    on_text: Callable[[str], None] = lambda text: None,
+    settings: Mapping[str, Any] | None = None,
+    **driving: Any,
+) -> FleetRollout | Rehearsal | AnsibleRun:
+    """Deploys a release to the boards of an inventory, wave by wave.
+
+    ``settings`` are fields of ``edgekit.fleet.waves.RolloutSettings`` (parallel, budget, soak_s,
+    deadline_s, offline, again). With ``dry_run`` no board is connected to, and the answer is which
+    would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text`` gets; then the
+    settings are parallel, budget and again. ``driving`` is as for ``resume_rollout``. A rollout
+    that stopped or failed has that in ``state`` and ``failure``.
+    """
+    given, file = dict(settings or {}), path_of(bundle)
+    which: dict[str, Any] = {"selector": selector, "canary": canary, "waves": waves, "name": name}
+    if dry_run:
+        with _fleet(**driving) as fleet:
+            budget = given.get("budget", "0")
+            return fleet.dry_run_deploy(config, inventory, budget=budget, **which)
+    if ansible:
+        from edgekit.fleet.ansible.run import deploy_by_ansible
+
+        return deploy_by_ansible(
+            config, Path(inventory), state=path_of(driving.get("state")), bundle=file,
+            trust_key=trust_key, progress=driving.get("progress"), say=on_text, **which, **given,
+        )  # fmt: skip
+    from edgekit.fleet.waves import RolloutSettings
+
+    stopped = driving.pop("stopped", lambda: False)
+    with _fleet(**driving) as fleet:
+        made = fleet.begin(
+            config, inventory, settings=RolloutSettings(**given), bundle=file,
+            trust_key=trust_key, **which,
+        )  # fmt: skip
+        return fleet.drive(made, stopped=stopped)
+
+
+def resume_rollout(
+    rollout: str, *, stopped: Callable[[], bool] = lambda: False, **driving: Any
+) -> FleetRollout:
+    """Goes on with a rollout until its end or a pause.
+
+    ``driving`` is ``state`` (the folder of the rollouts, edgekit's own by default),
+    ``accept_host_key``, ``progress`` (of builds), and ``console`` (rich's, for the rollout's lines)
+    with ``verbose``. ``stopped`` is called several times a second; once it is True the rollout
+    pauses after the boards in progress.
+    """
+    with _fleet(**driving) as fleet:
+        return fleet.drive(rollout, stopped=stopped)
+
+
+def roll_back_rollout(
+    rollout: str,
+    *,
+    wave: int | None = None,
+    dry_run: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    **driving: Any,
+) -> FleetRollout | Rehearsal:
+    """Takes the boards of a rollout, or of one ``wave`` (from 1 on), back to what served before.
+
+    The other arguments are those of ``rollout`` and ``resume_rollout``.
+    """
+    only = None if wave is None else wave - 1
+    with _fleet(**driving) as fleet:
+        if dry_run:
+            return fleet.dry_run_rollback(rollout, wave=only)
+        return fleet.roll_back(rollout, wave=only, stopped=stopped)
+
+
+def rollouts(*, state: str | Path | None = None) -> FleetListing:
+    """Returns all rollouts, the newest first."""
+    from edgekit.fleet.store import listing_of
+
+    with _fleet(state) as fleet:
+        return listing_of(fleet.store)
+
+
+def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
+    """Returns a rollout as it is now."""
+    with _fleet(state) as fleet:
+        return fleet.document(rollout)
+
+
+def pause_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
+    """Stops a rollout after the boards in progress; ``requested`` is the state that it reaches."""
+    with _fleet(state) as fleet:
+        reached = fleet.request(rollout, "pause")
+        return replace(fleet.document(rollout), requested=reached)
+
+
+def abort_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
+    """Ends a rollout; boards that have the release keep it. ``requested`` is as for a pause."""
+    with _fleet(state) as fleet:
+        reached = fleet.request(rollout, "abort")
+        return replace(fleet.document(rollout), requested=reached)
+
+
+def export_rollout(
+    folder: str | Path,
+    config: str | Path,
+    *,
+    inventory: str | Path | None = None,
+    bundle: str | Path | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Exported:
+    """Writes a rollout for Ansible: inventory, playbooks and role.
+
+    The boards are the configuration's own without an ``inventory``; ``options`` are ``selector``,
+    ``canary``, ``waves`` and ``budget``.
+    """
+    from edgekit.fleet.ansible.export import export
+
+    return export(
+        Path(folder), config, inventory=path_of(inventory), bundle=path_of(bundle),
+        progress=progress, **options,
+    )  # fmt: skip
+
+
+def _fleet(
+    state: str | Path | None = None,
+    *,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+) -> Fleet:
+    from edgekit.fleet.progress import RolloutReporter
+    from edgekit.fleet.rollout import Fleet
+
+    reporter = RolloutReporter(console, verbose=verbose)
+    return Fleet(
+        path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
+    )
+
+
+def watch_board(
+    where: str,
+    on_document: Callable[[Top], bool],
+    board: str | None = None,
+    *,
+    interval_ms: int = 1000,
+    accept_host_key: bool = False,
+    **options: str,
+) -> None:
+    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+
+    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
+    other arguments are those of ``top``.
+    """
+    from edgekit.pipeline.boards.live import board_of, watch_board
+
+    watch_board(
+        board_of(where, board, **options), where, on_document,
+        interval_ms=interval_ms, accept_host_key=accept_host_key,
+    )  # fmt: skip
 
 
 def open_pipeline(

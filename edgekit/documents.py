@@ -9,12 +9,22 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
-from pydantic_core import ErrorDetails
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from edgekit.files import parse_json, read_file
 from edgekit.removed import FormerDict
 from edgekit.text import plain
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read, write
 
 _SHOWN = 5
 
@@ -27,6 +37,28 @@ def _unchanged(value: Any, check: Any) -> Any:
 
 # beyond these arithmetic overflows
 Number = Annotated[float, Field(ge=-1e100, le=1e100), WrapValidator(_unchanged)]
+
+
+class Coded:
+    """Makes a codec class the type of a model's field: ``Annotated[FrameTimes, Coded()]``."""
+
+    def __get_pydantic_core_schema__(
+        self, kind: type[Any], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Returns a schema that reads and writes by the codec's rules."""
+
+        def value(given: Any, _: Any) -> Any:
+            try:
+                return given if isinstance(given, kind) else read(kind, given)
+            except DeviceError as error:
+                words = f"{error.where}: {error.message}" if error.where else error.message
+                raise PydanticCustomError("codec", "{words}", {"words": words}) from error
+
+        return core_schema.no_info_wrap_validator_function(
+            value,
+            handler(kind),  # for the JSON Schema alone
+            serialization=core_schema.plain_serializer_function_ser_schema(write),
+        )
 
 
 class Document(FormerDict, BaseModel):
@@ -72,12 +104,16 @@ def json_schema(kind: type[Any], name: str) -> dict[str, Any]:
 
 
 def _codec_classes(kind: Any) -> set[type[Any]]:
-    """Returns the dataclasses that a type names, and those that their fields name."""
+    """Returns the dataclasses that a type names, and those that its fields name."""
     found: set[type[Any]] = set()
+    models: set[type[BaseModel]] = set()
     waiting = [kind]
     while waiting:
         here = waiting.pop()
         waiting += get_args(here)
+        if isinstance(here, type) and issubclass(here, BaseModel) and here not in models:
+            models.add(here)
+            waiting += [field.annotation for field in here.model_fields.values()]
         if dataclasses.is_dataclass(here) and isinstance(here, type) and here not in found:
             found.add(here)
             waiting += get_type_hints(here).values()

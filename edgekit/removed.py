@@ -39,7 +39,9 @@ class FormerDict:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON object."""
-        raise NotImplementedError
+        from edgekit_device.protocol.codec import write
+
+        return dict(write(self))
 
     def __getitem__(self, key: str) -> Any:
         self._warn(key)

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -29,7 +30,16 @@ from edgekit_device.cuda.memory import io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import workspace
 from edgekit_device.jobs.job import JobCancelled, JobContext
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import (
+    anything,
+    choice,
+    mapping,
+    member,
+    number,
+    records,
+    text,
+    write,
+)
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header
@@ -156,6 +166,35 @@ ITEMS: Tuple[SelftestItem, ...] = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class SelftestAnswer:
+    """The answer to one question.
+
+    Attributes:
+        id: Stable name.
+        what: What is done, as a command or in words.
+        expected: What is believed today, and why.
+        found: What was found; the error where it failed, and why where it was skipped.
+        seconds: How long it took.
+    """
+
+    id: str = member(text())
+    what: str = member(text())
+    expected: str = member(text())
+    status: str = member(choice("answered", "failed", "skipped"))
+    found: Any = member(anything)
+    seconds: float = member(number(0.0, 1e9))
+
+
+@dataclass(frozen=True)
+class SelftestResult:
+    """``edgekit.selftest/1``: the answers of a board."""
+
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    items: Tuple[SelftestAnswer, ...] = member(records(SelftestAnswer))
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+
 # Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
 # document says whose board it is: names of host and account and the home folder are taken out.
 def run(context: JobContext) -> Dict[str, Any]:
@@ -166,34 +205,23 @@ def run(context: JobContext) -> Dict[str, Any]:
             "engine" (the part of an engine's request that all builds share).
 
     Returns:
-        ``edgekit.selftest/1``: "fingerprint" and "items", each with "id", "what", "expected",
-        "status" ("answered", "failed" or "skipped"), "found" and "seconds".
+        A ``SelftestResult``.
 
     Raises:
         JobCancelled: It was cancelled.
     """
-    items: List[Dict[str, Any]] = []
+    items: List[SelftestAnswer] = []
     built: Dict[str, Dict[str, Any]] = {}
-    for number, item in enumerate(ITEMS):
-        context.progress(item.id, number, len(ITEMS), item.what)
+    for position, item in enumerate(ITEMS):
+        context.progress(item.id, position, len(ITEMS), item.what)
         started = time.monotonic()
         status, found = _run_check(context, item, built)
         context.log("{}: {}".format(item.id, status))
-        items.append({
-            "id": item.id,
-            "what": item.what,
-            "expected": item.expected,
-            "status": status,
-            "found": found,
-            "seconds": round(time.monotonic() - started, 2),
-        })  # fmt: skip
+        seconds = round(time.monotonic() - started, 2)
+        items.append(SelftestAnswer(item.id, item.what, item.expected, status, found, seconds))
     context.progress("done", len(ITEMS), len(ITEMS))
-    document = {
-        "schema": SCHEMA,
-        "fingerprint": fingerprint(context.root.folder),
-        "items": items,
-    }
-    cleaned: Dict[str, Any] = scrub(document, _private(context))
+    result = SelftestResult(fingerprint(context.root.folder), tuple(items))
+    cleaned: Dict[str, Any] = scrub(write(result), _private(context))
     return cleaned
 
 

@@ -130,6 +130,15 @@ def _releases(board: Target) -> list[str]:
     return [f"JetPack and its TensorRT: {'; '.join(found)}."] if found else []
 
 
+def _written_by(function: object) -> set[str]:
+    """Returns the documents that a public function returns, or that its docstring names."""
+    if not callable(function):
+        return set()
+    words = re.findall(r"\w+", str(inspect.signature(function).return_annotation))
+    returned = {name for name, path in DOCUMENTS.items() if path.rpartition(".")[2] in words}
+    return returned | set(_SCHEMA.findall(inspect.getdoc(function) or ""))
+
+
 def documents_page() -> str:
     """Returns ``docs/documents.md``: each schema id with what writes and describes it."""
     pages: dict[str, list[str]] = defaultdict(list)
@@ -139,7 +148,7 @@ def documents_page() -> str:
                 pages[name].append(f"[{page.name}]({page.name})")
     functions: dict[str, list[str]] = defaultdict(list)
     for function in edgekit.__all__:
-        for name in set(_SCHEMA.findall(inspect.getdoc(getattr(edgekit, function)) or "")):
+        for name in _written_by(getattr(edgekit, function)):
             functions[name].append(f"[`edgekit.{function}`](api.md#{function})")
     named = {
         name

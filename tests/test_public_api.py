@@ -85,8 +85,8 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 # what each public function is called with beside a file that is not there
 ARGUMENTS = {
     "compare": ("last~1", "last"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
-    "verify_rewrites": ("no.onnx", "no.json"), "what_if": ("no.yaml", "conv=gpu"),
-    "why": ("no.yaml", "conv"),
+    "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
+    "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
 CALLS = """
 import json, pkgutil, sys

@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from edgekit.benchmark.energy import Energy, energy
 from edgekit.benchmark.measurement import (
     CPU_MEASURED,
     PREDICTED,
+    Fact,
     Measured,
     Measurement,
+    Milli,
+    Runtime,
     node_times,
-    read_measurement,
 )
 from edgekit.benchmark.monitor import with_release_warning
 from edgekit.benchmark.statistics import (
@@ -35,7 +37,7 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Number, OpenDocument, fault_words
+from edgekit.documents import Document, Number
 from edgekit.errors import BoardError
 from edgekit.expansion import hidden, hidden_document
 from edgekit.files import write_atomically
@@ -61,7 +63,7 @@ _LEAST_US = 50.0
 _NOTES_SHOWN = 3
 
 
-class Limits(OpenDocument):
+class Limits(Document):
     """How long a VALID measurement is, and how much its times may vary."""
 
     iterations: int
@@ -70,7 +72,7 @@ class Limits(OpenDocument):
     coefficient_of_variation: Number
 
 
-class PredictedTimes(OpenDocument):
+class PredictedTimes(Document):
     """What the cost model says of an inference: microseconds, frames a second, microjoules."""
 
     latency_us: Number | None
@@ -92,7 +94,7 @@ class PredictedRun(PredictedTimes):
     baselines: dict[str, PredictedTimes | None]
 
 
-class BoardName(OpenDocument):
+class BoardName(Document):
     """Where it ran."""
 
     name: str | None = None
@@ -100,7 +102,7 @@ class BoardName(OpenDocument):
     note: str | None = None
 
 
-class TakenBackRelease(OpenDocument):
+class TakenBackRelease(Document):
     """The configuration's own release, which the board has taken back: another one was measured."""
 
     release: str
@@ -135,37 +137,113 @@ class Bench(Measured):
     taken_back: TakenBackRelease | None = None
 
 
-def measured_facts(
-    measurement: Mapping[str, Any],
-    target: Target | None = None,
-    power_mode: str = "",
+class Histogram(Document):
+    """Counts of equal bins from the fastest to the slowest latency."""
+
+    low_ms: Milli
+    high_ms: Milli
+    counts: list[int]
+
+
+class ReportedBench(Bench):
+    """The measurement as a report has it: without its single samples, which the bench document
+    keeps, and without what the monitor saw, which is in the report's "power".
+    """
+
+    histogram: Histogram | None = None
+
+
+def bench_document(
+    measurement: Measurement | None,
+    plan: Plan | None,
+    *,
+    name: str = "",
+    board: BoardName | None = None,
+    environment: Mapping[str, Fact] | None = None,
     limits: MeasurementLimits | None = None,
+    target: Target | None = None,
     config: str = "",
-) -> dict[str, Any]:
-    """Returns the measured part of the bench document, with its energy and its verdict.
+) -> Bench:
+    """Makes the bench document from what the board's loader measured and what the plan predicts.
 
     Args:
-        measurement: The loader's ``edgekit.device.bench/1``.
-        target: The board's facts, for its power modes, clocks and rails.
-        power_mode: The power mode that it should run in; "" if that does not matter.
+        measurement: The loader's, or None if nothing was measured (the document then has the clock
+            "predicted"). With "samples_ms", the single latencies, the statistics are made here and
+            their stability is judged.
+        plan: Its predictions stand next to the measurement, never mixed with it. None if it is
+            not known: "predicted" and "precision" are None then, and ``target`` is needed.
+        name: Name of the release or config.
+        board: Where it ran.
+        environment: Versions and machine; the measurement's own environment wins.
         limits: How long a VALID measurement is; trtexec's defaults without it.
-        config: What the remedies' commands take, from ``config_words``.
+        target: The board's facts, for its power modes, clocks and rails.
+        config: The configuration's file or the model's, which the verdict's remedies name.
+
+    Returns:
+        Times in ``latency_ms`` are milliseconds. "power_mode" is what the board reported during
+        the measurement, None if it reported or has none; a prediction's is the plan's, which is
+        always "planned_power_mode".
 
     Raises:
-        BoardError: See ``bench_document``.
+        BoardError: The measurement has no times ("bench.empty"), or trtexec's are none
+            ("board.protocol").
     """
-    try:
-        facts = Measurement.model_validate(measurement)
-        trtexec = compared(facts)
-    except ValidationError as error:
-        raise BoardError(
-            "the measurement does not have the form that edgekit_device writes "
-            f"({fault_words(error)})",
-            code="board.protocol",
-            hint="run `edgekit bench` again; report it if it happens again",
-        ) from error
-    if facts.monitor is not None:
-        measurement = {**measurement, "monitor": with_release_warning(measurement["monitor"])}
+    limits = limits or MeasurementLimits()
+    clock = (measurement.clock or CPU_MEASURED) if measurement else PREDICTED
+    own = (measurement.environment if measurement else None) or {}
+    document = Bench(
+        schema=SCHEMA,
+        name=name,
+        config=config or None,
+        clock=clock,
+        kind="predicted",
+        note=PREDICTED_NOTE,
+        backend=None,
+        latency_ms=None,
+        throughput_qps=None,
+        verdict=None,
+        power_mode=plan.power_mode if plan else "",
+        limits=Limits(
+            iterations=limits.iterations,
+            duration_s=limits.duration_s,
+            warmup_ms=limits.warmup_ms,
+            coefficient_of_variation=limit("variation", clock),
+        ),
+        target=plan.target if plan else target.name if target else "",
+        planned_power_mode=plan.power_mode if plan else "",
+        precision=(plan.precision or None) if plan else None,
+        placement=[
+            [[layer.name, layer.device] for layer in share.layers]
+            for share in (plan.plans if plan else ())
+        ],
+        predicted=_predicted(plan) if plan else None,
+        board=board,
+        runtime=(measurement.runtime if measurement else None) or Runtime(),
+        environment={**(environment or {}), **own},
+    )
+    return _measured(document, measurement, limits, target) if measurement else document
+
+
+def _predicted(plan: Plan) -> PredictedRun:
+    return PredictedRun(
+        clock=PREDICTED,
+        kind="predicted",
+        target=plan.target,
+        **plan.predicted.to_json(),
+        model_error=plan.model_error,
+        rate_hz=plan.rate_hz,
+        baselines={
+            name: None if cost is None else PredictedTimes(**cost.to_json())
+            for name, cost in plan.baselines.items()
+        },
+    )
+
+
+def _measured(
+    document: Bench, facts: Measurement, limits: MeasurementLimits, target: Target | None
+) -> Bench:
+    """Returns the document with the measured part, its energy and its verdict."""
+    trtexec = compared(facts)
     samples = facts.samples_ms or []
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
     if "median" not in latency:
@@ -173,35 +251,51 @@ def measured_facts(
             "the measurement contains no times",
             code="bench.empty", hint="set bench.iterations to 1 or more and run it again",
         )  # fmt: skip
-    clock = facts.clock or CPU_MEASURED
-    facts = facts.model_copy(
-        update={"clock": clock, "iterations": facts.iterations or len(samples)}
+    document = document.model_copy(
+        update={
+            "kind": "measured",
+            "note": CPU_NOTE if document.clock == CPU_MEASURED else "Measured on the board.",
+            "backend": facts.backend or "reference",
+            "iterations": facts.iterations or len(samples),
+            "warmup_ms": facts.warmup_ms,
+            "duration_s": facts.duration_s,
+            "latency_ms": latency,
+            "throughput_qps": facts.throughput_qps,
+            "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
+            "pipelined": facts.pipelined,
+            "segments": facts.segments,
+            "nodes": facts.nodes or [],
+            "samples_ms": samples,
+            **{key: getattr(facts, key) for key in _COPIED_KEYS if key in facts.model_fields_set},
+            "trtexec": trtexec,
+        }
     )
-    judged = MeasurementFacts(
-        facts, limits or MeasurementLimits(), trtexec, target, power_mode, config
-    )  # fmt: skip
-    verdict, used = verdict_of(judged), _energy(facts, target)
-    return {
-        "clock": clock,
-        "kind": "measured",
-        "note": CPU_NOTE if clock == CPU_MEASURED else "Measured on the board.",
-        "backend": facts.backend or "reference",
-        "iterations": facts.iterations,
-        "warmup_ms": facts.warmup_ms,
-        "duration_s": facts.duration_s,
-        "latency_ms": latency,
-        "throughput_qps": facts.throughput_qps,
-        "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
-        "pipelined": measurement.get("pipelined"),
-        "segments": list(measurement.get("segments") or ()),
-        "nodes": list(measurement.get("nodes") or ()),
-        "samples_ms": samples,
-        **{key: measurement[key] for key in _COPIED_KEYS if key in measurement},
-        "trtexec": trtexec.to_json() if trtexec else None,
-        "energy": used.to_json() if used else None,
-        "verdict": verdict.to_json(),
-        "power_mode": measured_mode(facts),
-    }
+    return judged(document, target, limits)
+
+
+def judged(document: Bench, target: Target | None, limits: MeasurementLimits) -> Bench:
+    """Returns a measurement with energy, verdict and power mode as its monitor has them.
+
+    Args:
+        document: With what was measured.
+        target: The board's facts, for its power modes, clocks and rails.
+        limits: How long a VALID measurement is.
+    """
+    if (monitor := document.monitor) is not None:
+        warnings = with_release_warning(monitor.warnings, monitor.facts.l4t)
+        document = document.model_copy(
+            update={"monitor": monitor.model_copy(update={"warnings": warnings})}
+        )
+    words = config_words(document.config or "", document.target or "", document.precision or "")
+    planned = document.planned_power_mode or document.power_mode or ""
+    facts = MeasurementFacts(document, limits, document.trtexec, target, planned, words)
+    return document.model_copy(
+        update={
+            "energy": _energy(document, target),
+            "verdict": verdict_of(facts),
+            "power_mode": measured_mode(document),
+        }
+    )
 
 
 def _energy(facts: Measured, target: Target | None) -> Energy | None:
@@ -212,99 +306,8 @@ def _energy(facts: Measured, target: Target | None) -> Energy | None:
     return energy(facts.monitor, rails, facts.iterations or 0, facts.duration_s, clock=clock)
 
 
-def bench_document(
-    measurement: Mapping[str, Any] | None,
-    plan: Plan | None,
-    *,
-    name: str = "",
-    board: Mapping[str, Any] | None = None,
-    runtime: Mapping[str, Any] | None = None,
-    environment: Mapping[str, Any] | None = None,
-    limits: MeasurementLimits | None = None,
-    target: Target | None = None,
-    config: str = "",
-) -> dict[str, Any]:
-    """Makes the bench document from what the board's loader measured and what the plan predicts.
-
-    Args:
-        measurement: The loader's ``edgekit.device.bench/1``, or None if nothing was measured
-            (the document then has the clock "predicted"). With "samples_ms", the single
-            latencies, the statistics are made here and their stability is judged.
-        plan: Its predictions stand next to the measurement, never mixed with it. None if it is
-            not known: "predicted" and "precision" are None then, and ``target`` is needed.
-        name: Name of the release or config.
-        board: {"name", "kind"} of where it ran.
-        runtime: Flags of the runtime (threads, backend options).
-        environment: Versions and machine; the measurement's own environment wins.
-        limits: How long a VALID measurement is; trtexec's defaults without it.
-        target: The board's facts, for its power modes, clocks and rails.
-        config: The configuration's file or the model's, which the verdict's remedies name.
-
-    Returns:
-        A JSON-ready ``edgekit.bench/1`` document. Times in ``latency_ms`` are milliseconds.
-        "power_mode" is what the board reported during the measurement, None if it reported or has
-        none; a prediction's is the plan's, which is always "planned_power_mode".
-
-    Raises:
-        BoardError: The measurement holds no times, or samples that are no times.
-    """
-    limits = limits or MeasurementLimits()
-    name_of = plan.target if plan else target.name if target else ""
-    power_mode, precision = (plan.power_mode, plan.precision) if plan else ("", "")
-    if measurement is None:
-        facts: dict[str, Any] = {
-            "clock": PREDICTED, "kind": "predicted", "note": PREDICTED_NOTE, "backend": None,
-            "latency_ms": None, "throughput_qps": None, "verdict": None,
-            "power_mode": power_mode,
-        }  # fmt: skip
-    else:
-        words = config_words(config, name_of, precision)
-        facts = measured_facts(measurement, target, power_mode, limits, words)
-    from edgekit.placement.plan import baselines_json, known_values
-
-    said = measurement or {}
-    predicted = plan and {
-        "clock": PREDICTED, "kind": "predicted", "target": plan.target,
-        **known_values(plan.predicted, plan.unknown_cost),
-        "model_error": plan.model_error, "rate_hz": plan.rate_hz,
-        "baselines": baselines_json(plan, plan.baselines),
-    }  # fmt: skip
-    document = {
-        "schema": SCHEMA,
-        "name": name,
-        "config": config or None,
-        **facts,
-        "limits": {
-            "iterations": limits.iterations, "duration_s": limits.duration_s,
-            "warmup_ms": limits.warmup_ms,
-            "coefficient_of_variation": limit("variation", facts["clock"]),
-        },
-        "target": name_of,
-        "planned_power_mode": power_mode,
-        "precision": precision or None,
-        "placement": [
-            [[layer.name, layer.device] for layer in share.layers]
-            for share in (plan.plans if plan else ())
-        ],
-        "predicted": predicted,
-        "board": dict(board) if board else None,
-        "runtime": dict(runtime or said.get("runtime") or {}),
-        "environment": {**(environment or {}), **(said.get("environment") or {})},
-    }  # fmt: skip
-    Bench.model_validate(document)  # what is written is what docs/schemas/bench.schema.json says
-    return document
-
-
-def profile_notes(measurement: Mapping[str, Any]) -> list[str]:
-    """Returns a note where layers add up to clearly more than their segment's median.
-
-    Args:
-        measurement: With "nodes" and "segments", as the loader's or the bench document's.
-
-    Raises:
-        DataError: As ``read_measurement``.
-    """
-    measured = read_measurement(measurement)
+def profile_notes(measured: Measured) -> list[str]:
+    """Returns a note where layers add up to clearly more than their segment's median."""
     sums = {key: sum(node.us for node in nodes) for key, nodes in node_times(measured).items()}
     found = []
     for one in measured.segments:

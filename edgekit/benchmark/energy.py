@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, Clock
 from edgekit.benchmark.monitor import Monitor, Sample
 from edgekit.benchmark.statistics import median
-from edgekit.documents import Number, OpenDocument
+from edgekit.documents import Document, Number
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
 
@@ -34,7 +34,7 @@ _Reading = tuple[float, dict[str, float]]
 # No rail of an Orin is the DLA's alone: what a DLA uses is what a rail draws over the baseline.
 
 
-class Power(OpenDocument):
+class Power(Document):
     """Power in milliwatts and energy of an inference in microjoules."""
 
     mean_mw: Number
@@ -59,7 +59,7 @@ class TotalEnergy(Power):
     rails: list[str]
 
 
-class Energy(OpenDocument):
+class Energy(Document):
     """What an inference costs. The rails are a board's always, but what the reference backend draws
     for an inference is no board's energy: ``clock`` is the measurement's.
     """
@@ -126,9 +126,9 @@ def energy(
         devices = [key for key, rail in rails.devices.items() if rail == name] if rails else []
         in_total = name in (rails.total if rails else ())
         by_rail[name] = RailEnergy(
-            **_power(settled, idle, [name], each), devices=devices, in_total=in_total
+            **dict(_power(settled, idle, [name], each)), devices=devices, in_total=in_total
         )
-    whole = TotalEnergy(**_power(settled, idle, total, each), rails=total) if total else None
+    whole = TotalEnergy(**dict(_power(settled, idle, total, each)), rails=total) if total else None
     if whole and whole.over_idle_uj is None and whole.idle_mw is not None:
         notes.append(
             f"no energy over {baseline}: the board drew {whole.idle_mw / 1000:.2f} W before "
@@ -171,21 +171,19 @@ def _baseline(
     return ([lowest], "floor") if mean > BUSY * least else ([], None)
 
 
-def _power(
-    busy: list[_Reading], idle: list[_Reading], names: list[str], each: float
-) -> dict[str, Any]:
+def _power(busy: list[_Reading], idle: list[_Reading], names: list[str], each: float) -> Power:
     values = _series(busy, names)
     rest = _series(idle, names)
     mean = _mean(values)
     at_rest = _mean(rest) if rest else None
-    return {
-        "mean_mw": mean,
-        "median_mw": median([value for _, value in values]) if values else 0.0,
-        "idle_mw": at_rest,
-        "uj_per_inference": mean * each,
+    return Power(
+        mean_mw=mean,
+        median_mw=median([value for _, value in values]) if values else 0.0,
+        idle_mw=at_rest,
+        uj_per_inference=mean * each,
         # less than at rest is no energy of this load: something else ran then
-        "over_idle_uj": None if at_rest is None or mean < at_rest else (mean - at_rest) * each,
-    }
+        over_idle_uj=None if at_rest is None or mean < at_rest else (mean - at_rest) * each,
+    )
 
 
 def _series(readings: list[_Reading], names: list[str]) -> list[tuple[float, float]]:

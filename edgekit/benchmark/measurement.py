@@ -4,15 +4,15 @@ the runs, copies and nodes of a few frames as traces need them, and the names of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from edgekit.benchmark.monitor import Monitor
-from edgekit.documents import Number, OpenDocument, fault_words, place
-from edgekit.errors import DataError
+from edgekit.documents import Document, Number, fault_words, place
+from edgekit.errors import BoardError, DataError
 
 BOARD_MEASURED: Final = "board-measured"
 CPU_MEASURED: Final = "cpu-measured"
@@ -29,11 +29,12 @@ Second = Annotated[float, Field(ge=0, le=LATEST_US / 1e6)]
 # a month: what is longer is no latency, and its square may be no number
 Milli = Annotated[float, Field(ge=0, lt=3e9)]
 Times = dict[str, Milli]
+Fact = bool | int | float | str | None
 _TIME = ("_us", "_s")
 _NO_TIME = ("finite_number", "float_type", "greater_than_equal", "less_than_equal")
 
 
-class SegmentTimes(OpenDocument):
+class SegmentTimes(Document):
     """A segment's times; a hybrid engine's device is its DLA."""
 
     lane: int = 0
@@ -43,7 +44,7 @@ class SegmentTimes(OpenDocument):
     latency_ms: Times | None = None
 
 
-class MeasuredEvent(OpenDocument):
+class MeasuredEvent(Document):
     """One segment's run in one frame: the host's call of it, and the device's own time."""
 
     frame: int = 0
@@ -56,7 +57,7 @@ class MeasuredEvent(OpenDocument):
     compute_us: Micro | None = None
 
 
-class Copy(OpenDocument):
+class Copy(Document):
     """A frame's copy to the device ("h2d") or back; it can begin before the first segment does."""
 
     frame: int = 0
@@ -65,7 +66,7 @@ class Copy(OpenDocument):
     duration_us: Micro
 
 
-class MeasuredNode(OpenDocument):
+class MeasuredNode(Document):
     """A node of a segment's engine, by the backend's own profiler."""
 
     lane: int = 0
@@ -76,14 +77,14 @@ class MeasuredNode(OpenDocument):
     median_us: Micro | None = None
 
 
-class Pipelined(OpenDocument):
+class Pipelined(Document):
     """Frames in a pipeline, where each device is at another frame."""
 
     frames: int
     throughput_qps: Number
 
 
-class StreamRate(OpenDocument):
+class StreamRate(Document):
     """One of several streams."""
 
     stream: int
@@ -91,14 +92,14 @@ class StreamRate(OpenDocument):
     throughput_qps: Number
 
 
-class ColdStart(OpenDocument):
+class ColdStart(Document):
     """Milliseconds until the release was open, and of its first frame."""
 
     open_ms: Milli | None = None
     first_ms: Milli | None = None
 
 
-class MemoryTaken(OpenDocument):
+class MemoryTaken(Document):
     """Memory of the process and, where there is a GPU, of the device; bytes."""
 
     rss_bytes: int | None = None
@@ -108,14 +109,14 @@ class MemoryTaken(OpenDocument):
     gpu_total_bytes: int | None = None
 
 
-class MeasuredPowerMode(OpenDocument):
+class MeasuredPowerMode(Document):
     """A power mode of nvpmodel."""
 
     name: str | None = None
     id: int | None = None
 
 
-class ClockRates(OpenDocument):
+class ClockRates(Document):
     """What a clock is held between, and its rate; hertz."""
 
     min: Number | None = None
@@ -124,7 +125,7 @@ class ClockRates(OpenDocument):
     locked: bool = False
 
 
-class PowerSettings(OpenDocument):
+class PowerSettings(Document):
     """Power mode and clocks before, during and after the measurement."""
 
     mode: dict[str, MeasuredPowerMode | None] | None = None
@@ -140,28 +141,36 @@ class PowerSettings(OpenDocument):
         return (mode.name or None) if mode else None
 
 
-class Settings(OpenDocument):
-    """How it was measured, as it was asked for; further keys are those of ``bench`` in the
-    configuration.
-    """
+class Settings(Document):
+    """How it was measured, as it was asked for: ``bench`` of the configuration."""
 
+    warmup_ms: Number | None = None
+    duration_s: Number | None = None
+    iterations: int | None = None
     streams: int = 1
+    graph: bool = False
+    spin: bool | None = None
+    transfers: bool = True
+    sleep_ms: Number = 0.0
     idle_ms: Number = 0.0
+    monitor_ms: Number = 0.0
     threads: int = 0
     batch: int = 1
     data: str = Field("", description="given, samples or golden: where the frames are from")
 
 
-class Runtime(OpenDocument):
+class Runtime(Document):
     """What ran it, and the flags that took effect."""
 
     library: str | None = None
     version: str | None = None
-    flags: dict[str, Any] | None = None
+    flags: dict[str, Fact | list[Fact]] | None = Field(
+        None, description="a list where the engines differ"
+    )
     notes: list[str] = Field([])
 
 
-class Measured(OpenDocument):
+class Measured(Document):
     """What a loader and a bench document have in common; what another backend lacks is null."""
 
     clock: Clock | None = None
@@ -184,22 +193,23 @@ class Measured(OpenDocument):
     monitor: Monitor | None = None
     power: PowerSettings | None = None
     runtime: Runtime | None = None
-    environment: dict[str, Any] | None = None
+    environment: dict[str, Fact] | None = Field(None, description="release, versions, machine")
 
 
-class TrtexecRun(OpenDocument):
+class TrtexecRun(Document):
     """A plan file that trtexec ran, with what it printed and wrote (--exportTimes)."""
 
     lane: int | None = None
     index: int | None = None
     device: str | None = None
     command: str | None = None
+    status: int | None = None
     console: str = ""
     times: str | None = None
     why: str | None = None
 
 
-class TrtexecRuns(OpenDocument):
+class TrtexecRuns(Document):
     """What trtexec ran, or ``why`` it did not."""
 
     program: str | None = None
@@ -211,6 +221,7 @@ class Measurement(Measured):
     """What a loader measures."""
 
     schema_: str = Field("edgekit.device.bench/1", alias="schema")
+    release: str | None = None
     trtexec: TrtexecRuns | None = None
     events: list[MeasuredEvent] | None = Field(
         None, description="a few frames, one after the other"
@@ -221,15 +232,39 @@ class Measurement(Measured):
     copies: list[Copy] | None = None
 
 
-def read_measurement(document: Mapping[str, Any]) -> Measurement:
-    """Returns a loader's document, or a bench document.
+_Kind = TypeVar("_Kind", bound=Measured)
+
+
+def measurement_of_board(answer: object) -> Measurement:
+    """Returns what a board's command ``bench`` answered.
+
+    Raises:
+        BoardError: "board.protocol": it is no measurement.
+    """
+    try:
+        return Measurement.model_validate(answer)
+    except ValidationError as error:
+        raise malformed(error) from error
+
+
+def malformed(error: ValidationError) -> BoardError:
+    """Returns the error of a measurement that does not have the loader's form."""
+    return BoardError(
+        f"the measurement does not have the form that edgekit_device writes ({fault_words(error)})",
+        code="board.protocol",
+        hint="run `edgekit bench` again; report it if it happens again",
+    )
+
+
+def read_measurement(document: object, kind: type[_Kind]) -> _Kind:
+    """Returns the measurement of a file, as its loader wrote it or as a bench document.
 
     Raises:
         DataError: "trace.time", a time is none (negative, NaN, beyond any measurement), without
             which a trace would be another run's; "trace.form" for anything else.
     """
     try:
-        return Measurement.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         hint = "run edgekit bench again; report it if it happens again"
@@ -282,7 +317,7 @@ class NodeTime:
     op: str = ""
 
 
-def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
+def _from_segments(measurement: Measured) -> list[MeasuredRun]:
     """Lays the segments' mean times one after the other, as one frame."""
     found, start = [], 0.0
     for one in measurement.segments:
@@ -335,7 +370,7 @@ def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float
     return (begin, end - begin) if begin <= end else (call[0], call[1] - call[0])
 
 
-def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
+def node_times(measurement: Measured) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
     """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
     found: dict[tuple[int, int], list[NodeTime]] = {}
     for one in measurement.nodes or ():
@@ -345,7 +380,7 @@ def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
-def members(measurement: Measurement) -> dict[tuple[int, int], frozenset[str]]:
+def members(measurement: Measured) -> dict[tuple[int, int], frozenset[str]]:
     """Returns the layers of each segment by (lane, segment), as far as the loader reports them."""
     return {(one.lane, one.index): frozenset(one.layers) for one in measurement.segments}
 

@@ -4,19 +4,20 @@ temperatures, clocks, load and memory over time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from edgekit.documents import Number, OpenDocument, fault_words
+from edgekit.documents import Document, Number, fault_words, omitted
 from edgekit.errors import BoardError
 from edgekit.targets.jetpack import jetpack_of_l4t
+from edgekit_device.protocol.failure import Failed
+from edgekit_device.protocol.serving import ServingStatus
 
 SCHEMA = "edgekit.monitor/1"
 
 
-class RailPower(OpenDocument):
+class RailPower(Document):
     """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
 
     now: Number
@@ -24,7 +25,7 @@ class RailPower(OpenDocument):
     peak: Number | None = None
 
 
-class EngineLoad(OpenDocument):
+class EngineLoad(Document):
     """An engine (GR3D is the GPU); ``mhz`` has a clock for each of its clusters."""
 
     on: bool | None = None
@@ -32,29 +33,41 @@ class EngineLoad(OpenDocument):
     mhz: list[Number] = Field([])
 
 
-class CpuCore(OpenDocument):
+class CpuCore(Document):
     """A core of the CPU."""
 
     percent: Number | None = None
     mhz: Number | None = None
 
 
-class MemoryUse(OpenDocument):
+class MemoryUse(Document):
     """Memory or swap."""
 
     used_bytes: Number | None = None
     total_bytes: Number | None = None
+    cached_bytes: Number | None = None
+    largest_free_blocks: int | None = None
+    largest_free_block_bytes: Number | None = None
 
 
-class OtherFacts(OpenDocument):
+class TranslationLoad(Document):
+    """Load of a Denver core's code translation (MTS)."""
+
+    foreground_percent: Number
+    background_percent: Number
+
+
+class OtherFacts(Document):
     """What slows a board down, and the measuring process's own load in percent of a core."""
 
     process_percent: Number | None = None
+    iram: MemoryUse | None = None
+    mts: TranslationLoad | None = None
     cooling: dict[str, Number] | None = None
     overcurrent_events: dict[str, int] | None = None
 
 
-class Sample(OpenDocument):
+class Sample(Document):
     """A look at the board, ``t_s`` seconds after the first measured frame."""
 
     t_s: Number
@@ -74,12 +87,16 @@ class Sample(OpenDocument):
         return {name: rail.now for name, rail in self.rails_mw.items()}
 
 
-class MonitorFacts(OpenDocument):
+class MonitorFacts(Document):
     """What does not change while it is sampled."""
 
     module: str | None = None
-    l4t: str | None = None
+    board_id: str | None = None
+    l4t: str | None = Field(None, description="release of Jetson Linux")
+    machine: str | None = None
+    dla_cores: int | None = None
     clock_caps_hz: dict[str, Number] | None = None
+    sampler_percent: Number | None = Field(None, description="the sampler's own load, of a core")
 
 
 class LiveSample(Sample):
@@ -93,7 +110,7 @@ class LiveSample(Sample):
     unknown: dict[str, int] = Field({})
 
 
-class Monitor(OpenDocument):
+class Monitor(Document):
     """Samples of the measurement, and of the time before it, when nothing of ours ran ("idle")."""
 
     schema_: str = Field(SCHEMA, alias="schema")
@@ -109,14 +126,45 @@ class Monitor(OpenDocument):
     log: str = Field("", description="the file that it was read from")
 
 
-def check_sample(line: Mapping[str, Any], board: str) -> None:
-    """Refuses a line of the board's command ``sample`` that is no ``LiveSample``.
+class ShownSample(Sample):
+    """A sample; the first one has the time between two."""
+
+    interval_ms: Number | None = omitted()
+
+
+class ShownApp(Document):
+    """An application of the board."""
+
+    current: str | None = Field(description="the release that serves")
+    deployment: str | None = Field(description="state of its newest deployment")
+    serving: ServingStatus | Failed | None = Field(description="what its server says")
+
+
+class Top(Document):
+    """A board as it is now."""
+
+    schema_: Literal["edgekit.top/1"] = Field(alias="schema")
+    board: str
+    target: str | None = Field(description="null: the board's module is not known")
+    connection: str | None = Field(description="why the connection was cut; null: it is there")
+    power_mode: str | None
+    warnings: list[str]
+    unknown: dict[str, int] = Field(description="how often fields came that are not known")
+    sources: list[str]
+    facts: MonitorFacts
+    total_mw: Number | None = Field(description="null: not all rails of the total were read")
+    sample: ShownSample
+    apps: dict[str, ShownApp]
+
+
+def live_sample(line: object, board: str) -> LiveSample:
+    """Returns a line of the board's command ``sample``.
 
     Raises:
-        BoardError: "board.protocol".
+        BoardError: "board.protocol": it is none.
     """
     try:
-        LiveSample.model_validate(line)
+        return LiveSample.model_validate(line)
     except ValidationError as error:
         raise BoardError(
             f"the board's sample is not valid: {fault_words(error)}",
@@ -126,25 +174,12 @@ def check_sample(line: Mapping[str, Any], board: str) -> None:
         ) from None
 
 
-def rails_of(sample: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the power of each rail in milliwatts, of a sample as a board or a log has it."""
-    return {name: rail["now"] for name, rail in (sample.get("rails_mw") or {}).items()}
-
-
-def with_release_warning(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a document with "facts" and "warnings", which say once that the Jetson Linux is none
-    that ``targets/`` knows.
-    """
-    warning = _unknown_release((document.get("facts") or {}).get("l4t"))
-    warnings = list(document.get("warnings") or ())
-    more = [warning] if warning and warning not in warnings else []
-    return {**document, "warnings": [*warnings, *more]}
-
-
-def _unknown_release(l4t: str | None) -> str:
+def with_release_warning(warnings: list[str], l4t: str | None) -> list[str]:
+    """Returns the warnings, with one where ``targets/`` does not know the Jetson Linux."""
     if not l4t or jetpack_of_l4t(l4t):
-        return ""
-    return (
+        return warnings
+    warning = (
         f"Jetson Linux {l4t[:40]!r} is unknown to edgekit (targets/_jetpack.yaml): its "
         "monitors are read as those of the nearest release"
     )
+    return warnings if warning in warnings else [*warnings, warning]

@@ -165,7 +165,7 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Pred
     for variant in range(len(plan.plans)):
         turns = _Turns(plan, variant, network)
         if variant == 0:
-            pause = turns.hand_over(plan.predicted.latency_us)
+            pause = turns.hand_over(plan.predicted.latency_us or 0.0)
         waiting.update({(variant, key): turn for key, turn in turns.turns.items()})
     ends: dict[tuple[int, _Key], tuple[str, float]] = {}
     free: dict[str, float] = {}

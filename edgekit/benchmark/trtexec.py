@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from edgekit.benchmark.measurement import Measurement, TrtexecRun
+from edgekit.benchmark.measurement import Measurement, TrtexecRun, malformed
 from edgekit.benchmark.statistics import latency_summary
 from edgekit.buildlog.summary import parse_summary
-from edgekit.documents import Number, OpenDocument
+from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.files import read_file
 
@@ -128,7 +128,7 @@ def _no(path: Path, why: str) -> DataError:
 # trtexec's "GPU Compute Time", otherwise next to its "Latency", which has the copies in it.
 
 
-class TrtexecEngine(OpenDocument):
+class TrtexecEngine(Document):
     """One plan: our median next to trtexec's; ``difference`` is a share of trtexec's.
 
     ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
@@ -148,7 +148,7 @@ class TrtexecEngine(OpenDocument):
     why: str | None = None
 
 
-class TrtexecTimes(OpenDocument):
+class TrtexecTimes(Document):
     """trtexec's times of the plans that were measured; ``why`` there are none."""
 
     program: str | None = None
@@ -159,18 +159,16 @@ class TrtexecTimes(OpenDocument):
 def compared(measurement: Measurement) -> TrtexecTimes | None:
     """Returns "trtexec" of the bench document; None if trtexec was not requested.
 
-    Args:
-        measurement: What the board measured, or a bench document, which is compared already.
+    Raises:
+        BoardError: "board.protocol": it printed numbers that are none.
     """
     answer = measurement.trtexec
     if answer is None:
         return None
-    engines = [
-        TrtexecEngine.model_validate(one.to_json())
-        if "compared" in (one.model_extra or {})
-        else _engine(one, measurement)
-        for one in answer.engines
-    ]
+    try:
+        engines = [_engine(one, measurement) for one in answer.engines]
+    except ValidationError as error:
+        raise malformed(error) from error
     return TrtexecTimes(program=answer.program, why=answer.why, engines=engines)
 
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from edgekit.benchmark.statistics import (
     median,
 )
 from edgekit.benchmark.trtexec import TrtexecTimes
-from edgekit.documents import OpenDocument
+from edgekit.documents import Document
 from edgekit.errors import UsageError
 from edgekit.text import counted
 
@@ -48,17 +48,17 @@ _CALM = (
 _LOCK_ADVICE = "lock its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
-class Reason(OpenDocument):
+class Reason(Document):
     """Why a measurement should not be quoted, and what to do about it."""
 
     code: str = ""
     message: str
-    found: Any = None
-    limit: Any = None
+    found: int | float | str | None = Field(None, description="as it was measured, without a unit")
+    limit: int | float | str | None = Field(None, description="what is allowed")
     remedy: str = ""
 
 
-class Verdict(OpenDocument):
+class Verdict(Document):
     """Whether a measurement may be quoted, and what could not be seen.
 
     ``command`` measures again, with all options of ``edgekit bench`` that the reasons require; it
@@ -132,7 +132,14 @@ class Findings:
     unchecked: list[str] = field(default_factory=list)
 
     def no(
-        self, code: str, message: str, found: Any, limit: Any, remedy: str, *, option: str = ""
+        self,
+        code: str,
+        message: str,
+        found: float | str,
+        limit: float | str,
+        remedy: str,
+        *,
+        option: str = "",
     ) -> None:
         """Adds a reason against the measurement.
 

@@ -4,22 +4,26 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
-from edgekit.cli.jobs import follow, jobs_arguments
-from edgekit.cli.output import WIDE, console, mark_printed, print_json, say, terminal_format
-from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, GateError, UsageError
-from edgekit.files import read_file
+from edgekit.cli.output import (
+    WIDE,
+    console,
+    mark_printed,
+    print_json,
+    progress,
+    say,
+    terminal_format,
+)
+from edgekit.errors import EdgekitError, EnvironmentLack, GateError, UsageError
 from edgekit.text import counted
 from edgekit.text import plain as harmless
 
@@ -27,10 +31,25 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from edgekit.config.loader import Config
-    from edgekit.deployment.board import Board
-    from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.boards.status import BoardAnswer
+    from edgekit.api import (
+        AppStatus,
+        BoardRow,
+        Doctor,
+        Failed,
+        HistoryEntry,
+        LastError,
+        ListedApp,
+        ListedRelease,
+        Removal,
+        Selftest,
+        ServingStatus,
+        Setup,
+        ShownDeployment,
+        Status,
+        TrustingBoard,
+    )
+
+    Row = TypeVar("Row", bound=BoardRow)
 
 
 # ids and times are copied from tables: however narrow the terminal, they stay whole
@@ -60,48 +79,45 @@ NOT_PREPARED = {
     "failed": "the board could not be prepared",
 }
 """By the states of a setup after which the board is not as it was asked for: how to say so."""
-_NO_CHANGE = ("identity", "force", "listing")
+_NOTHING_RUNS = "runtime"  # the check of a board that runs no bundle of any backend
 _ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 
 
-def print_boards(document: dict[str, Any], answered: Sequence[BoardAnswer], json: bool) -> None:
+def print_boards(document: Any, rows: Sequence[BoardRow], json: bool) -> None:
     """Prints the document where it is wanted, and fails as the first board did that failed."""
     if json:
         print_json(document)
-    lost = [one.error for one in answered if one.error is not None]
+    lost = [one.cause for one in rows if one.cause is not None]
     if lost:
         raise mark_printed(lost[0])
 
 
 def print_each_board(
-    document: dict[str, Any],
-    answered: Sequence[BoardAnswer],
-    json: bool,
-    text: Callable[[dict[str, Any]], str],
+    document: Any, rows: Sequence[Row], json: bool, text: Callable[[Row], str]
 ) -> None:
     """Prints a line for each board, or the document, and fails as the first that failed.
 
     Args:
-        document: With "boards".
-        answered: The same boards, in the same order.
+        document: The document.
+        rows: Its boards.
         json: Whether the document is wanted.
         text: What is said of a board that did not fail.
     """
     error_shown = False
-    for board, one in zip(document["boards"], answered, strict=True):
-        if json or (one.error is not None and not error_shown):
+    for board in rows:
+        if json or (board.error is not None and not error_shown):
             # the error that the command ends with is printed at its end
-            error_shown = error_shown or one.error is not None
+            error_shown = error_shown or board.error is not None
             continue
-        say(f"{one.board}: {text(board) if one.error is None else one.error.message}")
-    print_boards(document, answered, json)
+        say(f"{board.board}: {text(board) if board.error is None else board.error.message}")
+    print_boards(document, rows, json)
 
 
-def failing(board: Mapping[str, Any], boards: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def failing(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
     """Returns how a board failed, and why unless the command's end says it: that of the first."""
-    first = next(one for one in boards if one["error"] is not None)
-    how = "failed" if board["reachable"] else "not reached"
-    return how, "-" if board is first else str(board["error"]["message"])
+    first = next(one for one in boards if one.error is not None)
+    how = "failed" if board.reachable else "not reached"
+    return how, "-" if board is first or board.error is None else board.error.message
 
 
 def table(*columns: str) -> Table:
@@ -128,13 +144,9 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
         screen.print(plain(note), soft_wrap=True)
 
 
-def last_error(serving: Mapping[str, Any]) -> str:
+def last_error(found: LastError | None) -> str:
     """Returns what a server's last error was, empty without one."""
-    found = serving.get("last_error")
-    if not isinstance(found, Mapping):
-        return str(found or "")
-    at, code = (str(found.get(name) or "") for name in ("at", "code"))
-    return f"{f'{at} ' if at else ''}{found.get('message')}{f' ({code})' if code else ''}"
+    return "" if found is None else f"{found.at} {found.message} ({found.code})"
 
 
 def plain(value: object) -> Text:
@@ -187,62 +199,79 @@ def doctor_command(
     verbose: bool,
     **options: Any,
 ) -> None:
-    if host is None:
-        _examine_workstation(options, json)
-        return
-    from edgekit.config.loader import open_config
-    from edgekit.pipeline.boards.addresses import boards_of, is_config, open_client
-
-    wanted = open_config(config) if config else open_config(host) if is_config(host) else None
-    _check_doctor_options(options)
-    boards = boards_of(host, wanted, root=root, python=python)
-    documents: list[dict[str, Any]] = []
-    lost: list[EdgekitError] = []
-    for board in boards:
-        try:
-            with open_client(board, accept_host_key=accept_host_key) as client:
-                if options["setup"]:
-                    documents.append(set_up(client, options, json))
-                elif options["selftest"]:
-                    again = _jobs_arguments_of(host, wanted, board, accept_host_key)
-                    out = _selftest_file(options["out"], board, len(boards) > 1)
-                    documents.append(selftest(client, out, quiet or json, json, again))
-                else:
-                    documents.append(_examine(client, wanted, json))
-        except (BoardError, EnvironmentLack) as error:
-            _no_board_of(config, wanted, board, error)
-            if len(boards) == 1:
-                raise
-            # a board that does not answer hides none of the others
-            lost.append(error)
-            documents.append(_unreached_document(board, error, json))
+    _check_doctor_options(options, host)
+    reached = {"root": root, "python": python, "accept_host_key": accept_host_key}
+    found = _visited(host, config, options, reached, json=json, quiet=quiet)
+    lost = [one.cause for one in found if getattr(one, "cause", None) is not None]
     if json:
+        documents = [one.to_json() for one in found]
         print_json(documents[0] if len(documents) == 1 else {"boards": documents})
     if lost:
         raise mark_printed(lost[0])
-    bad = [one for one in documents if not one["ok"]]
+    bad = [one for one in found if not one.ok]
     if bad:
-        raise _unfit(bad, json)
+        raise _not_prepared(bad, json) if options["setup"] else _unfit(bad, json)
 
 
-def _examine_workstation(options: dict[str, Any], json: bool) -> None:
-    from edgekit.pipeline.boards.workstation import examine_workstation
+def _visited(
+    host: str | None,
+    config: str | None,
+    options: dict[str, Any],
+    reached: dict[str, Any],
+    *,
+    json: bool,
+    quiet: bool,
+) -> Sequence[Any]:
+    """Returns the documents of the boards, printed unless ``json``."""
+    found = _visit(host, config, options, reached, json=json, quiet=quiet)
+    for one in () if json else found:
+        if getattr(one, "cause", None) is not None:
+            say(f"{one.board.name}: not reached: {one.error.message}")
+        elif options["selftest"]:
+            _show_selftest(one)
+        elif not options["setup"]:
+            _show_checks(one)
+    return found
 
-    if given := [name for name, value in options.items() if value]:
+
+def _visit(
+    host: str | None, config: str | None, options: dict[str, Any], reached: dict[str, Any],
+    *, json: bool, quiet: bool,
+) -> Sequence[Any]:  # fmt: skip
+    if host is None:
+        return api.doctor()
+    if options["setup"]:
+        return api.set_up(
+            host,
+            config,
+            undo=options["undo"],
+            agree=lambda board, text: options["yes"] or _agreed(json),
+            on_text=lambda board, text: _told(board, text, json),
+            **reached,
+        )
+    if options["selftest"]:
+        return api.selftest(
+            host,
+            config,
+            out=options["out"],
+            progress=progress(quiet or json),
+            on_note=lambda text: click.echo(text, err=True),
+            **reached,
+        )
+    return api.doctor(host, config, **reached)
+
+
+def _told(board: str, text: str, json: bool) -> None:
+    if not json:
+        print(f"{board}: {text}")
+
+
+def _check_doctor_options(options: dict[str, Any], host: str | None) -> None:
+    """Refuses options that would do nothing."""
+    if host is None and (given := [name for name, value in options.items() if value]):
         raise UsageError(
             f"--{given[0]} needs a board", hint="edgekit doctor USER@HOST, or a configuration"
         )
-    document = examine_workstation()
-    if json:
-        print_json(document)
-    else:
-        _show_checks(document)
-    if not document["ok"]:
-        raise _unfit([document], json)
-
-
-def _check_doctor_options(options: dict[str, Any]) -> None:
-    """Refuses options that would do nothing."""
     if options["setup"] and options["selftest"]:
         raise UsageError("--setup and --selftest cannot be used together")
     for option, needed in (("undo", "setup"), ("yes", "setup"), ("out", "selftest")):
@@ -250,137 +279,63 @@ def _check_doctor_options(options: dict[str, Any]) -> None:
             raise UsageError(f"--{option} needs --{needed}")
 
 
-def _no_board_of(
-    config: str | None, wanted: Config | None, board: Board, error: EdgekitError
-) -> None:
-    """Says which boards the configuration names, where none of them was meant and none is there."""
-    if config is None or wanted is None:
-        return
-    names = [one.name for one in wanted.file.deploy.boards]
-    if board.name not in names:
-        named = f"{config} names {', '.join(names) or 'no board'}"
-        error.hint = f"{error.hint}; {named}" if error.hint else named
-
-
-def _unreached_document(board: Board, error: EdgekitError, json: bool) -> dict[str, Any]:
-    if not json:
-        say(f"{board.name}: not reached: {error.message}")
-    facts = {"name": board.name, "kind": board.kind, "note": ""}
-    return {"schema": "edgekit.doctor/1", "board": facts, "ok": False, **error.to_json()}
-
-
-def _jobs_arguments_of(
-    host: str, wanted: Config | None, board: Board, accept_host_key: bool
-) -> str:
-    """Returns how ``edgekit jobs`` names the board."""
-    if wanted is not None and board.name in (one.name for one in wanted.file.deploy.boards):
-        return jobs_arguments(wanted.path, board, len(wanted.file.deploy.boards) > 1)
-    return jobs_arguments(host, board, False, accept_host_key)
-
-
-def _selftest_file(out: Path | None, board: Board, several: bool) -> Path:
-    path = out or Path("edgekit-selftest.json")
-    return path.with_name(f"{path.stem}-{board.name}{path.suffix}") if several else path
-
-
-def _examine(client: BoardClient, config: Any, json: bool) -> dict[str, Any]:
-    from edgekit.pipeline.boards.doctor import examine
-
-    probe = client.probe()
-    board = {"name": client.name, "kind": client.kind, "note": client.note}
-    document = {
-        "schema": "edgekit.doctor/1",
-        "board": board,
-        **examine(probe, config),
-        "probe": probe,
-    }
-    if not json:
-        _show_checks(document)
-    return document
-
-
-def _show_checks(document: dict[str, Any]) -> None:
+def _show_checks(document: Doctor) -> None:
     from rich.table import Table
     from rich.text import Text
 
     screen = console()
     table = Table(box=None, pad_edge=False, show_header=False)
-    for check in document["checks"]:
-        mark, style = _MARKS[check["status"]]
-        text = check["found"] + (f"\n-> {check['fix']}" if check["fix"] else "")
-        table.add_row(Text(mark, style), check["what"], text)
-    screen.print(f"{document['board']['name']}: {document['board']['note']}", markup=False)
+    for check in document.checks:
+        mark, style = _MARKS[check.status]
+        text = check.found + (f"\n-> {check.fix}" if check.fix else "")
+        table.add_row(Text(mark, style), check.what, text)
+    screen.print(f"{document.board.name}: {document.board.note}", markup=False)
     screen.print(table)
-    can = document.get("can")
+    can = document.can
     if can is None:
         return
-    words = [f"backends {', '.join(can['backends']) or 'none'}"]
-    if can["loads"]:
-        words.append(f"loads plans with {', '.join(can['loads'])}")
-    if can["dla_cores"]:
-        words.append(f"{can['dla_cores']} DLA cores")
-    if can["standalone"]:
+    words = [f"backends {', '.join(can.backends) or 'none'}"]
+    if can.loads:
+        words.append(f"loads plans with {', '.join(can.loads)}")
+    if can.dla_cores:
+        words.append(f"{can.dla_cores} DLA cores")
+    if can.standalone:
         words.append("standalone loadables")
-    if can["power_modes"]:
-        words.append(f"power modes {', '.join(can['power_modes'])}")
+    if can.power_modes:
+        words.append(f"power modes {', '.join(can.power_modes)}")
     screen.print(f"Supports: {'; '.join(words)}.", markup=False, highlight=False)
 
 
-def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:
-    from edgekit.pipeline.boards.doctor import NOTHING_RUNS
-
-    names = ", ".join(one["board"]["name"] for one in documents)
-    lacks = [c["what"] for one in documents for c in one.get("checks", ()) if
-             c["status"] == "missing"]  # fmt: skip
+def _unfit(documents: list[Doctor], json: bool) -> EdgekitError:
+    lacks = [(one.board.name, check) for one in documents for check in one.checks
+             if check.status == "missing"]  # fmt: skip
+    nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
     error: EdgekitError
-    dead = [
-        one["board"]["name"]
-        for one in documents
-        if any(check["id"] == NOTHING_RUNS.id for check in one.get("checks", ()))
-    ]
-    if dead:
+    if nothing:
         error = EnvironmentLack(
-            NOTHING_RUNS.found,
+            nothing[0][1].found,
             code="board.nothing-runs",
-            where=", ".join(dead),
-            hint=NOTHING_RUNS.fix,
-        )
-    elif lacks:
-        error = GateError(
-            f"missing: {', '.join(lacks)}",
-            code="doctor.missing",
-            where=names,
-            hint="the lines above say what to do",
+            where=", ".join(name for name, _ in nothing),
+            hint=nothing[0][1].fix,
         )
     else:
         error = GateError(
-            "; ".join(dict.fromkeys(NOT_PREPARED[one["state"]] for one in documents)),
-            code="doctor.not-prepared",
-            where=names,
+            f"missing: {', '.join(check.what for _, check in lacks)}",
+            code="doctor.missing",
+            where=", ".join(one.board.name for one in documents),
             hint="the lines above say what to do",
         )
     return mark_printed(error) if json else error
 
 
-# What ``edgekit doctor`` does beyond looking: prepares a board, and runs its self-test.
-
-
-def set_up(client: BoardClient, options: dict[str, Any], json: bool) -> dict[str, Any]:
-    """Shows what would change, asks for confirmation, and does it.
-
-    Returns:
-        ``edgekit.setup/1``; "ok" says whether the board is now as requested.
-    """
-    undo = options["undo"]
-    shown = client.setup(undo=undo, apply=False)
-    if not json:
-        print(f"{client.name}: {shown['text']}")
-    if shown["state"] == "shown" and (options["yes"] or _agreed(json)):
-        shown = client.setup(undo=undo, apply=True)
-        if not json:
-            print(f"{client.name}: {shown['text']}")
-    return {"schema": "edgekit.setup/1", "ok": shown["state"] not in NOT_PREPARED, **shown,
-            "board": {"name": client.name, "kind": client.kind, "note": client.note}}  # fmt: skip
+def _not_prepared(documents: list[Setup], json: bool) -> EdgekitError:
+    error = GateError(
+        "; ".join(dict.fromkeys(NOT_PREPARED[one.state] for one in documents)),
+        code="doctor.not-prepared",
+        where=", ".join(one.board.name for one in documents),
+        hint="the lines above say what to do",
+    )
+    return mark_printed(error) if json else error
 
 
 def _agreed(json: bool) -> bool:
@@ -390,30 +345,12 @@ def _agreed(json: bool) -> bool:
     return click.confirm("Apply these changes?", default=False, err=True)
 
 
-def selftest(client: BoardClient, out: Path, quiet: bool, json: bool, again: str) -> dict[str, Any]:
-    """Runs the board's self-test, follows it and writes its answers.
-
-    Args:
-        client: The board.
-        out: The file of the answers.
-        quiet: Show no progress.
-        json: Print nothing.
-        again: What follows ``edgekit jobs attach ID`` so that it is the same board.
-    """
-    from edgekit.pipeline.boards.selftest import finished, start, write_answers
-
-    started = start(client)
-    result = follow(client, started["job"], quiet=quiet, again=again)
-    document = finished(result, client)
-    path = write_answers(document, out)
-    if not json:
-        counts = document["counts"]
-        text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        print(f"{client.name}: {text}; the answers are in {path}")
-        failed = [item["id"] for item in document["items"] if item["status"] == "failed"]
-        if failed:
-            print(f"failed (recorded in the file): {', '.join(failed)}")
-    return {**document, "ok": True, "file": str(path)}
+def _show_selftest(found: Selftest) -> None:
+    text = ", ".join(f"{count} {name}" for name, count in found.counts.items() if count)
+    print(f"{found.name}: {text}; the answers are in {found.file}")
+    failed = [item.id for item in found.items if item.status == "failed"]
+    if failed:
+        print(f"failed (recorded in the file): {', '.join(failed)}")
 
 
 @commands.command(
@@ -428,109 +365,105 @@ def selftest(client: BoardClient, out: Path, quiet: bool, json: bool, again: str
 def status_command(
     wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
 ) -> None:
-    from edgekit.pipeline.boards.status import status_document
-
-    document, answered = status_document(wheres, app, **reached)
+    found = api.status(*wheres, app=app, **reached)
     if not json:
-        _show_status(document, [one.again for one in answered], verbose)
-    print_boards(document, answered, json)
+        _show_status(found, verbose)
+    print_boards(found, found.boards, json)
 
 
-def _show_status(document: dict[str, Any], again: list[str], verbose: bool) -> None:
+def _show_status(document: Status, verbose: bool) -> None:
     rows = table("board", "app", "serves", "previous", "last deployment", "server")
     notes: list[str] = []
-    for board, words in zip(document["boards"], again, strict=True):
-        name = board["board"]
-        if board["error"] is not None:
-            away, why = failing(board, document["boards"])
+    for board in document.boards:
+        name = board.board
+        if board.device is None:
+            away, why = failing(board, document.boards)
             rows.add_row(plain(name), "-", away, "-", plain(why), "-")
             continue
-        if board.get("power"):
-            notes.append(f"{name}: {board['power']}")
-        if not board["apps"]:
+        if board.power:
+            notes.append(f"{name}: {board.power}")
+        if not board.apps:
             rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
-        for app, facts in board["apps"].items():
-            cells = (name, app, facts["current"] or "nothing", facts["previous"] or "-",
-                     _deployment(facts), _server(facts["serving"]))  # fmt: skip
+        for app, facts in board.apps.items():
+            cells = (name, app, facts.current or "nothing", facts.previous or "-",
+                     _deployment(facts), _server(facts.serving))  # fmt: skip
             rows.add_row(*map(plain, cells))
-            notes += [f"{name}: {app}: {text}" for text in _status_notes(facts, words, verbose)]
+            notes += [
+                f"{name}: {app}: {text}" for text in _status_notes(facts, board.again, verbose)
+            ]
         if verbose:
-            store = board["store"]
+            store = board.store
             notes.append(
-                f"{name}: {counted(store['blobs'], 'blob')}, {store['bytes']:,} bytes, of "
-                f"partial downloads {store['partial_bytes']:,} bytes; {board['free_bytes']:,} "
+                f"{name}: {counted(store.blobs, 'blob')}, {store.bytes:,} bytes, of "
+                f"partial downloads {store.partial_bytes:,} bytes; {board.free_bytes:,} "
                 "bytes free"
             )
     show(rows, notes)
 
 
-def _went_back(facts: dict[str, Any]) -> dict[str, Any] | None:
+def _went_back(facts: AppStatus) -> HistoryEntry | None:
     """The roll back by hand, or by a server, that came after the last deployment."""
-    deployment, lines = facts["deployment"] or {}, facts.get("history") or [{}]
-    last: dict[str, Any] = lines[-1]
-    ended = deployment.get("state") in (None, "committed", "rolled-back", "failed")
-    back = last.get("state") == "rolled-back" and last.get("id") != deployment.get("id")
+    deployment, last = facts.deployment, facts.history[-1] if facts.history else None
+    if last is None or last.state != "rolled-back":
+        return None
+    ended = deployment is None or deployment.state in ("committed", "rolled-back", "failed")
+    back = deployment is None or last.id != deployment.id
     return last if ended and back else None
 
 
-def _deployment(facts: dict[str, Any]) -> str:
-    found = _went_back(facts) or facts["deployment"]
+def _deployment(facts: AppStatus) -> str:
+    if (back := _went_back(facts)) is not None:
+        return f"{back.state} {back.state_at}"
+    found = facts.deployment
     if found is None:
         return "none"
-    text = f"{found['state']} {found.get('state_at') or ''}".rstrip()
-    if found.get("alive"):
-        text += f", by {found.get('operator') or 'an unknown operator'}"
-    return text
+    text = f"{found.state} {found.state_at}"
+    return f"{text}, by {found.operator or 'an unknown operator'}" if found.alive else text
 
 
-def _server(found: dict[str, Any] | None) -> str:
+def _server(found: ServingStatus | Failed | None) -> str:
     if found is None:
         return "none"
-    if "error" in found:
-        return str(found["error"].get("message"))
-    latency = (found.get("latency_ms") or {}).get("p50")
-    speed = f", p50 {latency:.3g} ms" if isinstance(latency, (int, float)) else ""
-    return f"{found.get('requests')} requests, {found.get('errors')} errors{speed}"
+    if (error := getattr(found, "error", None)) is not None:
+        return str(error.message)
+    serving = cast("ServingStatus", found)
+    speed = f", p50 {serving.latency_ms.p50:.3g} ms" if serving.latency_ms else ""
+    return f"{serving.requests} requests, {serving.errors} errors{speed}"
 
 
-def _status_notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]:
+def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
     found = []
-    deployment = facts["deployment"] or {}
+    deployment: ShownDeployment | None = facts.deployment
     back = _went_back(facts)
-    if back:
-        why = (back.get("error") or {}).get("message") or "asked for"
-        found.append(f"rolled back at {back.get('state_at')} from {back.get('release')}: {why}")
-    error = deployment.get("error")
-    if error:
-        found.append(f"{deployment['state']}: {error.get('message')} ({error.get('code')})")
-    if facts.get("error"):
-        hint = facts["error"].get("hint")
-        found.append(str(facts["error"].get("message")) + (f" ({hint})" if hint else ""))
-    for one in facts.get("refused", ()):
-        found.append(
-            f"{one['release']} can no longer be loaded: {one['message']} ({_mending(one)})"
-        )
-    changes = (facts.get("changed") or {}).get("changes") or ()
+    if back is not None:
+        why = back.error.message if back.error else "asked for"
+        found.append(f"rolled back at {back.state_at} from {back.release}: {why}")
+    if deployment is not None and deployment.error is not None:
+        error = deployment.error
+        found.append(f"{deployment.state}: {error.message} ({error.code})")
+    if facts.error is not None:
+        found.append(facts.error.message + (f" ({facts.error.hint})" if facts.error.hint else ""))
+    for one in facts.refused:
+        found.append(f"{one.release} can no longer be loaded: {one.message} ({_mending(one.code)})")
+    changes = getattr(facts.changed, "changes", ())
     if changes:
-        text = "; ".join(f"{one['what']} {one['from']} -> {one['to']}" for one in changes)
+        text = "; ".join(f"{one.what} {one.before} -> {one.now}" for one in changes)
         found.append(
-            f"the board has changed: {text}; {facts['current']} cannot be loaded until it "
+            f"the board has changed: {text}; {facts.current} cannot be loaded until it "
             "is deployed again (edgekit deploy CONFIG)"
         )
-    serving = facts["serving"] or {}
-    if serving.get("release") not in (None, facts["current"]):
-        found.append(f"the server answers with {serving['release']}")
-    if last := last_error(serving):
+    serving = getattr(facts.serving, "release", None)
+    if serving not in (None, facts.current):
+        found.append(f"the server answers with {serving}")
+    if last := last_error(getattr(facts.serving, "last_error", None)):
         found.append(f"the server's last error: {last}")
-    job = deployment.get("job")
-    if deployment.get("alive") and job:
-        found.append(f"follow the deployment with: edgekit jobs attach {job} {again}")
+    if deployment is not None and deployment.alive and deployment.job:
+        found.append(f"follow the deployment with: edgekit jobs attach {deployment.job} {again}")
     if verbose:
-        for line in facts.get("history", ()):
-            why = (line.get("error") or {}).get("message")
+        for line in facts.history:
             found.append(
-                f"{line.get('state_at')} {line.get('state')} {line.get('release')}"
-                + (f": {why}" if why else "")
+                f"{line.state_at} {line.state} {line.release}"
+                + (f": {line.error.message}" if line.error else "")
             )
     return found
 
@@ -546,48 +479,45 @@ def _status_notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]
 def releases_command(
     wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
 ) -> None:
-    from edgekit.pipeline.boards.status import releases_document
-
-    document, answered = releases_document(wheres, app, **reached)
+    found = api.releases(*wheres, app=app, **reached)
     if not json:
         rows = table("board", "app", "release", "", "bundle", "signed by", "since")
         notes: list[str] = []
-        for board in document["boards"]:
-            if board["error"] is not None:
-                cells = (board["board"], "-", "-", *failing(board, document["boards"]))
+        for board in found.boards:
+            if board.error is not None:
+                cells = (board.board, "-", "-", *failing(board, found.boards))
                 rows.add_row(*map(plain, (*cells, "-", "-")))
-            for name, facts in board["apps"].items():
-                for one in facts["releases"]:
-                    cells = (board["board"], name, one["id"], _release_mark(one, facts),
-                             str(one["digest"])[:12])  # fmt: skip
-                    more = (one["signer"] or "nobody", one["staged_at"])
+            for name, facts in board.apps.items():
+                for one in facts.releases:
+                    cells = (board.board, name, one.id, _release_mark(one, facts), one.digest[:12])
+                    more = (one.signer or "nobody", one.staged_at)
                     rows.add_row(*map(plain, (*cells, *more)))
-                    if why := one.get("refused"):
+                    if why := one.refused:
                         notes.append(
-                            f"{board['board']}: {name}: {one['id']} can no longer be loaded: "
-                            f"{why['message']} ({_mending(why)})"
+                            f"{board.board}: {name}: {one.id} can no longer be loaded: "
+                            f"{why.message} ({_mending(why.code)})"
                         )
-                    if back := one.get("taken_back"):
+                    if back := one.taken_back:
                         notes.append(
-                            f"{board['board']}: {name}: {one['id']} was rolled back at "
-                            f"{back['at']}: {back['reason']}"
+                            f"{board.board}: {name}: {one.id} was rolled back at "
+                            f"{back.at}: {back.reason}"
                         )
         show(rows, notes)
-    print_boards(document, answered, json)
+    print_boards(found, found.boards, json)
 
 
-def _mending(refusal: dict[str, Any]) -> str:
+def _mending(code: str) -> str:
     """The command after which a board takes a release that it refuses to load."""
     trusting = ("bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer")
-    return "edgekit trust" if refusal["code"] in trusting else "edgekit deploy"
+    return "edgekit trust" if code in trusting else "edgekit deploy"
 
 
-def _release_mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
-    role = "" if release["ready"] else "not ready"
-    for mark, which in (("serves", "current"), ("previous", "previous")):
-        role = mark if release["id"] == facts[which] else role
-    refused = "loads no more" if release.get("refused") else ""
-    back = "taken back" if release.get("taken_back") else ""
+def _release_mark(release: ListedRelease, facts: ListedApp) -> str:
+    role = "" if release.ready else "not ready"
+    for mark, which in (("serves", facts.current), ("previous", facts.previous)):
+        role = mark if release.id == which else role
+    refused = "loads no more" if release.refused else ""
+    back = "taken back" if release.taken_back else ""
     return ", ".join(filter(None, (role, back, refused)))
 
 
@@ -612,17 +542,13 @@ def rollback_command(
     verbose: bool,
     **reached: Any,
 ) -> None:
-    from edgekit.pipeline.boards.status import app_of, rollback_document
+    found = api.rollback(where, app=app, reason=reason, dry_run=dry_run, check=False, **reached)
 
-    document, answered = rollback_document(
-        [where], app_of(where, app), reason, dry_run=dry_run, **reached
-    )
-
-    def text(board: dict[str, Any]) -> str:
-        change = f"{board['from']} -> {board['to'] or 'nothing'}"
+    def text(board: Any) -> str:
+        change = f"{board.before} -> {board.now or 'nothing'}"
         return f"would roll back: {change}" if dry_run else change
 
-    print_each_board(document, answered, json, text)
+    print_each_board(found, found.boards, json, text)
 
 
 @commands.command(
@@ -651,33 +577,30 @@ def remove_command(
     verbose: bool,
     **reached: Any,
 ) -> None:
-    from edgekit.pipeline.boards.status import remove_document
-
     if release is None and not (dry_run or yes):
-        planned, _ = remove_document(wheres, app, dry_run=True, **reached)
-        _agree_to_remove(planned, json)
-    document, answered = remove_document(wheres, app, release, dry_run=dry_run, **reached)
-    whole = f"application {document['app']} and all its releases: "
+        _agree_to_remove(api.remove(*wheres, app=app, dry_run=True, **reached), json)
+    found = api.remove(*wheres, app=app, release=release, dry_run=dry_run, **reached)
+    whole = f"application {found.app} and all its releases: "
 
-    def text(board: dict[str, Any]) -> str:
-        gone = ", ".join(board["removed"])
+    def text(board: Any) -> str:
+        gone = ", ".join(board.removed)
         words = gone if release is not None else whole + (gone or "it had no releases")
         return f"{'would remove' if dry_run else 'removed'} {words}"
 
-    print_each_board(document, answered, json, text)
+    print_each_board(found, found.boards, json, text)
 
 
-def _agree_to_remove(planned: dict[str, Any], json: bool) -> None:
+def _agree_to_remove(planned: Removal, json: bool) -> None:
     """Asks for confirmation that an application goes with all its releases.
 
     Raises:
         UsageError: "remove.all": there is no terminal to ask on, or the answer is no.
     """
-    counts = [(board["board"], len(board["removed"])) for board in planned["boards"]]
+    counts = [(board.board, len(board.removed)) for board in planned.boards]
     where = ", ".join(f"{counted(n, 'release')} on {name}" for name, n in counts if n)
     if not where:
         return  # nothing goes, and why says the board
-    text = f"application {planned['app']} would be removed with {where}"
+    text = f"application {planned.app} would be removed with {where}"
     if json or not sys.stdin.isatty():
         raise UsageError(
             f"{text}; nothing was removed",
@@ -729,129 +652,52 @@ def trust_command(
     root: str,
     python: str,
     accept_host_key: bool,
+    listing: bool,
     json: bool,
     quiet: bool,
     verbose: bool,
     **options: Any,
 ) -> None:
-    from edgekit.pipeline.boards.addresses import boards_of, fill_hint, open_client
-
-    changes = _changes(options)
-    documents: list[dict[str, Any]] = []
-    lost: list[EdgekitError] = []
-    for board in boards_of(where, root=root, python=python):
-        answers = False
-        try:
-            with open_client(board, accept_host_key=accept_host_key) as client:
-                answers = True
-                documents.append(_change(client, changes))
-        except (BoardError, EnvironmentLack) as error:
-            fill_hint(error, where, board)
-            lost.append(error)
-            documents.append({"board": board.name, "reachable": answers, **error.to_json()})
-        # what the command ends with is said then
-        if not json and (documents[-1]["error"] is None or len(lost) > 1):
-            _show_trust(documents[-1], documents, any(changes.values()))
-    if json:
-        print_json({"schema": "edgekit.trust/1", "boards": documents})
-    if lost:
-        raise mark_printed(lost[0])
-
-
-def _changes(options: dict[str, Any]) -> dict[str, Any]:
-    """The request to the board; every file is read before the first board is changed."""
-    from edgekit.bundles.sign import allowed_signers_line
-
-    given = {name for name, value in options.items() if value and name not in _NO_CHANGE}
-    if options["listing"] and given:
+    changes = {name: value for name, value in options.items() if value}
+    if listing and changes.keys() - {"identity", "force"}:
         raise UsageError("--list cannot be combined with changes")
-    if given & {"valid_after", "valid_before"} and not options["add"]:
-        raise UsageError("--valid-after and --valid-before need --add")
-    if options["identity"] and not options["add"]:
-        raise UsageError("--identity needs --add")
-    if options["force"] and not given & {"remove", "signers"}:
-        raise UsageError("--force needs --remove or --signers")
-    times = {"after": options["valid_after"], "before": options["valid_before"]}
-    changes: dict[str, Any] = {
-        "lines": [
-            allowed_signers_line(path, options["identity"], times) for path in options["add"]
-        ],
-        "remove": [_key_of(word) for word in options["remove"]],
-        "revoke": [_trust_text(path).strip() for path in options["revoke"]],
-    }
-    if options["force"]:
-        changes["force"] = True
-    if options["signers"]:
-        lines = [line.strip() for line in _trust_text(options["signers"]).splitlines()]
-        changes["signers"] = [line for line in lines if line and not line.startswith("#")]
-    if options["revocations"]:
-        changes["revocations"] = base64.b64encode(
-            _read_public_key_file(options["revocations"])
-        ).decode("ascii")
-    return changes
-
-
-def _key_of(word: str) -> str:
-    """A key's line where a file is named; fingerprints and identities stay."""
-    with contextlib.suppress(OSError, ValueError):
-        if Path(word).expanduser().is_file():
-            return _trust_text(Path(word)).strip()
-    return word
-
-
-def _trust_text(path: Path) -> str:
-    return _read_public_key_file(path).decode("utf-8", "replace")
-
-
-def _read_public_key_file(path: Path) -> bytes:
-    """A file's bytes; those of a private key go to no board."""
-    from edgekit.bundles.sign import LARGEST_KEY, refuse_private
-
-    try:
-        data = read_file(path.expanduser(), LARGEST_KEY)
-    except OSError as error:
-        raise UsageError(
-            f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path)
-        ) from error
-    refuse_private(data.decode("utf-8", "replace"), str(path))
-    return data
-
-
-def _change(client: BoardClient, changes: dict[str, Any]) -> dict[str, Any]:
-    return {"board": client.name, "reachable": True, "error": None, **client.trust(**changes)}
+    found = api.trust(where, root=root, python=python, accept_host_key=accept_host_key, **changes)
+    if not json:
+        lost = [one for one in found.boards if one.error is not None]
+        for board in found.boards:
+            if board.error is None:
+                _show_trust(cast("TrustingBoard", board), bool(changes))
+            elif board is not lost[0]:  # the command ends with the first error
+                say(f"{board.board}: {': '.join(failing(board, found.boards))}")
+    print_boards(found, found.boards, json)
 
 
 def _count(keys: int) -> str:
     return f"{keys or 'no'} key{'' if keys == 1 else 's'}"
 
 
-def _show_trust(document: dict[str, Any], documents: list[dict[str, Any]], changes: bool) -> None:
-    name = document["board"]
-    if document["error"] is not None:
-        say(f"{name}: {': '.join(failing(document, documents))}")
-        return
-    text = ", ".join(
-        f"{document[what]} {what}" for what in ("added", "removed", "revoked") if document[what]
-    )
-    may = len(document["signers"])
-    say(f"{name}: {text or ('nothing changed' if changes else _count(may))}")
-    revoked = document["revocations"]
-    for key in document["keys"]:
+def _show_trust(board: TrustingBoard, changes: bool) -> None:
+    counts = {"added": board.added, "removed": board.removed, "revoked": board.revoked}
+    text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    may = len(board.signers)
+    say(f"{board.board}: {text or ('nothing changed' if changes else _count(may))}")
+    revoked = board.revocations
+    for key in board.keys:
         times = "".join(
-            f", {word} {key[field]}"
-            for word, field in (("from", "valid_after"), ("until", "valid_before"))
-            if key[field]
+            f", {word} {time}"
+            for word, time in (("from", key.valid_after), ("until", key.valid_before))
+            if time
         )
-        gone = ", revoked" if key["fingerprint"] in revoked["fingerprints"] else ""
-        say(f"  {key['identity']}  {key['kind']} {key['fingerprint']}{times}{gone}")
-    if not document["keys"]:
+        gone = ", revoked" if key.fingerprint in revoked.fingerprints else ""
+        say(f"  {key.identity}  {key.kind} {key.fingerprint}{times}{gone}")
+    if not board.keys:
         say("  no key is trusted: the board accepts no bundle")
-    if revoked["kind"] == "krl":
+    if revoked.kind == "krl":
         say("  revoked keys are in the board's KRL")
-    for fingerprint in revoked["fingerprints"]:
+    for fingerprint in revoked.fingerprints:
         say(f"  revoked: {fingerprint}")
-    for one in document["refused"]:
-        role = _ROLES.get(one["role"], one["role"])
-        say(f"  {one['app']}/{one['release']} ({role}) can no longer be loaded: {one['message']}")
-    if any(one["role"] == "current" for one in document["refused"]):
+    for one in board.refused:
+        role = _ROLES.get(one.role, one.role)
+        say(f"  {one.app}/{one.release} ({role}) can no longer be loaded: {one.message}")
+    if any(one.role == "current" for one in board.refused):
         say("  deploy a release signed with a trusted key")

@@ -9,22 +9,31 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
+from edgekit import api
 from edgekit.cli import options as o
 from edgekit.cli import output
 from edgekit.cli.commands import Command, argument, write_examples
 from edgekit.cli.output import Interrupted, console, mark_printed, print_json, progress, say_notes
-from edgekit.errors import BoardError, GateError, UsageError
+from edgekit.errors import BoardError, EdgekitError, GateError, UsageError
 from edgekit.reports.text import Page
 from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
-    from edgekit.fleet.rollout import Fleet
+    from edgekit.api import (
+        AnsibleBoard,
+        AnsibleRun,
+        Failure,
+        FleetListing,
+        FleetRollout,
+        Rehearsal,
+        RolloutBoard,
+        RolloutHead,
+    )
 
 
 inventory_option = click.option(
@@ -154,24 +163,14 @@ def _action(
 # What the actions of ``edgekit fleet`` share: options, and the driver's signals.
 
 
-@contextlib.contextmanager
-def open_fleet(
-    folder: Path | None,
-    *,
-    quiet: bool = True,
-    verbose: bool = False,
-    accept_host_key: bool = False,
-) -> Iterator[Fleet]:
-    """Opens a state folder; progress goes to stderr unless ``quiet``."""
-    from edgekit.fleet.progress import RolloutReporter
-    from edgekit.fleet.rollout import Fleet
-
-    reporter = RolloutReporter(None if quiet else console(stderr=True), verbose=verbose)
-    builds = progress(quiet, verbose)
-    with Fleet(
-        folder, reporter=reporter, progress=builds, accept_host_key=accept_host_key
-    ) as fleet:
-        yield fleet
+def _driving(state: Path | None, quiet: bool, verbose: bool) -> dict[str, Any]:
+    """Returns how a rollout reports on stderr, and where its state is."""
+    return {
+        "state": state,
+        "console": None if quiet else console(stderr=True),
+        "verbose": verbose,
+        "progress": progress(quiet, verbose),
+    }
 
 
 class Stops:
@@ -213,14 +212,11 @@ def stops(say: Callable[[str], None]) -> Iterator[Stops]:
 # How the actions of ``edgekit fleet`` print rollouts, and by which status they end.
 
 
-def finish(
-    document: Mapping[str, Any], folder: Path, json: bool, stopped: bool, accept_host_key: bool
-) -> None:
+def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: bool) -> None:
     """Prints a rollout that was driven and says by the exit status what became of it.
 
     Args:
-        document: It.
-        folder: The state's.
+        document: The rollout.
         json: Whether the document is printed.
         stopped: Whether Ctrl-C was met.
         accept_host_key: Whether unknown host keys were accepted: whoever goes on may have to.
@@ -229,11 +225,8 @@ def finish(
         GateError: Too many boards failed, or another process paused or aborted it.
         KeyboardInterrupt: It was paused by Ctrl-C.
     """
-    from edgekit.fleet.hints import action_command
-
-    name, state = str(document["rollout"]), document["state"]
-    more = ("--accept-host-key",) if accept_host_key else ()
-    goes_on = action_command("resume", name, folder, *more)
+    name, state = document.rollout, document.state
+    goes_on = document.command("resume", *(("--accept-host-key",) if accept_host_key else ()))
     if json:
         print_json(document)
     else:
@@ -242,20 +235,13 @@ def finish(
         text = f"{state}; continue with: {goes_on}" if _remaining(document) else state
         click.echo(text, err=True)
         raise Interrupted
-    if failure := document["failure"]:
-        raise mark_printed(
-            GateError(
-                failure["message"],
-                code=failure["code"],
-                where=failure["where"],
-                hint=failure["hint"],
-            )
-        )
+    if failure := document.failure:
+        raise mark_printed(_error_of(failure, GateError))
     if state in ("paused", "aborted"):
-        done = f"{document['counts'].get('done', 0)} of {counted(len(document['boards']), 'board')}"
+        done = f"{document.counts.get('done', 0)} of {counted(len(document.boards), 'board')}"
         hint = f"continue with: {goes_on}"
         if state == "aborted":
-            hint = f"roll back with: {action_command('rollback', name, folder)}"
+            hint = f"roll back with: {document.command('rollback')}"
         raise mark_printed(
             GateError(
                 f"{name} was {state} after {done}",
@@ -266,11 +252,15 @@ def finish(
         )
 
 
-def finish_ansible(document: Mapping[str, Any], json: bool) -> None:
+def _error_of(failure: Failure, kind: type[EdgekitError]) -> EdgekitError:
+    return kind(failure.message, code=failure.code, where=failure.where, hint=failure.hint)
+
+
+def finish_ansible(document: AnsibleRun, json: bool) -> None:
     """Prints what Ansible's recap says and ends with the status of its outcome.
 
     Args:
-        document: An ``edgekit.fleet.ansible-run/1``.
+        document: Ansible's run.
         json: Whether it is printed as it is.
 
     Raises:
@@ -278,102 +268,91 @@ def finish_ansible(document: Mapping[str, Any], json: bool) -> None:
         BoardError: Ansible failed before it was done with the boards.
         KeyboardInterrupt: Ctrl-C stopped it.
     """
-    from edgekit.fleet.hints import playbook_command
-
     if json:
         print_json(document)
     else:
-        output.say(f"{document['rollout']}: {document['state']}: {_counts(document['counts'])}")
-        rows = [row for row in document["boards"] if row["state"] != "ok"]
-        cells = [(row["board"], str(row["wave"]), row["state"], _why(row)) for row in rows]
+        output.say(f"{document.rollout}: {document.state}: {_counts(document.counts)}")
+        rows = [row for row in document.boards if row.state != "ok"]
+        cells = [(row.board, str(row.wave), row.state, _why(row)) for row in rows]
         for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
             output.say(f"  {line}")
         say_notes(document)
-    if document["state"] == "interrupted":
-        click.echo(playbook_command(Path(document["folder"])), err=True)
+    if document.state == "interrupted":
+        click.echo(document.goes_on, err=True)
         raise Interrupted
-    if failure := document["failure"]:
-        kind = GateError if failure["code"] == "fleet.failures" else BoardError
-        text = failure["message"]
-        more = {name: failure[name] for name in ("code", "where", "hint")}
-        raise mark_printed(kind(text, **more))
+    if failure := document.failure:
+        raise mark_printed(
+            _error_of(failure, GateError if failure.code == "fleet.failures" else BoardError)
+        )
 
 
-def show(document: Mapping[str, Any], folder: Path, *, every: bool = False) -> None:
+def show(document: FleetRollout, *, every: bool = False) -> None:
     """Prints a rollout as it is now: its waves, and the boards that are not well, with why.
 
     Args:
-        document: It.
-        folder: The state's.
+        document: The rollout.
         every: Whether boards that are well are printed, too.
     """
     _show_one(document, every=every)
-    if failure := document["failure"]:
-        output.say(f"failed: {failure['message']}")
-        output.say(f"  {failure['hint']}")
-    _print_remaining(document, folder)
+    if failure := document.failure:
+        output.say(f"failed: {failure.message}")
+        output.say(f"  {failure.hint}")
+    _print_remaining(document)
 
 
-def show_all(listing: Mapping[str, Any], folder: Path) -> None:
+def show_all(listing: FleetListing) -> None:
     """Prints all rollouts, the newest first, each with why it failed."""
-    rows = listing["rollouts"]
+    rows = listing.rollouts
     if not rows:
         output.say("no rollouts yet")
         return
-    cells = [
-        (row["rollout"], row["state"], row["updated_at"], _counts(row["counts"])) for row in rows
-    ]
+    cells = [(row.rollout, row.state, row.updated_at, _counts(row.counts)) for row in rows]
     lines = _columns(("rollout", "state", "changed", "boards"), cells)
     output.say(lines[0])
     for row, line in zip(rows, lines[1:], strict=True):
         output.say(line)
-        if failure := row["failure"]:
-            output.say(f"  {failure['message']}")
-        _print_remaining(row, folder)
+        if failure := row.failure:
+            output.say(f"  {failure.message}")
+        _print_remaining(row)
 
 
-def _remaining(row: Mapping[str, Any]) -> bool:
-    return row["state"] in ("running", "rolling-back", "paused")
+def _remaining(row: RolloutHead) -> bool:
+    return row.state in ("running", "rolling-back", "paused")
 
 
-def _print_remaining(row: Mapping[str, Any], folder: Path) -> None:
+def _print_remaining(row: RolloutHead) -> None:
     """Says how a rollout goes on that waits for an operator."""
-    from edgekit.fleet.hints import resume_command
-
-    if _remaining(row) and not row["driven"]:
-        why = "" if row["state"] == "paused" else "no process is running it: "
-        output.say(
-            f"  {why}continue with: {resume_command(row['rollout'], folder, row['failure'])}"
-        )
-    elif row["state"] == "done" and "skipped" in row["counts"]:
-        output.say(f"  retry skipped boards with: {resume_command(row['rollout'], folder, None)}")
+    if _remaining(row) and not row.driven:
+        why = "" if row.state == "paused" else "no process is running it: "
+        output.say(f"  {why}continue with: {row.resume_command}")
+    elif row.state == "done" and "skipped" in row.counts:
+        output.say(f"  retry skipped boards with: {row.command('resume')}")
 
 
-def _show_one(document: Mapping[str, Any], *, every: bool = False) -> None:
-    driven = ", running now" if document["driven"] else ""
-    output.say(f"{document['rollout']}: {document['state']}{driven}: {_counts(document['counts'])}")
-    for wave in document["waves"]:
-        text = _counts(wave["counts"])
-        output.say(f"  wave {wave['wave']}: {counted(wave['boards'], 'board')}: {text}")
-    rows = [row for row in document["boards"] if every or row["error"] or row["state"] in _TROUBLE]
-    rows.sort(key=lambda row: _ORDER.index(row["state"]))
+def _show_one(document: FleetRollout, *, every: bool = False) -> None:
+    driven = ", running now" if document.driven else ""
+    output.say(f"{document.rollout}: {document.state}{driven}: {_counts(document.counts)}")
+    for wave in document.waves:
+        text = _counts(wave.counts)
+        output.say(f"  wave {wave.wave}: {counted(wave.boards, 'board')}: {text}")
+    rows = [row for row in document.boards if every or row.error or row.state in _TROUBLE]
+    rows.sort(key=lambda row: _ORDER.index(row.state))
     if rows:
-        cells = [(row["board"], row["state"], _serves(row), _why(row)) for row in rows]
+        cells = [(row.board, row.state, _serves(row), _why(row)) for row in rows]
         for line in _columns(("board", "state", "serves", "why"), cells):
             output.say(f"  {line}")
     say_notes(document)
 
 
-def _serves(row: Mapping[str, Any]) -> str:
-    if row["serves"] is None:
+def _serves(row: RolloutBoard) -> str:
+    if row.serves is None:
         return "-"
-    release = row["release"] if row["state"] == "done" else None
-    return str(release or row["serves"][:_DIGITS] or "nothing")
+    release = row.release if row.state == "done" else None
+    return release or row.serves[:_DIGITS] or "nothing"
 
 
-def _why(row: Mapping[str, Any]) -> str:
-    error = row["error"]
-    return f"{error['code']}: {error['message']}" if error else ""
+def _why(row: RolloutBoard | AnsibleBoard) -> str:
+    return f"{row.error.code}: {row.error.message}" if row.error else ""
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -441,15 +420,6 @@ def fleet_deploy_command(
     offline: Literal["skip", "fail"],
     driver: Literal["ssh", "ansible"],
 ) -> None:
-    if dry_run:
-        with open_fleet(state) as fleet:
-            found = fleet.dry_run_deploy(
-                config, inventory, selector=selector, canary=canary, waves=waves, budget=budget,
-                name=name,
-            )  # fmt: skip
-        _show_dry_run(found, json)
-        return
-    talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
     which: dict[str, Any] = {
         "selector": selector,
         "canary": canary,
@@ -458,68 +428,60 @@ def fleet_deploy_command(
         "bundle": bundle,
         "trust_key": trust_key,
     }
+    settings: dict[str, Any] = {"parallel": parallel, "budget": budget, "again": again}
+    driving = _driving(state, quiet or json, verbose)
+    if dry_run:
+        found = api.rollout(config, inventory, dry_run=True, settings=settings, **which, **driving)
+        _show_dry_run(cast("Rehearsal", found), json)
+        return
     if driver == "ansible":
-        from edgekit.fleet.ansible.run import deploy_by_ansible
-
-        _refuse_ssh_alone(click.get_current_context())
-        document = deploy_by_ansible(
+        _refuse_ssh_alone(click.get_current_context(), accept_host_key)
+        ran = api.rollout(
             config,
             inventory,
-            state=state,
-            budget=budget,
-            parallel=parallel,
-            again=again,
-            progress=progress(**talk),
-            say=(lambda line: None) if quiet else (lambda line: click.echo(line, err=True)),
+            ansible=True,
+            on_text=(lambda line: None) if quiet else (lambda line: click.echo(line, err=True)),
+            settings=settings,
             **which,
+            **driving,
         )
-        finish_ansible(document, json)
+        finish_ansible(cast("AnsibleRun", ran), json)
         return
-    from edgekit.fleet.waves import RolloutSettings
-
-    settings = RolloutSettings(
-        parallel=parallel,
-        budget=budget,
-        soak_s=soak_s,
-        deadline_s=deadline_s,
-        offline=offline,
-        again=again,
-    )
-    with open_fleet(state, **talk, accept_host_key=accept_host_key) as fleet:
-        made = fleet.begin(config, inventory, settings=settings, **which)
-        with stops(lambda text: click.echo(text, err=True)) as stopped:
-            document = fleet.drive(made, stopped=stopped)
-    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+    settings |= {"soak_s": soak_s, "deadline_s": deadline_s, "offline": offline}
+    with stops(lambda text: click.echo(text, err=True)) as stopped:
+        document = api.rollout(
+            config, inventory, settings=settings, accept_host_key=accept_host_key,
+            stopped=stopped, **which, **driving,
+        )  # fmt: skip
+    finish(cast("FleetRollout", document), json, stopped.met, accept_host_key)
 
 
-def _show_dry_run(document: Mapping[str, Any], json: bool) -> None:
+def _show_dry_run(document: Rehearsal, json: bool) -> None:
     if json:
         print_json(document)
         return
-    rows, app = document["boards"], document["app"]
-    what = f"get {app}" if document["action"] == "deploy" else f"roll {app} back"
+    rows, app = document.boards, document.app
+    what = f"get {app}" if document.action == "deploy" else f"roll {app} back"
     output.say(f"{counted(len(rows), 'board')} would {what}; nothing was changed")
 
     def short(digest: str | None) -> str:
         return "-" if digest is None else digest[:_DIGITS] or "nothing"
 
     cells = [
-        (row["board"], str(row["wave"]), row["host"], short(row["from"]), short(row["to"]))
-        for row in rows
+        (row.board, str(row.wave), row.host, short(row.before), short(row.after)) for row in rows
     ]
     for line in _columns(("board", "wave", "host", "serves", "would serve"), cells) if rows else ():
         output.say(f"  {line}")
 
 
-def _refuse_ssh_alone(context: click.Context) -> None:
-    from edgekit.fleet.hints import ACCEPT_KEY
-
+def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
     for parameter, option in _SSH_ALONE.items():
         if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(
                 f"{option} is not supported by --driver ansible",
                 code="fleet.ansible-option",
-                hint=ACCEPT_KEY if parameter == "accept_host_key" else
+                hint="pin the key in the inventory, `host_key: \"SHA256:...\"`, or connect once "
+                "with ssh, which saves it" if parameter == "accept_host_key" else
                 "leave it out, or use --driver ssh",
             )  # fmt: skip
 
@@ -535,31 +497,25 @@ def _refuse_ssh_alone(context: click.Context) -> None:
 @o.json
 @o.debug
 def fleet_status_command(rollout: str | None, boards: bool, state: Path | None, json: bool) -> None:
-    with open_fleet(state) as fleet:
-        if rollout is None:
-            from edgekit.fleet.store import listing_of
-
-            listing = listing_of(fleet.store)
-            if json:
-                print_json(listing)
-                return
-            show_all(listing, fleet.store.folder)
-            return
-        document, folder = fleet.document(rollout), fleet.store.folder
+    if rollout is None:
+        listing = api.rollouts(state=state)
+        if json:
+            print_json(listing)
+        else:
+            show_all(listing)
+        return
+    document = api.rollout_status(rollout, state=state)
     if json:
         print_json(document)
     else:
-        show(document, folder, every=boards)
+        show(document, every=boards)
 
 
-def _request(rollout: str, state: Path | None, what: str, json: bool) -> None:
-    with open_fleet(state) as fleet:
-        reached = fleet.request(rollout, what)
-        document = fleet.document(rollout)
+def _print_requested(document: FleetRollout, json: bool) -> None:
     if json:
         print_json(document)
     else:
-        output.say(f"{rollout}: {reached}")
+        output.say(f"{document.rollout}: {document.requested}")
 
 
 @_action(
@@ -572,7 +528,7 @@ def _request(rollout: str, state: Path | None, what: str, json: bool) -> None:
 @o.json
 @o.debug
 def fleet_pause_command(rollout: str, state: Path | None, json: bool) -> None:
-    _request(rollout, state, "pause", json)
+    _print_requested(api.pause_rollout(rollout, state=state), json)
 
 
 @_action(
@@ -592,14 +548,12 @@ def fleet_resume_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    with (
-        open_fleet(
-            state, quiet=quiet or json, verbose=verbose, accept_host_key=accept_host_key
-        ) as fleet,
-        stops(lambda text: click.echo(text, err=True)) as stopped,
-    ):
-        document = fleet.drive(rollout, stopped=stopped)
-    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+    driving = _driving(state, quiet or json, verbose)
+    with stops(lambda text: click.echo(text, err=True)) as stopped:
+        document = api.resume_rollout(
+            rollout, stopped=stopped, accept_host_key=accept_host_key, **driving
+        )
+    finish(document, json, stopped.met, accept_host_key)
 
 
 @_action(
@@ -612,7 +566,7 @@ def fleet_resume_command(
 @o.json
 @o.debug
 def fleet_abort_command(rollout: str, state: Path | None, json: bool) -> None:
-    _request(rollout, state, "abort", json)
+    _print_requested(api.abort_rollout(rollout, state=state), json)
 
 
 @_action(
@@ -636,20 +590,16 @@ def fleet_rollback_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    only = None if wave is None else wave - 1
     if dry_run:
-        with open_fleet(state) as fleet:
-            found = fleet.dry_run_rollback(rollout, wave=only)
-        _show_dry_run(found, json)
+        found = api.roll_back_rollout(rollout, wave=wave, dry_run=True, state=state)
+        _show_dry_run(cast("Rehearsal", found), json)
         return
-    with (
-        open_fleet(
-            state, quiet=quiet or json, verbose=verbose, accept_host_key=accept_host_key
-        ) as fleet,
-        stops(lambda text: click.echo(text, err=True)) as stopped,
-    ):
-        document = fleet.roll_back(rollout, wave=only, stopped=stopped)
-    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+    driving = _driving(state, quiet or json, verbose)
+    with stops(lambda text: click.echo(text, err=True)) as stopped:
+        document = api.roll_back_rollout(
+            rollout, wave=wave, stopped=stopped, accept_host_key=accept_host_key, **driving
+        )
+    finish(cast("FleetRollout", document), json, stopped.met, accept_host_key)
 
 
 @_action(
@@ -694,10 +644,8 @@ def fleet_export_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    from edgekit.fleet.ansible.export import export
-
     quiet, verbose = settings.pop("quiet"), settings.pop("verbose")
-    found = export(
+    found = api.export_rollout(
         folder,
         config,
         inventory=inventory,
@@ -707,7 +655,7 @@ def fleet_export_command(
         **settings,
     )
     if json:
-        print_json({"schema": "edgekit.fleet.ansible/1", **asdict(found)})
+        print_json(found)
         return
     waves = ", ".join(map(str, found.waves))
     output.say(f"{found.folder}: {counted(found.boards, 'board')} in waves of {waves}")

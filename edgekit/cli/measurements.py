@@ -215,7 +215,9 @@ def bench_command(
 ) -> None:
     options = {"target": target, "precision": precision, "model": part, "bench": bench}
     if tegrastats is not None:
-        document = _with_tegrastats(model, tegrastats)
+        from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+
+        document = with_tegrastats(Path(model), tegrastats)
     else:
         with o.open_pipeline(model, options, **settings) as pipeline:
             document = pipeline.bench()
@@ -224,38 +226,21 @@ def bench_command(
     if json:
         print_json(document)
     elif markdown != "-":
-        _show_bench(document, ["bench"] if tegrastats is not None else list(document["files"]))
-    if require_valid and document["verdict"]["status"] != "VALID":
-        raise mark_printed(_invalid(document))
+        from edgekit.reports.terminal.measurement import bench_text
 
-
-def _with_tegrastats(model: str, log: Path) -> dict[str, Any]:
-    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
-
-    if not model.lower().endswith(".json"):
-        raise UsageError(
-            f"--tegrastats needs a bench.json, not {model}",
-            hint="edgekit bench bench.json --tegrastats FILE",
+        show_page(bench_text(document))
+        for name in ["bench"] if tegrastats is not None else document.files:
+            say(f"{name}: {Path(document.files[name])}")
+    if require_valid and document.verdict and document.verdict.status != "VALID":
+        reasons = document.verdict.reasons
+        raise mark_printed(
+            GateError(
+                f"the measurement is INVALID: {'; '.join(one.message for one in reasons)}",
+                code=reasons[0].code,
+                where=document.name,
+                hint="; ".join(dict.fromkeys(one.remedy for one in reasons)),
+            )
         )
-    return with_tegrastats(Path(model), log)
-
-
-def _invalid(document: dict[str, Any]) -> GateError:
-    reasons = document["verdict"]["reasons"]
-    return GateError(
-        f"the measurement is INVALID: {'; '.join(one['message'] for one in reasons)}",
-        code=reasons[0]["code"],
-        where=document["name"],
-        hint="; ".join(dict.fromkeys(one["remedy"] for one in reasons)),
-    )
-
-
-def _show_bench(document: dict[str, Any], written: list[str]) -> None:
-    from edgekit.reports.terminal.measurement import bench_text
-
-    show_page(bench_text(document))
-    for name in written:
-        say(f"{name}: {Path(document['files'][name])}")
 
 
 @commands.command(
@@ -637,7 +622,7 @@ def compare_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.results.comparison import compare
+    from edgekit.results.comparison import Comparison, compare
     from edgekit.results.selection import select
 
     sides = [select(words, name=name, board=board) for words in (a, b)]
@@ -645,7 +630,7 @@ def compare_command(
         *sides, metric=metric, threshold=threshold, confidence=confidence, force=force
     )
     if markdown is not None:
-        write_markdown(document, markdown)
+        write_markdown(Comparison.model_validate(document), markdown)
     if json:
         print_json(document)
     elif markdown != "-":

@@ -376,7 +376,7 @@ annotate = click.option(
 )
 
 
-def write_markdown(document: Mapping[str, Any], goal: str) -> None:
+def write_markdown(document: Any, goal: str) -> None:
     """Writes a document as Markdown to a file, or to stdout for "-"."""
     from edgekit.reports.markdown import markdown as text_of
 

@@ -62,9 +62,9 @@ def show_page(page: RenderableType) -> None:
     console(width=None if sys.stdout.isatty() else WIDE).print(page, crop=False)
 
 
-def say_notes(document: Mapping[str, Any]) -> None:
+def say_notes(document: Any) -> None:
     """Says what a document notes for people."""
-    for note in document["notes"]:
+    for note in document["notes"] if isinstance(document, Mapping) else document.notes:
         say(f"note: {sentence(note)}")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands
 from edgekit.cli import options as o
 from edgekit.cli import options as written
@@ -38,7 +39,9 @@ from edgekit.errors import DataError, EdgekitError, GateError, UsageError
 from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
+    from edgekit.api import BoardRow, DeployedRelease, ServingStatus
     from edgekit.config.loader import Config
+    from edgekit.reports.schema import Report
     from edgekit.results.store import Result
 
 
@@ -159,8 +162,7 @@ def bundle_command(
     if json:
         print_json(document)
         return
-    print(f"{document['path']}  {document['stripped_bytes']:,} bytes "
-          f"({document['bytes']:,} with weights)")  # fmt: skip
+    print(f"{document.path}  {document.stripped_bytes:,} bytes ({document.bytes:,} with weights)")
     if full is not None:
         print(f"{full}  with weights")
 
@@ -203,25 +205,25 @@ def deploy_command(
     if json:
         print_json(document)
         return
-    for release in document["releases"]:
+    for release in document.releases:
         text = (
             _would_deploy(release)
             if dry_run
-            else f"{release['release']} ({release['bytes_sent']:,} bytes sent)"
+            else f"{release.release} ({release.bytes_sent:,} bytes sent)"
         )
-        print(f"{release['board']['name']}: {text}")
+        print(f"{release.board.name}: {text}")
         say_notes(release)
 
 
-def _would_deploy(release: Mapping[str, Any]) -> str:
-    if release["reused"]:
-        return f"nothing to do: {release['release']} serves this bundle"
-    now = f"{release['previous'] or 'nothing'} serves now"
-    if release["digest"] is None:
+def _would_deploy(release: DeployedRelease) -> str:
+    if release.reused:
+        return f"nothing to do: {release.release} serves this bundle"
+    now = f"{release.previous or 'nothing'} serves now"
+    if release.digest is None:
         return f"would build engines and install them; {now}"
-    sent = release["bytes_sent"]
+    sent = release.bytes_sent
     size = "" if sent is None else f" ({sent:,} bytes to send)"
-    return f"would install bundle {release['digest'][:12]}{size}; {now}"
+    return f"would install bundle {release.digest[:12]}{size}; {now}"
 
 
 @commands.command("refit", "edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
@@ -248,13 +250,12 @@ def refit_command(
     from edgekit.pipeline.steps.accuracy import accuracy_text
 
     text = accuracy_text(
-        pipeline.file.accuracy, document["accuracy"], accuracy_figures(document["accuracy"])
+        pipeline.file.accuracy, document.accuracy, accuracy_figures(document.accuracy)
     )
-    print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed; {text}")
-    say_accuracy(document["accuracy"], emulated=True)
-    for release in document["releases"]:
-        print(f"{release['board']['name']}: {release['release']} "
-              f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+    print(f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {text}")
+    say_accuracy(document.accuracy, emulated=True)
+    for release in document.releases:
+        print(f"{release.board.name}: {release.release} ({release.bytes_sent:,} bytes sent)")
         say_notes(release)
 
 
@@ -321,45 +322,50 @@ def serve_command(
     verbose: bool,
     **given: Any,
 ) -> None:
-    from edgekit.pipeline.boards.status import app_of, serve_document
-
     options = []
     for name in _SERVER_OPTIONS:
         value = given.pop(name)
         if value is not None:
             options.append(f"--{name.replace('_', '-')}={value}")
-    document, answered = serve_document(where, app_of(where, app), action, options, **given)
+    served = api.serve(where, action, app=app, options=options, **given)
     if not json:
         found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms")
         notes = []
-        for board in document["boards"]:
-            found.add_row(plain(board["board"]), *map(plain, _server_row(board)))
-            notes += [f"{board['board']}: {text}" for text in _server_notes(board)]
+        for board in served.boards:
+            found.add_row(plain(board.board), *map(plain, _server_row(board)))
+            notes += [f"{board.board}: {text}" for text in _server_notes(board)]
         show(found, notes)
-    print_boards(document, answered, json)
+    print_boards(served, served.boards, json)
 
 
-def _server_row(board: dict[str, Any]) -> list[object]:
+def _server_row(board: BoardRow) -> list[object]:
     from edgekit.benchmark.statistics import percentile_cell
 
-    if board["error"] is not None:
-        return ["failed" if board["reachable"] else "not reached", *["-"] * 5]
-    serving = board.get("serving")
+    if board.error is not None:
+        return ["failed" if board.reachable else "not reached", *["-"] * 5]
+    serving = _serving(board)
     if serving is None:
         return ["nothing", *["-"] * 5]
-    spent = serving["latency_ms"] or {}
-    p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
+    spent = serving.latency_ms
     return [
-        serving["release"] or "no requests yet", serving["pid"], serving["requests"],
-        serving["errors"], spent.get("p50"), p99,
+        serving.release or "no requests yet", serving.pid, serving.requests, serving.errors,
+        spent.p50 if spent else None,
+        percentile_cell(spent.p99 if spent else None, "p99", spent.of_last if spent else 0, 4),
     ]  # fmt: skip
 
 
-def _server_notes(board: dict[str, Any]) -> list[str]:
+def _serving(board: BoardRow) -> ServingStatus | None:
+    """Returns what a board's server says; None for one that is stopped."""
+    found: ServingStatus | None = getattr(board, "serving", None)
+    return found
+
+
+def _server_notes(board: BoardRow) -> list[str]:
     """What is known of a board in addition to the table's figures, each a sentence."""
-    if board["error"] is not None:
-        return [str(board["error"]["message"])]
-    last = last_error(board.get("serving") or {})
+    if board.error is not None:
+        return [board.error.message]
+    serving = _serving(board)
+    last = last_error(serving.last_error if serving else None)
     return [f"last error: {last}"] if last else []
 
 
@@ -421,7 +427,7 @@ def report_command(
     report = result.report
     if baseline:
         report = _after_run(report, baseline)
-        _write_report(report, Path(report["files"]["report"]))
+        _write_report(report, Path(report.files["report"]))
     page = _also_written(report, output)
     if markdown is not None:
         written.write_markdown(report, markdown)
@@ -435,10 +441,10 @@ def report_command(
     _print_comparison(report, json=json, quiet=settings["quiet"])
 
 
-def _also_written(report: dict[str, Any], output: Path | None) -> Path:
+def _also_written(report: Report, output: Path | None) -> Path:
     """Returns the page of a run; it is written to ``output``, too, if that is given."""
     if output is None:
-        return Path(report["files"]["report"])
+        return Path(report.files["report"])
     _write_report(report, output, keep=output)
     return output
 
@@ -474,7 +480,7 @@ def _render_again(
         _print_comparison(report, json=json, quiet=quiet)
 
 
-def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
+def _after_run(report: Report, baseline: str) -> Report:
     """Returns the report compared, or saying why not: what a run has found is not lost."""
     from edgekit.reports.comparison import without_comparison
 
@@ -502,42 +508,47 @@ def _first_run(baseline: str, error: EdgekitError) -> bool:
     return baseline.strip() == "last" and error.code == "history.no-result"
 
 
-def _print_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None:
+def _print_comparison(report: Report, *, json: bool, quiet: bool) -> None:
     """Says on stderr what came of the comparison, if one was requested; all files are written.
 
     Raises:
         GateError: "report.not-compared", or "report.regression" past the threshold.
     """
     from edgekit.reports.comparison import compared_words, refused_words, regression_words
+    from edgekit.reports.schema import RefusedComparison
 
-    baseline = report.get("baseline") or {}
-    words = refused_words(baseline)
-    if words and baseline["refused"]["code"] == _FIRST_RUN:
-        if not (json or quiet):
-            click.echo(f"note: {sentence(words)}", err=True)
+    baseline, error = report.baseline, None
+    if baseline is None:
         return
-    if words:
+    if isinstance(baseline, RefusedComparison):
+        words, lines = refused_words(baseline), []
+        if baseline.refused.code == _FIRST_RUN:
+            if not (json or quiet):
+                click.echo(f"note: {sentence(words)}", err=True)
+            return
         error = GateError(
             words,
             code="report.not-compared",
             hint="all files were written and contain this result; edgekit compare --force "
             "compares anyway",
         )
-    elif words := regression_words(baseline):
-        error = GateError(
-            words, code="report.regression", hint="all files were written and contain this result"
-        )
     else:
-        error = None
-    if baseline and not (json or quiet):
-        for line in compared_words(baseline):
+        lines = compared_words(baseline)
+        if words := regression_words(baseline):
+            error = GateError(
+                words,
+                code="report.regression",
+                hint="all files were written and contain this result",
+            )
+    if not (json or quiet):
+        for line in lines:
             click.echo(line, err=True)
     if error is not None:
         error.printed = json
         raise error
 
 
-def _write_report(report: dict[str, Any], page: Path, *, keep: Path | None = None) -> None:
+def _write_report(report: Report, page: Path, *, keep: Path | None = None) -> None:
     """Writes the page, and next to a run's own page its document; ``keep`` is not written over."""
     from edgekit.benchmark.document import write_json
     from edgekit.reports.html.page import write_report
@@ -545,7 +556,7 @@ def _write_report(report: dict[str, Any], page: Path, *, keep: Path | None = Non
     write_report(report, page)
     document = page.with_suffix(".json")
     if keep is None:
-        write_json(document, report)
+        write_json(document, report.to_json())
 
 
 def _select_baseline(words: str, name: str, but: Result | None = None) -> list[Result]:
@@ -555,13 +566,11 @@ def _select_baseline(words: str, name: str, but: Result | None = None) -> list[R
     return select(words, name=name, but=but)
 
 
-def _compared_report(
-    report: dict[str, Any], baseline: str, *, of: Path | None = None
-) -> dict[str, Any]:
+def _compared_report(report: Report, baseline: str, *, of: Path | None = None) -> Report:
     """Returns the report with the comparison of its own bench.json with the baseline.
 
     Args:
-        report: An ``edgekit.report/1``.
+        report: A run's.
         baseline: As the user named it.
         of: The report's file, where it was given; one that was moved has its bench.json
             in the same folder.
@@ -572,8 +581,8 @@ def _compared_report(
     from edgekit.reports.comparison import with_baseline, without_comparison
     from edgekit.results.selection import read_result
 
-    own = (report.get("files") or {}).get("bench")
-    if not report.get("bench") or not own:
+    own = report.files.get("bench")
+    if report.bench is None or not own:
         raise DataError(
             "the report contains no measurement to compare", code="report.not-measured",
             hint="measure first with: edgekit report CONFIG --baseline RUN",
@@ -591,12 +600,12 @@ def _compared_report(
         )
     result = read_result(path)
     try:
-        found = _select_baseline(baseline, report["name"], result)
+        found = _select_baseline(baseline, report.name, result)
     except DataError as error:
         if not _first_run(baseline, error):
             raise
         none = DataError(
-            f"the history has no earlier run of {report['name']}: {baseline} works from the "
+            f"the history has no earlier run of {report.name}: {baseline} works from the "
             "next run on",
             code=_FIRST_RUN,
         )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from edgekit.deployment import transport as limits
-from edgekit.deployment.answers import document, failure, protocol_error
+from edgekit.deployment.answers import answer_of, failure, protocol_error
 from edgekit.deployment.board import Progress
 from edgekit.deployment.loader import ENSURE, LoaderLocation
 from edgekit.deployment.transport import (
@@ -31,7 +31,6 @@ from edgekit.deployment.transport import (
     stalled,
 )
 from edgekit.errors import BoardError, EdgekitError
-from edgekit_device.protocol.codec import read
 
 _START_S = 120.0
 _END_S = 10.0
@@ -102,8 +101,8 @@ class Agent:
                 self._begun()
             if self._error is not None:
                 raise self._error
-            placed = document(Completed(0, self._head, b""), where, python, "place")
-            self.place = read(LoaderLocation, placed)
+            placed = Completed(0, self._head, b"")
+            self.place: LoaderLocation = answer_of(placed, where, python, "place")
         except BaseException:
             self.close()
             raise
@@ -128,7 +127,7 @@ class Agent:
             )
             if self._start is not None:
                 said = Completed(done.status, bytes(self._start), done.err)
-                document(said, self._where, self._argv[0], "place")
+                answer_of(said, self._where, self._argv[0], "place")
                 raise protocol_error("the board did not start edgekit_device", self._where)
             error: EdgekitError = BoardError(
                 "the connection to edgekit_device on the board ended: "

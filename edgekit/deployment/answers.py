@@ -21,11 +21,17 @@ from edgekit_device.protocol.failure import Failed, Failure
 
 
 def job_result(value: Any) -> Any:
-    """What a job made, by its schema; a self-test's result is shown as it is."""
+    """What a job made, by its schema: a BuildResult, DeploymentResult, DeploymentFacts or
+    SelftestResult.
+    """
     from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
     from edgekit_device.release.journal import SCHEMA, DeploymentFacts, DeploymentResult
+    from edgekit_device.selftest import SCHEMA as SELFTEST
+    from edgekit_device.selftest import SelftestResult
 
     schema = value.get("schema")
+    if schema == SELFTEST:
+        return read(SelftestResult, value)
     if schema == RESULT_SCHEMA:
         return read(BuildResult, value)
     if schema == SCHEMA:
@@ -47,9 +53,9 @@ ANSWERS: dict[str, str] = {
     "remove": "edgekit_device.release.commands.RemovedReleases",
     "status": "edgekit_device.deployment.status.BoardStatus",
     "resume": "edgekit_device.install.ResumeAnswer",
-    "serve": "edgekit_device.serve.commands.ServeAnswer",
-    "serve-status": "edgekit_device.serve.commands.ServeAnswer",
-    "serve-stop": "edgekit_device.serve.commands.ServerStopped",
+    "serve": "edgekit_device.release.releases.ServeAnswer",
+    "serve-status": "edgekit_device.release.releases.ServeAnswer",
+    "serve-stop": "edgekit_device.release.releases.ServerStopped",
     "setup": "edgekit_device.board.setup.SetupAnswer",
     "job-start": "edgekit_device.jobs.job.StartedJob",
     "job-list": "edgekit_device.jobs.commands.JobList",
@@ -80,15 +86,15 @@ _SILENT_S = 20.0
 _END_S = 20.0
 
 
-def document(done: Completed, where: str, python: str, command: str = "") -> dict[str, Any]:
-    """Returns the one JSON document of a command that succeeded.
+def answer_of(done: Completed, where: str, python: str, command: str = "") -> Any:
+    """Returns the answer of a command that succeeded, as ``ANSWERS`` reads its one JSON document.
 
     Args:
         done: What the command left.
         where: The board's name.
         python: The interpreter that was called, for the message when it is not there.
-        command: The loader's command, by which the answer is checked; "bench" is checked where it
-            is read (``edgekit.benchmark``).
+        command: The loader's command; the answer to one that ``ANSWERS`` does not name, as
+            "bench", is the JSON object.
 
     Raises:
         BundleError: The board refuses the bundle.
@@ -105,13 +111,12 @@ def document(done: Completed, where: str, python: str, command: str = "") -> dic
             hint="check whether a start-up file of the board's shell prints text",
         )
     try:
-        _reader(command)(answer)
+        return _reader(command)(answer)
     except DeviceError as error:
         fault = plain(f"{error.where}: {error.message}".removeprefix(": "), 300)
         raise protocol_error(
             f"the board's answer to {command} is not valid: {fault}", where
         ) from error
-    return answer
 
 
 def _reader(command: str) -> Rule:

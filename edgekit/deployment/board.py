@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgekit.errors import Problem
+from edgekit_device.protocol.codec import member, text
+
+if TYPE_CHECKING:
+    from edgekit_device.board.identity import Hello
+    from edgekit_device.release.journal import DeploymentFacts
 
 Kind = Literal["sshd", "local", "remote"]
 """How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
+
+
+@dataclass(frozen=True)
+class DescribedBoard:
+    """A board as documents name it.
+
+    Attributes:
+        name: Its name.
+        kind: How it is reached.
+        note: How, for people.
+    """
+
+    name: str = member(text())
+    kind: str = member(text())
+    note: str = member(text())
+
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
@@ -106,12 +127,8 @@ class Release:
         blobs_reused: Number of blobs that the board already had.
         previous: Id of the release that served before; None when there was none.
         hello: The board's answer to ``hello``.
-        refit: The board's report on refitting the weights.
-        selftest: The board's report on the golden vectors.
-        health: What the board measured of it, ``edgekit.health/1``.
+        deployment: How it came to serve.
         reused: Whether it served already and nothing was done.
-        deployment: How it came to serve, ``edgekit.deployment/1``.
-        steps: The states of the deployment with their seconds, as the board's journal has them.
     """
 
     id: str
@@ -124,10 +141,6 @@ class Release:
     blobs_sent: int
     blobs_reused: int
     previous: str | None
-    hello: Mapping[str, Any] = field(default_factory=dict)
-    refit: Mapping[str, Any] = field(default_factory=dict)
-    selftest: Mapping[str, Any] = field(default_factory=dict)
-    health: Mapping[str, Any] = field(default_factory=dict)
+    hello: Hello
+    deployment: DeploymentFacts
     reused: bool = False
-    deployment: Mapping[str, Any] = field(default_factory=dict)
-    steps: tuple[Mapping[str, Any], ...] = ()

@@ -11,14 +11,14 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import (
     StagedOutput,
-    document,
+    answer_of,
     explain_clocks,
     failure,
     protocol_error,
@@ -39,6 +39,18 @@ from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.protocol.codec import write
+
+if TYPE_CHECKING:
+    from edgekit_device.board.identity import Hello
+    from edgekit_device.board.probe import Probe
+    from edgekit_device.board.setup import SetupAnswer
+    from edgekit_device.deployment.status import BoardStatus
+    from edgekit_device.install import Resumed
+    from edgekit_device.jobs.commands import JobNews
+    from edgekit_device.jobs.job import JobRow, StartedJob, WatchedEvent
+    from edgekit_device.release.offer import OfferAnswer
+    from edgekit_device.release.releases import AppReleases, RolledBack, ServeAnswer, ServerStopped
+    from edgekit_device.trust.keys import TrustAnswer
 
 # seconds of silence until a command counts as stuck: small questions, work on whole networks that
 # says nothing until it is done, and work whose output tells how far it is
@@ -121,7 +133,7 @@ class BoardClient:
     ``start_job`` and ``jobs`` return as "job"; deployments are jobs of the kind "deploy".
 
     Every method raises BoardError or EnvironmentLack as ``Transport.run`` (unreachable, timed out,
-    connection lost) and ``document`` (the loader's own error) do.
+    connection lost) and ``answer_of`` (the loader's own error) do.
 
     Args:
         board: Which board; its ``kind`` says how it is reached.
@@ -172,11 +184,12 @@ class BoardClient:
             self._agent = None
         self._transport.close()
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> Hello:
         """Returns the board's versions, backends, root and free bytes."""
-        return self._request("hello")
+        found: Hello = self._request("hello")
+        return found
 
-    def probe(self) -> dict[str, Any]:
+    def probe(self) -> Probe:
         """Returns ``edgekit.probe/1``: all that a build needs to know, JetPack filled in.
 
         Of a board whose loader runs in a container, what only the board itself can see is from
@@ -184,16 +197,18 @@ class BoardClient:
         """
         from edgekit.targets.jetpack import jetpack_of_l4t
 
-        found = self._request("probe", timeout=WORK_S)
+        found: Probe = self._request("probe", timeout=WORK_S)
         if self.board.container:
-            outside = self._request_outside("probe", "--remember")
-            found.update({name: outside[name] for name in _OUTSIDE})
-            found["dla"]["devices"] = outside["dla"]["devices"]
-            found["notes"] = [f"board: {note}" for note in outside["notes"]] + [
-                f"container: {note}" for note in found["notes"]
-            ]
-        found["jetpack"] = jetpack_of_l4t(found["l4t"]) if found["l4t"] else None
-        return found
+            outside: Probe = self._request_outside("probe", "--remember")
+            notes = [f"board: {note}" for note in outside.notes]
+            notes += [f"container: {note}" for note in found.notes]
+            found = replace(
+                found,
+                **{name: getattr(outside, name) for name in _OUTSIDE},
+                dla=replace(found.dla, devices=outside.dla.devices),
+                notes=tuple(notes),
+            )
+        return replace(found, jetpack=jetpack_of_l4t(found.l4t) if found.l4t else None)
 
     def sample(
         self,
@@ -220,17 +235,13 @@ class BoardClient:
 
         take_samples(run, on_sample, self.name, self.board.python, interval_ms / 1e3)
 
-    def setup(self, *, undo: bool = False, apply: bool = False) -> dict[str, Any]:
-        """Says what `doctor --setup` changes on the board itself, or changes it.
-
-        Returns:
-            "state" ("shown", "applied", "undone", "unneeded", "by-hand" or "failed"), "text" for
-            people, "sudoers", "groups" and "script".
-        """
+    def setup(self, *, undo: bool = False, apply: bool = False) -> SetupAnswer:
+        """Says what `doctor --setup` changes on the board itself, or changes it."""
         options = [*(["--undo"] if undo else []), *(["--apply"] if apply else [])]
-        return self._request_outside("setup", *options)
+        found: SetupAnswer = self._request_outside("setup", *options)
+        return found
 
-    def trust(self, lines: Sequence[str] = (), **changes: Any) -> dict[str, Any]:
+    def trust(self, lines: Sequence[str] = (), **changes: Any) -> TrustAnswer:
         """Says who may sign, and changes it.
 
         Args:
@@ -239,12 +250,10 @@ class BoardClient:
                 identities or keys), "force" (whether the last key may go), "revoke" (public keys),
                 "signers" (all lines, instead of those that are there) and "revocations" (base64 of
                 a KRL or a list of keys, instead of the one that is there).
-
-        Returns:
-            "added", "removed", "revoked", "signers" (identities), "keys", "revocations" and
-            "refused" (releases whose signatures the board does not believe any more).
         """
-        return self._request("trust", stdin=[json_line({"lines": list(lines), **changes})])
+        stdin = [json_line({"lines": list(lines), **changes})]
+        found: TrustAnswer = self._request("trust", stdin=stdin)
+        return found
 
     def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
         """Returns which blobs the board lacks; with ``verify`` damaged ones are among them."""
@@ -253,26 +262,26 @@ class BoardClient:
         answer = self._request(
             "missing", *options, stdin=[json_line(list(digests))], timeout=timeout
         )
-        return tuple(answer["missing"])
+        missing: tuple[str, ...] = answer.missing
+        return missing
 
-    def offer(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
+    def offer(self, manifest: bytes, signature: bytes | None) -> OfferAnswer:
         """Announces a bundle: first by its digest, and where it is new with its manifest.
 
-        Returns:
-            "digest", "app", "signer", "missing" (a list of [digest, bytes of it that are stored]),
-            "serving" (the release that serves this very bundle, whole, or None), "deployment" (how
-            that came to serve, or None) and "hello", as the command.
+        The answer has ``hello``.
         """
+        from edgekit_device.release.offer import OfferAnswer
 
-        def send(what: Mapping[str, Any]) -> dict[str, Any]:
-            signed = {"signature": None if signature is None else signature.decode("utf-8")}
+        signed = {"signature": None if signature is None else signature.decode("utf-8")}
+
+        def send(**what: object) -> object:
             return self._request("offer", "--hello", stdin=[json_line({**what, **signed})])
 
-        answer = send({"digest": hashlib.sha256(manifest).hexdigest()})
-        if not answer["known"]:
+        answer = send(digest=hashlib.sha256(manifest).hexdigest())
+        if not isinstance(answer, OfferAnswer):
             deflated = base64.b64encode(zlib.compress(manifest, 9)).decode("ascii")
-            answer = send({"manifest": {"deflated": deflated}})
-        if "hello" not in answer:
+            answer = send(manifest={"deflated": deflated})
+        if not isinstance(answer, OfferAnswer) or answer.hello is None:
             raise protocol_error("the board did not answer the bundle offer", self.name)
         return answer
 
@@ -352,18 +361,26 @@ class BoardClient:
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
             )
-            return document(
+            found: dict[str, Any] = answer_of(
                 staged.completed(done) if staged else done, self.name, self.board.python, "bench"
             )
+            return found
 
-    def releases(self, app: str | None = None) -> dict[str, Any]:
-        """Returns apps with their releases, the current and the previous one."""
-        return self._request("releases", *_which(app))
+    def releases(self, app: str | None = None) -> Mapping[str, AppReleases]:
+        """Returns by app its releases, the current and the previous one."""
+        found: Mapping[str, AppReleases] = self._request("releases", *_which(app)).apps
+        return found
+
+    def releases_of(self, app: str) -> AppReleases:
+        """Returns the releases of an app; none of an app that the board does not have."""
+        from edgekit_device.release.releases import NO_RELEASES
+
+        return self.releases(app).get(app, NO_RELEASES)
 
     def remove(
         self, app: str, release: str | None = None, reason: str | None = None
-    ) -> dict[str, Any]:
-        """Removes a release, or without one the whole app.
+    ) -> tuple[str, ...]:
+        """Removes a release, or without one the whole app; returns the releases that are gone.
 
         Args:
             app: The application.
@@ -371,91 +388,87 @@ class BoardClient:
             reason: With the whole app: what serves is taken back by that, and why.
         """
         options = [] if reason is None else [f"--reason={reason}"]
-        return self._request("remove", *_which(app, release), *options)
+        removed: tuple[str, ...] = self._request("remove", *_which(app, release), *options).removed
+        return removed
 
-    def status(self, app: str | None = None) -> dict[str, Any]:
+    def status(self, app: str | None = None) -> BoardStatus:
         """Returns ``edgekit.board-status/1``: releases, deployments, servers, store and space."""
-        return self._request(
+        found: BoardStatus = self._request(
             "status", *([f"--app={app}"] if app is not None else []), timeout=WORK_S
         )
+        return found
 
-    def resume(self, app: str | None = None) -> list[dict[str, Any]]:
+    def resume(self, app: str | None = None) -> tuple[Resumed, ...]:
         """Carries on deployments whose process died, as a power cut leaves them.
 
         Returns:
-            "app", "job" and "state" (where it was cut off) of each; none in most cases.
+            Those that go on; none in most cases.
         """
         options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
             options.append("--no-run")
-        found = list(self._request("resume", *options, timeout=WORK_S)["resumed"])
+        found: tuple[Resumed, ...] = self._request("resume", *options, timeout=WORK_S).resumed
         if self.board.container is not None:
             for one in found:
-                self._run_contained(one["job"])
+                self._run_contained(one.job)
         return found
 
     def rollback(
         self, app: str, reason: str | None = None, release: str | None = None
-    ) -> dict[str, Any]:
+    ) -> RolledBack:
         """Makes an earlier release serve again, never one that was taken back itself.
 
         Args:
             app: The application.
             reason: For the board's history.
             release: Which; the one before by default.
-
-        Returns:
-            "app", "current", "previous", "from" (what served before) and "taken_back" ("release",
-            "at" and "reason" of what was taken back).
         """
         options = [f"--reason={reason}"] if reason is not None else []
         options += [f"--release={release}"] if release is not None else []
-        return self._request("rollback", f"--app={app}", *options, timeout=WORK_S)
+        found: RolledBack = self._request("rollback", f"--app={app}", *options, timeout=WORK_S)
+        return found
 
-    def serve(self, app: str, action: str, options: Sequence[str] = ()) -> dict[str, Any]:
+    def serve(
+        self, app: str, action: str, options: Sequence[str] = ()
+    ) -> ServeAnswer | ServerStopped:
         """Starts, queries or ends the board's own server of an application (docs/serving.md).
 
         Args:
             app: The application.
             action: "start", "status", "reload" or "stop".
             options: For "start", such as "--workers=2".
-
-        Returns:
-            "app", and "serving" or "stopped".
         """
         command, *own = _SERVE[action]
         if action == "start":
             own += options
-        return self._request(command, f"--app={app}", *own, timeout=WORK_S)
+        found: ServeAnswer | ServerStopped = self._request(
+            command, f"--app={app}", *own, timeout=WORK_S
+        )
+        return found
 
-    def start_job(self, kind: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    def start_job(self, kind: str, request: object) -> StartedJob:
         """Starts work that outlives this connection, or joins or reuses the very same.
 
         Args:
-            kind: "build" or "selftest".
-            request: What to do; the same request to the same loader on the same board is the
-                same job.
-
-        Returns:
-            "job" (its id), "state", "reused" (it was done before, its result is there) and
-            "joined" (it was started before, and still runs).
+            kind: "build", "deploy" or "selftest".
+            request: What to do, a document of that kind; the same request to the same loader on
+                the same board is the same job.
         """
-        stdin = [json_line({"kind": kind, "request": request})]
-        if self.board.container is None:
-            answer = self._request("job-start", stdin=stdin, timeout=WORK_S)
-        else:
-            answer = self._request("job-start", "--no-run", stdin=stdin, timeout=WORK_S)
-            if not answer["reused"] and not answer["joined"]:
-                self._run_contained(answer["job"])
-        return answer
+        stdin = [json_line({"kind": kind, "request": write(request)})]
+        options = () if self.board.container is None else ("--no-run",)
+        found: StartedJob = self._request("job-start", *options, stdin=stdin, timeout=WORK_S)
+        if options and not found.reused and not found.joined:
+            self._run_contained(found.job)
+        return found
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """Returns the board's jobs, the newest first, as ``job-list`` has them."""
-        return list(self._request("job-list")["jobs"])
+    def jobs(self) -> tuple[JobRow, ...]:
+        """Returns the board's jobs, the newest first."""
+        found: tuple[JobRow, ...] = self._request("job-list").jobs
+        return found
 
     def watch_job(
         self, id: str, *, after: int = 0, patience_s: float = 600.0
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[WatchedEvent]:
         """Yields a job's news as they come, until it has ended.
 
         A connection that is cut is made again for up to ``patience_s`` seconds; no event is lost
@@ -466,12 +479,9 @@ class BoardClient:
             id: The job.
             after: The number of the last event known.
             patience_s: How long to try to reach the board again.
-
-        Yields:
-            "n" (counts from 1; 0 where the phase is "connection": the board was not reached),
-            "time" (seconds since 1970 by the board's clock), "phase", "done", "total" (0: not
-            known), "text" and "state".
         """
+        from edgekit_device.jobs.job import WatchedEvent
+
         since: float | None = None
         mute = False
         attempt = polls = 0
@@ -488,17 +498,18 @@ class BoardClient:
                     raise
                 mute = error.code == _SILENT
                 text = f"{error.message}; the job continues, connecting again"
-                yield {"n": 0, "time": time.time(), "phase": "connection", "done": 0, "total": 0,
-                       "text": text, "state": "running"}  # fmt: skip
+                yield WatchedEvent(time.time(), "connection", 0, 0, text, 0, "running")
                 time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
                 attempt += 1
                 continue
             since, mute, attempt, polls = None, False, 0, polls + 1
-            for event in news["events"]:
-                words = {name: plain(event[name], _MOST_TEXT) for name in ("phase", "text")}
-                yield {**event, **words, "state": news["state"]}
-            after = news["next"]
-            if news["ended"]:
+            for event in news.events:
+                phase, text = (plain(words, _MOST_TEXT) for words in (event.phase, event.text))
+                yield WatchedEvent(
+                    event.time, phase, event.done, event.total, text, event.n, news.state
+                )
+            after = news.next
+            if news.ended:
                 return
 
     def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
@@ -514,10 +525,12 @@ class BoardClient:
         answer = self._request(
             "job-cancel", f"--job={id}", f"--grace-s={grace_s:g}", timeout=SHORT_S + grace_s
         )
-        return str(answer["state"])
+        state: str = answer.state
+        return state
 
-    def job_result(self, id: str) -> dict[str, Any]:
-        """Returns what a job made; raises its error when it failed.
+    def job_result(self, id: str) -> object:
+        """Returns what a job made, as ``edgekit.deployment.answers.job_result`` reads it; raises
+        its error when it failed.
 
         A connection that is cut or silent is made again, once.
         """
@@ -601,11 +614,12 @@ class BoardClient:
         stdin: Iterable[Buffer] = (),
         timeout: float = SHORT_S,
         outside: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Any:
+        """Returns a command's answer as ``ANSWERS`` reads it."""
         done = self._run(command, *options, stdin=stdin, timeout=timeout, outside=outside)
-        return document(done, self.name, self.board.python, command)
+        return answer_of(done, self.name, self.board.python, command)
 
-    def _request_outside(self, command: str, *options: str) -> dict[str, Any]:
+    def _request_outside(self, command: str, *options: str) -> Any:
         return self._request(command, *options, outside=True)
 
     def _watched(self, command: str, *options: str, data: bytes = b"", **more: Any) -> Completed:
@@ -621,11 +635,12 @@ class BoardClient:
         self._transport = self._reconnect()
         return True
 
-    def _watch(self, id: str, after: int, gather_s: float) -> dict[str, Any]:
+    def _watch(self, id: str, after: int, gather_s: float) -> JobNews:
         times = (f"--wait-s={_WAIT_S:g}", f"--gather-s={gather_s:g}")
-        return self._request(
+        found: JobNews = self._request(
             "job-watch", f"--job={id}", f"--after={after}", *times, timeout=SHORT_S + _WAIT_S
         )
+        return found
 
     def _run_contained(self, id: str) -> None:
         """Starts the container of a prepared job; one of its name runs that job already."""

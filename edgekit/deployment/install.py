@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,12 +18,17 @@ from edgekit.deployment.board import Progress, Release
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.transport import Buffer
 from edgekit.errors import BoardError, BundleError
+from edgekit_device.deployment.request import DeployRequest
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import Manifest
+from edgekit_device.release.journal import SCHEMA, DeploymentFacts
 from edgekit_device.release.requirements import check_facts
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
+    from edgekit_device.board.identity import Hello
+    from edgekit_device.release.journal import TakenBack
 
 
 _RETAINED_WRONG = ("blob.digest-mismatch", "transfer.offset")
@@ -38,11 +43,10 @@ _PHASES = {
 # the job's processes ended, and the deployment's journal says how to go on
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
 _TIMES = 3
-_SCHEMA = "edgekit.deployment/1"
 _GATES = ("latency_ms", "accuracy_min")
 
 
-def check_fits(manifest: Manifest, hello: Mapping[str, Any], where: str) -> None:
+def check_fits(manifest: Manifest, hello: Hello, where: str) -> None:
     """Refuses a board that cannot run what the bundle was built for.
 
     Args:
@@ -56,20 +60,19 @@ def check_fits(manifest: Manifest, hello: Mapping[str, Any], where: str) -> None
     """
     backend, fingerprint = manifest.backend, manifest.fingerprint
     runtime = fingerprint.get("runtime", "")
-    if runtime in hello and hello[runtime] is None:
+    if getattr(hello, runtime, "") is None:
         raise BundleError(
             f"the bundle needs {runtime} {fingerprint.get('runtime_version', '')}".rstrip()
             + ", which is not on the board",
             code="bundle.no-runtime",
             where=where,
-            hint=f"install {runtime} for {hello.get('python') or 'Python'} on the board, "
+            hint=f"install {runtime} for {hello.python or 'Python'} on the board, "
             "or give another interpreter with `python:`",
         )
-    offered = [str(name) for name in hello.get("backends") or ()]
-    if backend not in offered:
+    if backend not in hello.backends:
         raise BundleError(
             f"the bundle is for the {backend} backend, but the board has "
-            f"{', '.join(offered) or 'none'}",
+            f"{', '.join(hello.backends) or 'none'}",
             code="bundle.backend",
             where=where,
             hint="build for a backend that the board has",
@@ -78,7 +81,7 @@ def check_fits(manifest: Manifest, hello: Mapping[str, Any], where: str) -> None
     if requires is None:
         return
     # space is checked only for what is missing (`check_space`), and by the board
-    known = {name: value for name, value in hello.items() if name != "free_bytes"}
+    known = {name: value for name, value in write(hello).items() if name != "free_bytes"}
     try:
         check_facts(requires, known, where=where)
     except DeviceError as error:
@@ -87,12 +90,12 @@ def check_fits(manifest: Manifest, hello: Mapping[str, Any], where: str) -> None
         ) from error
 
 
-def check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:
+def check_space(sent: int, hello: Hello, where: str) -> None:
     """Refuses to send more bytes than are free; raises BoardError "board.disk-full"."""
-    free = hello.get("free_bytes")
-    if isinstance(free, int) and sent > free:
+    if sent > hello.free_bytes:
         raise BoardError(
-            f"the bundle needs {sent:,} more bytes, but only {free:,} are free on the board",
+            f"the bundle needs {sent:,} more bytes, but only {hello.free_bytes:,} are free on the "
+            "board",
             code="board.disk-full",
             where=where,
             hint="free space on the board, or give it another `root:`",
@@ -106,7 +109,7 @@ class SentBundle:
     Attributes:
         digest: SHA-256 (hex) of the manifest.
         serving: Release that serves this very bundle already, whole; None when none does.
-        deployment: How that came to serve, ``edgekit.deployment/1``; None if unknown.
+        deployment: How that came to serve; None if unknown.
         hello: What the board says of itself.
         blobs_sent: Number of blobs sent, also those that were sent in part.
         blobs_reused: Number of blobs that the board had.
@@ -116,12 +119,12 @@ class SentBundle:
 
     digest: str
     serving: str | None
+    deployment: DeploymentFacts | None
+    hello: Hello
     blobs_sent: int
     blobs_reused: int
     bytes_sent: int
     bytes_reused: int
-    deployment: Mapping[str, Any] | None = None
-    hello: Mapping[str, Any] = field(default_factory=dict)
 
 
 def send(
@@ -130,7 +133,7 @@ def send(
     signature: bytes | None = None,
     progress: Progress | None = None,
     *,
-    check: Callable[[int, Mapping[str, Any]], None] | None = None,
+    check: Callable[[int, Hello], None] | None = None,
     put_back: bool = True,
 ) -> SentBundle:
     """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
@@ -157,13 +160,14 @@ def send(
     while True:
         try:
             offer = board.offer(bundle.manifest_bytes, signature)
-            if offer.get("taken_back") and not put_back:
-                raise taken_back_error(offer["taken_back"], board.name)
-            partial = _retained(offer["missing"], sizes, board.name)
+            if offer.taken_back is not None and not put_back:
+                raise taken_back_error(offer.taken_back, board.name)
+            hello = cast("Hello", offer.hello)  # ``offer`` requests it
+            partial = _retained(offer.missing, sizes, board.name)
             blobs = _payload(bundle, partial, board.name)
             if partial and check is not None:
                 lacking = sum(sizes[digest] - have for digest, have in partial.items())
-                check(lacking, offer["hello"])
+                check(lacking, hello)
             sent = board.receive(blobs, progress, partial=partial)
             break
         except BoardError as error:
@@ -172,32 +176,26 @@ def send(
                 raise
             anew = True
     return SentBundle(
-        digest=str(offer["digest"]),
-        serving=offer["serving"],
+        digest=offer.digest,
+        serving=offer.serving,
+        deployment=offer.deployment,
+        hello=hello,
         blobs_sent=len(blobs),
         blobs_reused=len(sizes) - len(blobs),
         bytes_sent=sent,
         bytes_reused=sum(sizes.values()) - sent,
-        deployment=offer["deployment"],
-        hello=offer["hello"],
     )
 
 
-def taken_back_error(found: Mapping[str, str], where: str) -> BoardError:
-    """Returns the error of a bundle that a board has rolled back.
-
-    Args:
-        found: "release", "at" and "reason".
-        where: The board's name.
-    """
+def taken_back_error(found: TakenBack, where: str) -> BoardError:
+    """Returns the error of a bundle that a board, ``where``, has rolled back."""
     error = BoardError(
-        f"{found['release']} was current there and was rolled back at {found['at']}: "
-        f"{found['reason']}",
+        f"{found.release} was current there and was rolled back at {found.at}: {found.reason}",
         code="install.taken-back",
         where=where,
         hint="to deploy it anyway, run edgekit deploy CONFIG --again",
     )
-    error.extra["taken_back"] = dict(found)
+    error.extra["taken_back"] = write(found)
     return error
 
 
@@ -210,7 +208,7 @@ def _retained(
     return dict(missing)
 
 
-def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str, Buffer]:
+def _payload(bundle: Bundle, lacking: Mapping[str, int], where: str) -> dict[str, Buffer]:
     """Returns what to send; a stripped bundle can only go where its weights already are."""
     have = {**bundle.weights, **bundle.blobs}
     absent = set(lacking) - set(have)
@@ -238,25 +236,22 @@ def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
 
 def follow(
     board: BoardClient,
-    request: Mapping[str, Any],
+    request: DeployRequest,
     progress: Progress | None = None,
     on_start: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> DeploymentFacts:
     """Starts a deployment, or joins the same one, and returns what became of it.
 
     Args:
         board: Where.
-        request: The job's request.
+        request: What to deploy.
         progress: See ``install``.
         on_start: Called with the id of the job, and again if another one carries it on.
-
-    Returns:
-        ``edgekit.deployment/1`` in the state "committed", with "refit" and "changed".
 
     Raises:
         BoardError: Why it failed or was taken back; "deploy.busy".
     """
-    job = str(board.start_job("deploy", request)["job"])
+    job = board.start_job("deploy", request).job
     for number in range(_TIMES + 1):
         if on_start is not None:
             on_start(job)
@@ -266,24 +261,24 @@ def follow(
         except BoardError as error:
             if error.code not in _CUT_OFF or number == _TIMES:
                 raise
-            resumed = board.resume(str(request["app"]))
+            resumed = board.resume(request.app)
             if not resumed:
                 raise
-            job = str(resumed[0]["job"])
+            job = resumed[0].job
     raise AssertionError("the last round returns or raises")
 
 
-def _result(board: BoardClient, job: str) -> dict[str, Any]:
+def _result(board: BoardClient, job: str) -> DeploymentFacts:
     found = board.job_result(job)
-    if found.get("schema") != _SCHEMA:
-        raise protocol_error(f"the result of job {job} is not a {_SCHEMA}", board.name)
+    if not isinstance(found, DeploymentFacts):
+        raise protocol_error(f"the result of job {job} is not a {SCHEMA}", board.name)
     return found
 
 
 def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
     begun = ""
     for event in board.watch_job(job):
-        phase = _PHASES.get(event["phase"])
+        phase = _PHASES.get(event.phase)
         if progress is None or phase is None:
             continue
         if begun != phase:
@@ -291,8 +286,8 @@ def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
                 progress(begun, 1, 1)
             progress(phase, 0, 1)
             begun = phase
-        if phase == "soak" and event["total"] > 1:
-            progress(phase, event["done"], event["total"])
+        if phase == "soak" and event.total > 1:
+            progress(phase, event.done, event.total)
     if progress is not None and begun:
         progress(begun, 1, 1)
 
@@ -309,7 +304,7 @@ def install(
     put_back: bool = False,
     on_purpose: str | None = None,
     on_start: Callable[[str], None] | None = None,
-    passed: Mapping[str, Any] | None = None,
+    passed: DeploymentFacts | None = None,
 ) -> Release:
     """Installs ``bundle`` and makes it the release that serves.
 
@@ -333,8 +328,8 @@ def install(
         on_purpose: Why to deploy also what the counters or times of bundles forbid; the board's
             history keeps the reason.
         on_start: Called with the job's id when the board works alone.
-        passed: An ``edgekit.deployment/1`` of this bundle from this board: a board that has gone
-            back to it since has another one on record.
+        passed: A deployment of this bundle from this board: a board that has gone back to it since
+            has another one on record.
 
     Raises:
         BundleError: The board refuses the bundle.
@@ -344,7 +339,7 @@ def install(
     step = _Steps(progress)
     signature = bundle.signature if signature is None else signature
 
-    def check(missing: int, hello: Mapping[str, Any]) -> None:
+    def check(missing: int, hello: Hello) -> None:
         check_fits(bundle.manifest, hello, board.name)
         check_space(missing, hello, board.name)
 
@@ -352,21 +347,21 @@ def install(
         loader_bytes = board.ensure_loader(progress)
     sent = send(board, bundle, signature, progress, check=check, put_back=put_back)
     policy = {"keep": keep, **(policy or {})}
-    deployed: Mapping[str, Any] | None = None if again else _serving(board, sent, policy, passed)
+    deployed = None if again else _serving(board, sent, policy, passed)
     reused = deployed is not None
     if deployed is None:
         check(0, sent.hello)
-        request = {
-            "app": bundle.name,
-            "digest": bundle.digest,
-            "policy": policy,
-            "operator": user_at_host(),
-            "nonce": secrets.token_hex(8),
+        request = DeployRequest(
+            app=bundle.name,
+            digest=bundle.digest,
+            policy=policy,
+            operator=user_at_host(),
+            nonce=secrets.token_hex(8),
             # what was sent anew is tested anew
-            "again": again or sent.blobs_sent > 0,
-            "put_back": put_back,
-            "on_purpose": on_purpose,
-        }
+            again=again or sent.blobs_sent > 0,
+            put_back=put_back,
+            on_purpose=on_purpose,
+        )
         deployed = follow(board, request, progress, on_start)
     return _release(bundle, board, sent, deployed, loader_bytes + len(signature or b""), reused)
 
@@ -375,17 +370,13 @@ def _release(
     bundle: Bundle,
     board: BoardClient,
     sent: SentBundle,
-    deployed: Mapping[str, Any],
+    deployed: DeploymentFacts,
     more: int,
     reused: bool,
 ) -> Release:
-    health = deployed.get("health") or {}
-    golden = health.get("golden") or {}
-    before = deployed["previous"]
-    if before == deployed["release"]:
-        before = deployed.get("fallback")
+    before = deployed.previous
     return Release(
-        id=str(deployed["release"]),
+        id=str(deployed.release),
         board=board.name,
         kind=board.kind,
         app=bundle.name,
@@ -394,45 +385,38 @@ def _release(
         bytes_reused=sent.bytes_reused,
         blobs_sent=sent.blobs_sent,
         blobs_reused=sent.blobs_reused,
-        previous=before,
-        hello=dict(sent.hello),
-        refit=dict(deployed.get("refit") or {}),
-        selftest={"ok": True, "bit_equal": bool(golden.get("bit_equal")),
-                  "notes": list(health.get("notes") or ())},
-        health=dict(health),
+        previous=deployed.fallback if before == deployed.release else before,
+        hello=sent.hello,
         reused=reused,
-        deployment=dict(deployed),
-        steps=tuple(step for step in deployed.get("steps") or () if isinstance(step, Mapping)),
-    )  # fmt: skip
+        deployment=deployed,
+    )
 
 
 def _serving(
     board: BoardClient,
     sent: SentBundle,
     policy: Mapping[str, Any],
-    passed: Mapping[str, Any] | None,
-) -> Mapping[str, Any] | None:
+    passed: DeploymentFacts | None,
+) -> DeploymentFacts | None:
     """How the bundle came to serve that does; None unless it passed the same gates."""
-    if sent.serving is None:
-        return None
-    if _came_to_serve(sent, policy, sent.deployment or {}):
+    if _came_to_serve(sent, policy, sent.deployment):
         return sent.deployment
     if passed is None or not _came_to_serve(sent, policy, passed):
         return None
-    app = str(passed["app"])
-    return {**passed, "previous": board.releases(app)["apps"][app]["previous"]}
+    return replace(passed, previous=board.releases_of(passed.app).previous)
 
 
 def _came_to_serve(
-    sent: SentBundle, policy: Mapping[str, Any], deployment: Mapping[str, Any]
+    sent: SentBundle, policy: Mapping[str, Any], deployment: DeploymentFacts | None
 ) -> bool:
-    gates = deployment.get("policy") or {}
     return (
-        deployment.get("state") == "committed"
-        and deployment.get("digest") == sent.digest
-        and deployment.get("release") == sent.serving
-        and bool(deployment.get("health"))
-        and all(gates.get(gate) == policy.get(gate) for gate in _GATES)
+        sent.serving is not None
+        and deployment is not None
+        and deployment.state == "committed"
+        and deployment.digest == sent.digest
+        and deployment.release == sent.serving
+        and deployment.health is not None
+        and all(deployment.policy.get(gate) == policy.get(gate) for gate in _GATES)
     )
 
 

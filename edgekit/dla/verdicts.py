@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgekit.dla.rules import Operator, Rule, RuleFailure, loadables_per_core, show
+from edgekit_device.protocol.codec import integer, member, write
+
+_bytes = integer(0, 1 << 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +75,14 @@ class LayerVerdict:
 class MemoryNeed:
     """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
 
-    managed_sram: int
-    local_dram: int
-    global_dram: int
+    managed_sram: int = member(_bytes)
+    local_dram: int = member(_bytes)
+    global_dram: int = member(_bytes)
 
     def to_json(self) -> dict[str, int]:
         """Returns the contract's ``memory`` object."""
-        return {
-            "managed_sram": self.managed_sram,
-            "local_dram": self.local_dram,
-            "global_dram": self.global_dram,
-        }
+        found: dict[str, int] = write(self)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import hashlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.bundles.files import read, write
 from edgekit.bundles.manifest import Bundle
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.fleet.store import Rollout
     from edgekit.fleet.waves import FleetBoard
+    from edgekit_device.board.probe import Probe
 
 
 _FILE, _REFERENCE = "file", "reference"
@@ -50,16 +51,17 @@ class Bundles:
         Raises:
             EdgekitError: It cannot be built; or it was, and is no longer what it was.
         """
-        source = member.config or Path(self._facts["config"])
+        source = member.config or Path(self._facts.config)
         with self._lock:
             if source not in self._configs:
                 self._configs[source] = open_config(source)
         config = self._configs[source]
         backend, key = "", _FILE
-        if not self._facts["bundle"]:
+        if not self._facts.bundle:
             needs_board = config.file.build.backend != _REFERENCE
-            probe = client.probe() if needs_board else {}
-            backend, kind = _kind(config.file.build.backend, probe, member.name)
+            backend, kind = _REFERENCE, ""
+            if needs_board:
+                backend, kind = _kind(config.file.build.backend, client.probe(), member.name)
             key = _key(str(source), backend, kind)
         with self._lock:
             if key not in self._made:
@@ -71,11 +73,11 @@ class Bundles:
         return bundle
 
     def _settle(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
-        folder, settled = self._rollout.folder, self._facts["bundles"]
+        folder, settled = self._rollout.folder, self._facts.bundles
         if key in settled:
             return _kept(folder, settled[key])
         config = self._configs[source]
-        if config_digest(config) != self._facts["config_digest"].get(str(source)):
+        if config_digest(config) != self._facts.config_digest.get(str(source)):
             raise ConfigError(
                 [
                     Problem(
@@ -169,12 +171,12 @@ def signer_of(config: Config) -> str:
         return pipeline.signing.public_key.read_text(encoding="utf-8").strip()
 
 
-def _kind(backend_setting: str, probe: Mapping[str, Any], name: str) -> tuple[str, str]:
+def _kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
     """Returns who builds for a board, and what the boards share that run the same build."""
     backend = backend_of(backend_setting, probe, name)
     if backend == _REFERENCE:
         return backend, ""
-    return backend, "/".join(board_kind(probe["fingerprint"])) or name
+    return backend, "/".join(board_kind(probe.fingerprint)) or name
 
 
 def _key(source: str, backend: str, kind: str) -> str:

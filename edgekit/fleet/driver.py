@@ -21,7 +21,10 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
 from edgekit.errors import BoardError, EdgekitError
+from edgekit.fleet.store import Row
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
+from edgekit_device.deployment.status import ShownDeployment
+from edgekit_device.release.journal import ENDED
 
 #: Errors after which a board is tried again later; every other one is its answer.
 UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent", "board.timeout",
@@ -34,10 +37,7 @@ what it gets. When it returns, both are on record."""
 BundleFor = Callable[["BoardClient", "FleetBoard"], "Bundle"]
 TermsOf = Callable[["FleetBoard"], Mapping[str, Any]]
 
-#: States of a board's deployment that goes on no more; see docs/board-protocol.md.
-_ENDED = ("committed", "rolled-back", "failed")
 _TICK_S = 0.2
-BoardRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,13 @@ class SshDriver:
     def back(self, member: FleetBoard, digest: str, before: str) -> bool:
         """See ``Driver.back``. Where nothing served before, the application is removed again."""
         with self.client(member) as client:
-            state = client.status(self._app)["apps"].get(self._app, {})
-            self._no_deployment(client, state.get("deployment") or {}, digest, member.name)
-            digests = {row["id"]: row["digest"] for row in state.get("releases", ())}
+            state = client.status(self._app).apps.get(self._app)
+            if state is None:
+                return False
+            self._no_deployment(client, state.deployment, digest, member.name)
+            digests = {row.id: row.digest for row in state.releases}
             # called twice it would go further back
-            if digests.get(state.get("current")) != digest:
+            if state.current is None or digests.get(state.current) != digest:
                 return False
             older = [id for id, found in digests.items() if found == before]
             if not before:
@@ -149,15 +151,14 @@ class SshDriver:
         return True
 
     def _no_deployment(
-        self, client: BoardClient, deployment: Mapping[str, Any], digest: str, where: str
+        self, client: BoardClient, deployment: ShownDeployment | None, digest: str, where: str
     ) -> None:
         """Waits for a deployment that the board goes on with by itself: it may yet switch."""
-        state = deployment.get("state")
-        if not deployment or state in _ENDED or deployment.get("digest") != digest:
+        if deployment is None or deployment.state in ENDED or deployment.digest != digest:
             return
         client.resume(self._app)  # should its process have died
         raise BoardError(
-            f"it is already {state} this release on its own",
+            f"it is already {deployment.state} this release on its own",
             code="deploy.busy",
             where=where,
             hint="wait until it ends, then roll the rollout back again",
@@ -183,11 +184,8 @@ class SshDriver:
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
     """Returns id and digest of the release that serves, '' for none."""
-    state = client.releases(app)["apps"].get(app, {})
-    for release in state.get("releases", ()):
-        if release["id"] == state.get("current"):
-            return str(release["id"]), str(release["digest"])
-    return "", ""
+    found = client.releases_of(app).current_release
+    return ("", "") if found is None else (found.id, found.digest)
 
 
 class BoardPool:
@@ -213,12 +211,12 @@ class BoardPool:
 
     def each(
         self,
-        rows: Iterable[BoardRow],
-        act: Callable[[BoardRow], Any],
+        rows: Iterable[Row],
+        act: Callable[[Row], Any],
         *,
-        begin: Callable[[BoardRow], None],
-        done: Callable[[BoardRow, Any], None],
-        failed: Callable[[BoardRow, EdgekitError, bool], None],
+        begin: Callable[[Row], None],
+        done: Callable[[Row, Any], None],
+        failed: Callable[[Row, EdgekitError, bool], None],
     ) -> None:
         """Runs ``act`` on each row and returns when all have ended, or ``stop`` said so.
 
@@ -229,13 +227,13 @@ class BoardPool:
             done: Called in this thread with what the act returned.
             failed: Called in this thread with a row, its error, and whether it is tried again.
         """
-        answers: queue.SimpleQueue[tuple[BoardRow, int, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[tuple[Row, int, Any]] = queue.SimpleQueue()
         ready = [(0.0, index, 1, row) for index, row in enumerate(rows)]
         running = 0
         # since when each board is away: the last of a large wave gets as much time as the first
         away: dict[int, float] = {}
 
-        def work(row: BoardRow, attempt: int) -> None:
+        def work(row: Row, attempt: int) -> None:
             try:
                 answers.put((row, attempt, act(row)))
             except EdgekitError as error:
@@ -260,23 +258,19 @@ class BoardPool:
             try:
                 row, attempt, answer = answers.get(timeout=_TICK_S)
             except queue.Empty:
-                answer = None
-                row, attempt = {}, 0
-            if row:
-                running -= 1
-                if not isinstance(answer, EdgekitError):
-                    done(row, answer)
-                else:
-                    now = self._clock()
-                    at = now + self._wait(attempt)
-                    since = away.setdefault(id(row), now)
-                    again = (
-                        answer.code in UNREACHABLE_CODES and at < since + self._settings.deadline_s
-                    )
-                    failed(row, answer, again)
-                    if again:
-                        number += 1
-                        heapq.heappush(ready, (at, number, attempt + 1, row))
+                continue
+            running -= 1
+            if not isinstance(answer, EdgekitError):
+                done(row, answer)
+                continue
+            now = self._clock()
+            at = now + self._wait(attempt)
+            since = away.setdefault(id(row), now)
+            again = answer.code in UNREACHABLE_CODES and at < since + self._settings.deadline_s
+            failed(row, answer, again)
+            if again:
+                number += 1
+                heapq.heappush(ready, (at, number, attempt + 1, row))
 
     def _wait(self, attempt: int) -> float:
         wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)

@@ -6,9 +6,8 @@ import itertools
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import cache_folder
@@ -76,14 +75,14 @@ def action_command(action: str, name: str, folder: Path, *more: str) -> str:
     return shlex.join(words)
 
 
-def resume_command(name: str, folder: Path, failure: Mapping[str, Any] | None) -> str:
+def resume_command(name: str, folder: Path, code: str = "") -> str:
     """Returns the command that a rollout goes on with.
 
     Args:
         name: The rollout's.
         folder: The state's.
-        failure: Why it stopped. One that waits for host keys would pause again without their
-            consent.
+        code: Of the error by which it stopped. One that waits for host keys would pause again
+            without their consent.
     """
-    keys = failure is not None and failure["code"] == UNKNOWN_HOST_KEY
+    keys = code == UNKNOWN_HOST_KEY
     return action_command("resume", name, folder, *(("--accept-host-key",) if keys else ()))

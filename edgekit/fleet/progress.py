@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 
 from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.fleet.store import Row
+    from edgekit_device.protocol.failure import Failure
 
 
 class RolloutReporter:
@@ -22,7 +26,7 @@ class RolloutReporter:
         self._title, self._goal = "", "done"
         self._states: dict[str, str] = {}
 
-    def begin(self, title: str, goal: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def begin(self, title: str, goal: str, rows: Iterable[Row]) -> None:
         """Begins to count boards: those of a wave, or those that go back.
 
         Args:
@@ -32,7 +36,7 @@ class RolloutReporter:
         """
         self.end()
         self._title, self._goal = title, goal
-        self._states = {str(row["name"]): str(row["state"]) for row in rows}
+        self._states = {row.name: row.state for row in rows}
         self.note(
             f"{title}: {counted(len(self._states), 'board') if self._states else 'no boards'}"
         )
@@ -41,12 +45,12 @@ class RolloutReporter:
         elif self._console.is_terminal:
             self._status.start()
 
-    def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
+    def board(self, name: str, state: str, error: Failure | None = None) -> None:
         """Counts a board; one in trouble gets a line with its reason."""
         old, self._states[name] = self._states.get(name), state
         trouble = state in ("failed", "offline", "rolled-back", "skipped")
         if old != state and (trouble or self._verbose):
-            why = f": {error['message']}" if error else ""
+            why = f": {error.message}" if error else ""
             self.note(f"{self._title}: {name}: {state}{why}")
         self._status.update(escape(self._line()))
 

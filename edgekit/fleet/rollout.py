@@ -10,7 +10,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,32 @@ from edgekit.fleet.hints import (
 )
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.progress import RolloutReporter
-from edgekit.fleet.store import Rollout, RolloutStore, document_of
+from edgekit.fleet.store import (
+    FleetRollout,
+    Rehearsal,
+    RehearsedBoard,
+    Rollout,
+    RolloutFacts,
+    RolloutStore,
+    Row,
+    document_of,
+)
 from edgekit.fleet.waves import (
     DEFAULT_WAVES,
     ENDED,
     LEFT,
     FleetBoard,
     RolloutSettings,
-    Row,
+    State,
     allowed_failures,
     check_budget,
     make_waves,
 )
 from edgekit.knowledge import cache_folder
+from edgekit.pipeline.boards.requests import failure_of
 from edgekit.pipeline.progress import Progress
 from edgekit.text import counted, listed
+from edgekit_device.protocol.failure import Failure
 
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 NONE_REACHED = "fleet.none-reached"
@@ -81,7 +92,7 @@ class Drive:
         self._members = members
         self._driver = driver
         self._reporter = reporter
-        self._settings = RolloutSettings(**rollout.facts["settings"])
+        self._settings = rollout.facts.settings
         self._stopped = stopped
         self._clock = clock
         self._failed = self._allowed = 0  # of the wave
@@ -91,14 +102,14 @@ class Drive:
     def run(self) -> str:
         """Goes on to the end, or until a pause; returns the rollout's state."""
         rollout = self._rollout
-        if rollout.facts["state"] == "rolling-back":
+        if rollout.facts.state == "rolling-back":
             return self._go_back()
-        for wave in range(rollout.facts["wave"], rollout.waves):
+        for wave in range(rollout.facts.wave, rollout.waves):
             rollout.set(wave=wave, state="running")
             rows = rollout.wave(wave)
             self._reporter.begin(f"wave {wave + 1}/{rollout.waves}", "done", rows)
             self._allowed = allowed_failures(self._settings.budget, len(rows))
-            self._failed = sum(row["state"] == "failed" for row in rows)
+            self._failed = sum(row.state == "failed" for row in rows)
             self._deploy(rows)
             if not self._exceeded() and not self._requested() and not self._strangers:
                 self._soak(wave)
@@ -114,12 +125,14 @@ class Drive:
 
     def _none_reached(self, wave: int) -> list[Row]:
         """Returns the boards of a wave that were away, if no board at all has the release yet."""
-        if any(row["state"] == "done" for row in self._rollout.boards.values()):
+        if any(row.state == "done" for row in self._rollout.boards.values()):
             return []
         return [
             row
             for row in self._rollout.wave(wave)
-            if row["state"] == "skipped" and row["error"]["code"] in UNREACHABLE_CODES
+            if row.state == "skipped"
+            and row.error is not None
+            and row.error.code in UNREACHABLE_CODES
         ]
 
     # the end of a rollout that was not its goal
@@ -131,8 +144,8 @@ class Drive:
 
     def _abort_left(self) -> None:
         for row in self._rollout.boards.values():
-            if row["state"] in LEFT:
-                self._set(row, "aborted", row["error"])
+            if row.state in LEFT:
+                self._set(row, "aborted", row.error)
 
     def _end(self, state: str, **more: Any) -> str:
         self._rollout.set(state=state, **more)
@@ -142,41 +155,41 @@ class Drive:
     def _wait_for_keys(self) -> str:
         """Pauses: a key that is accepted is all that is missing, and nothing was done there."""
         name, folder = self._rollout.name, self._rollout.folder
-        error = {
-            "code": UNKNOWN_HOST_KEY,
-            "message": f"the host key of {counted(len(self._strangers), 'board')} is not "
+        once = resume_command(name, folder, UNKNOWN_HOST_KEY)
+        error = Failure(
+            UNKNOWN_HOST_KEY,
+            f"the host key of {counted(len(self._strangers), 'board')} is not "
             f"known: {listed(sorted(self._strangers), 3)}; nothing was changed "
             "there, and the rollout is paused",
-            "where": name,
-        }
-        once = resume_command(name, folder, error)
-        error["hint"] = f"{ACCEPT_KEY}; {once} accepts the keys they present, once"
+            name,
+            f"{ACCEPT_KEY}; {once} accepts the keys they present, once",
+        )
         return self._end("paused", error=error)
 
     def _wait_for_boards(self, wave: int, away: list[Row]) -> str:
         """Pauses: that the release works was seen on no board."""
         name = self._rollout.name
         for row in away:
-            self._set(row, "pending", row["error"])
-        what = f"{listed([row['name'] for row in away], 3)} could not be reached"
-        resume = resume_command(name, self._rollout.folder, None)
-        error = {
-            "code": NONE_REACHED,
-            "message": f"Wave {wave + 1}: no board serves the release ({what}), so no further "
+            self._set(row, "pending", row.error)
+        what = f"{listed([row.name for row in away], 3)} could not be reached"
+        resume = resume_command(name, self._rollout.folder)
+        error = Failure(
+            NONE_REACHED,
+            f"Wave {wave + 1}: no board serves the release ({what}), so no further "
             "wave begins; the rollout is paused",
-            "where": name,
-            "hint": "switch a board of the wave on, or remove those that stay off from the "
+            name,
+            "switch a board of the wave on, or remove those that stay off from the "
             f"inventory; then {resume}",
-        }
-        self._reporter.note(error["message"])
+        )
+        self._reporter.note(error.message)
         return self._end("paused", error=error)
 
     def _refuse(self, wave: int, size: int) -> str:
         name, budget = self._rollout.name, self._settings.budget
         why: dict[str, list[str]] = defaultdict(list)
         for row in self._rollout.wave(wave):
-            if row["state"] == "failed":
-                why[row["error"]["code"]].append(row["name"])
+            if row.state == "failed" and row.error is not None:
+                why[row.error.code].append(row.name)
         reasons = "; ".join(f"{code}: {listed(names, 3)}" for code, names in why.items())
         hint = (
             f"see why with {action_command('status', name, self._rollout.folder)}, then "
@@ -184,14 +197,14 @@ class Drive:
         )
         if set(why) == {UNKNOWN_SIGNER}:
             hint = self._unknown_signer()
-        error = {
-            "code": "fleet.failures",
-            "message": f"Wave {wave + 1}: {self._failed} of {size} boards failed "
+        error = Failure(
+            "fleet.failures",
+            f"Wave {wave + 1}: {self._failed} of {size} boards failed "
             f"(allowed: {self._allowed}, --max-failures {budget}): {reasons}",
-            "where": name,
-            "hint": f"the wave was rolled back; {hint}",
-        }
-        self._reporter.note(f"{error['message']}; rolling back the wave")
+            name,
+            f"the wave was rolled back; {hint}",
+        )
+        self._reporter.note(f"{error.message}; rolling back the wave")
         self._rollout.set(state="rolling-back", scope=wave, error=error)
         return self._go_back()
 
@@ -209,7 +222,7 @@ class Drive:
         self._pool(
             lambda: self._exceeded() or bool(self._requested()) or bool(self._strangers)
         ).each(
-            [row for row in rows if row["state"] in LEFT],
+            [row for row in rows if row.state in LEFT],
             self._deploy_one,
             begin=self._begin,
             done=self._done,
@@ -217,14 +230,14 @@ class Drive:
         )
 
     def _begin(self, row: Row) -> None:
-        self._set(row, "running", attempts=row["attempts"] + 1)
+        self._set(row, "running", attempts=row.attempts + 1)
 
     def _deploy_one(self, row: Row) -> Deployed:
-        name = str(row["name"])
+        name = row.name
 
         def found(before: str, digest: str) -> None:
             # what served before this rollout, not before a second try of it
-            known = row["before"]
+            known = row.before
             self._rollout.set_board(name, before=before if known is None else known, digest=digest)
 
         return self._driver.deploy(self._members[name], found)
@@ -235,22 +248,22 @@ class Drive:
             "done",
             release=answer.release,
             digest=answer.digest,
-            bytes_sent=row["bytes_sent"] + answer.bytes_sent,
+            bytes_sent=row.bytes_sent + answer.bytes_sent,
             seconds=answer.seconds,
         )
 
     def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
-        error_facts = error.to_json()["error"]
+        error_facts = failure_of(error)
         if error.code == UNKNOWN_SIGNER:
-            error_facts["hint"] = self._unknown_signer()
-        if error.code == UNKNOWN_HOST_KEY and row["before"] is None:
-            self._strangers.append(str(row["name"]))
+            error_facts = replace(error_facts, hint=self._unknown_signer())
+        if error.code == UNKNOWN_HOST_KEY and row.before is None:
+            self._strangers.append(row.name)
             self._set(row, "pending", error_facts)
         elif again:
             self._set(row, "offline", error_facts)
         elif (
             error.code in UNREACHABLE_CODES
-            and row["before"] is None
+            and row.before is None
             and self._settings.offline == "skip"
         ):
             self._set(row, "skipped", error_facts)
@@ -259,7 +272,7 @@ class Drive:
             self._set(row, "failed", error_facts)
 
     def _unknown_signer(self) -> str:
-        if self._rollout.facts["trust"]:
+        if self._rollout.facts.trust:
             return (
                 "the bundle is signed with another key than the configuration's: add that key "
                 "to the boards with edgekit trust"
@@ -275,7 +288,7 @@ class Drive:
         """Waits, then checks that each board still serves what it was given."""
         if not self._settings.soak_s:
             return
-        rows = [row for row in self._rollout.wave(wave) if row["state"] == "done"]
+        rows = [row for row in self._rollout.wave(wave) if row.state == "done"]
         if rows:
             self._reporter.note(
                 f"wave {wave + 1}: watching the boards for {self._settings.soak_s:g} s"
@@ -287,35 +300,36 @@ class Drive:
             time.sleep(min(left, _TICK_S))
         self._pool(lambda: bool(self._requested())).each(
             rows,
-            lambda row: self._driver.serving(self._members[row["name"]]),
+            lambda row: self._driver.serving(self._members[row.name]),
             begin=lambda row: None,
             done=self._soaked,
             failed=lambda row, error, again: None if again else self._not_soaked(row, error),
         )
 
     def _soaked(self, row: Row, digest: str) -> None:
-        if digest == row["digest"]:
+        if digest == row.digest:
             return
         text = f"it went back to {digest[:12]}" if digest else "it has no current release"
+        given = row.digest or ""
         self._not_soaked(
             row,
             EdgekitError(
-                f"{text} instead of {row['digest'][:12]}",
+                f"{text} instead of {given[:12]}",
                 code="fleet.went-back",
-                where=str(row["name"]),
+                where=row.name,
                 hint="the board or an operator rolled it back: see edgekit releases",
             ),
         )
 
     def _not_soaked(self, row: Row, error: EdgekitError) -> None:
         self._failed += 1
-        self._set(row, "failed", error.to_json()["error"])
+        self._set(row, "failed", failure_of(error))
 
     # taking a wave or a rollout back
 
     def _go_back(self) -> str:
         """Takes back what switched, of the rollout's ``scope``; boards that never did stay."""
-        rollout, scope = self._rollout, self._rollout.facts["scope"]
+        rollout, scope = self._rollout, self._rollout.facts.scope
         rows = _switched(rollout, scope)
         which = "" if scope is None else f" wave {scope + 1}/{rollout.waves}"
         self._reporter.begin(f"rolling back{which}", "rolled-back", rows)
@@ -330,50 +344,48 @@ class Drive:
         if self._stopped():
             return "rolling-back"
         self._abort_left()
-        if left := [row["name"] for row in rows if row["name"] in self._left_behind]:
+        if left := [row.name for row in rows if row.name in self._left_behind]:
             rollout.set(error=self._not_all_back(left))
-        return self._end("failed" if rollout.facts["error"] else "rolled-back")
+        return self._end("failed" if rollout.facts.error else "rolled-back")
 
-    def _not_all_back(self, left: list[str]) -> dict[str, str]:
-        name, before, scope = (self._rollout.facts[key] for key in ("name", "error", "scope"))
+    def _not_all_back(self, left: list[str]) -> Failure:
+        facts = self._rollout.facts
+        name, before, scope = facts.name, facts.error, facts.scope
         problem = f"{listed(left)} could not be rolled back"
         wave = () if scope is None else ("--wave", str(scope + 1))
         rollback = action_command("rollback", name, self._rollout.folder, *wave)
-        return {
-            "code": before["code"] if before else "fleet.not-rolled-back",
-            "message": f"{before['message']}; {problem}" if before else problem,
-            "where": name,
-            "hint": f"try again: {rollback}",
-        }
+        return Failure(
+            before.code if before else "fleet.not-rolled-back",
+            f"{before.message}; {problem}" if before else problem,
+            name,
+            f"try again: {rollback}",
+        )
 
     def _back_one(self, row: Row) -> bool:
-        return self._driver.back(self._members[row["name"]], row["digest"], row["before"])
+        return self._driver.back(self._members[row.name], row.digest or "", row.before or "")
 
     def _is_back(self, row: Row, changed: bool) -> None:
-        self._left_behind.discard(row["name"])
+        self._left_behind.discard(row.name)
         # a failed board that never switched stays failed: that says more
-        if changed or row["state"] != "failed":
-            self._set(row, "rolled-back", row["error"])
+        if changed or row.state != "failed":
+            self._set(row, "rolled-back", row.error)
 
     def _not_back(self, row: Row, error: EdgekitError) -> None:
-        error_facts = error.to_json()["error"]
-        self._left_behind.add(row["name"])
+        self._left_behind.add(row.name)
         # why it failed stays in the message; a second try to take it back says its own reason alone
-        old = row["error"]["message"].partition("not rolled back: ")[0] if row["error"] else ""
+        old = row.error.message.partition("not rolled back: ")[0] if row.error else ""
         old = f"{old.removesuffix('; ')}; " if old else ""
-        error_facts["message"] = f"{old}not rolled back: {error.message}"
-        self._set(row, row["state"], error_facts)
+        message = f"{old}not rolled back: {error.message}"
+        self._set(row, row.state, replace(failure_of(error), message=message))
 
     # of all of these
 
     def _pool(self, stop: Callable[[], bool]) -> BoardPool:
         return BoardPool(self._settings, stop, clock=self._clock)
 
-    def _set(
-        self, row: Row, state: str, error: Mapping[str, Any] | None = None, **values: Any
-    ) -> None:
-        self._rollout.set_board(row["name"], state=state, error=error, **values)
-        self._reporter.board(row["name"], state, error)
+    def _set(self, row: Row, state: State, error: Failure | None = None, **values: Any) -> None:
+        self._rollout.set_board(row.name, state=state, error=error, **values)
+        self._reporter.board(row.name, state, error)
 
 
 class Fleet:
@@ -433,28 +445,28 @@ class Fleet:
         opened = configs[str(Path(config))]
         app = str(opened.file.name)
         name = self._new_name(name, app)
-        facts: dict[str, Any] = {
-            "name": name,
-            "app": app,
-            "config": str(Path(config)),
-            "config_digest": {key: config_digest(one) for key, one in configs.items()},
-            "bundle": str(bundle) if bundle else None,
-            "inventory": str(inventory),
-            "selector": selector,
-            "settings": asdict(settings),
-            "terms": {key: _terms_of(one) for key, one in configs.items()},
-            "trust": trust_key,
-            "state": "paused",
-        }
         # a bundle that cannot be had leaves no rollout
         made = first_bundles(self.store.folder, configs, opened, bundle, self._progress)
-        facts["bundles"] = {key: keep_bundle(self.store.folder, one) for key, one in made.items()}
-        boards = [
-            {"name": m.name, "wave": number, "member": m.entry()}
-            for number, wave in enumerate(split)
-            for m in wave
-        ]
-        self.store.create(facts, boards)
+        now = time.time()
+        facts = RolloutFacts(
+            name=name,
+            app=app,
+            config=str(Path(config)),
+            config_digest={key: config_digest(one) for key, one in configs.items()},
+            bundle=str(bundle) if bundle else None,
+            bundles={key: keep_bundle(self.store.folder, one) for key, one in made.items()},
+            inventory=str(inventory),
+            selector=selector,
+            settings=settings,
+            terms={key: _terms_of(one) for key, one in configs.items()},
+            trust=trust_key,
+            created_at=now,
+            updated_at=now,
+            boards=tuple(
+                Row(m.name, number, m.entry()) for number, wave in enumerate(split) for m in wave
+            ),
+        )
+        self.store.create(facts)
         return name
 
     def dry_run_deploy(
@@ -467,8 +479,8 @@ class Fleet:
         waves: str = DEFAULT_WAVES,
         budget: str = "0",
         name: str | None = None,
-    ) -> dict[str, Any]:
-        """Returns which boards a rollout would reach, as an ``edgekit.fleet.rehearsal/1``.
+    ) -> Rehearsal:
+        """Returns which boards a rollout would reach.
 
         Nothing is built, written down or connected to. Arguments and errors as of ``begin``;
         ``budget`` is of its settings.
@@ -476,39 +488,27 @@ class Fleet:
         check_budget(budget)
         configs, split = _read(config, inventory, selector, canary, waves)
         app = str(configs[str(Path(config))].file.name)
-        rows = [
-            {
-                "board": member.name,
-                "host": member.board.host,
-                "wave": number,
-                "from": None,
-                "to": None,
-            }
+        rows = tuple(
+            RehearsedBoard(member.name, member.board.host, number)
             for number, wave in enumerate(split, 1)
             for member in wave
-        ]
-        return _dry_run_of("deploy", self._new_name(name, app), app, rows)
+        )
+        return Rehearsal("deploy", self._new_name(name, app), app, rows)
 
-    def dry_run_rollback(self, name: str, *, wave: int | None = None) -> dict[str, Any]:
-        """Returns which boards would be taken back, as an ``edgekit.fleet.rehearsal/1``.
+    def dry_run_rollback(self, name: str, *, wave: int | None = None) -> Rehearsal:
+        """Returns which boards would be taken back.
 
         No board is connected to. Arguments and errors as of ``roll_back``.
         """
         rollout = self.rollout(name)
         _check_wave(rollout, wave)
-        rows = [
-            {
-                "board": row["name"],
-                "host": FleetBoard.of_entry(row["member"]).board.host,
-                "wave": row["wave"] + 1,
-                "from": row["digest"],
-                "to": row["before"],
-            }
+        rows = tuple(
+            RehearsedBoard(row.name, row.host, row.wave + 1, row.digest, row.before)
             for row in _switched(rollout, wave)
-        ]
-        return _dry_run_of("rollback", name, str(rollout.facts["app"]), rows)
+        )
+        return Rehearsal("rollback", name, rollout.facts.app, rows)
 
-    def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> FleetRollout:
         """Goes on with a rollout to its end, or until a pause; returns its document.
 
         Raises:
@@ -521,7 +521,7 @@ class Fleet:
 
     def roll_back(
         self, name: str, *, wave: int | None = None, stopped: Callable[[], bool] = lambda: False
-    ) -> dict[str, Any]:
+    ) -> FleetRollout:
         """Takes every board of a rollout, or of one wave, back to what served before it."""
         rollout = self.rollout(name)
         with rollout.driven():
@@ -537,7 +537,7 @@ class Fleet:
             UsageError: The rollout has ended, or is being taken back.
         """
         rollout = self.rollout(name)
-        state, alive = rollout.facts["state"], rollout.is_driven()
+        state, alive = rollout.facts.state, rollout.is_driven()
         if state in ENDED:
             raise _ended(rollout)
         if state == "rolling-back" and (alive or action == "pause"):
@@ -553,8 +553,8 @@ class Fleet:
             return "pausing" if action == "pause" else "aborting"
         with rollout.driven():
             for row in rollout.boards.values() if action == "abort" else ():
-                if row["state"] in LEFT:
-                    rollout.set_board(row["name"], state="aborted")
+                if row.state in LEFT:
+                    rollout.set_board(row.name, state="aborted")
             ended = "aborted" if action == "abort" else "paused"
             rollout.set(state=ended)
         return ended
@@ -581,8 +581,8 @@ class Fleet:
             hint=f"rollouts: {', '.join(there)}" if there else "edgekit fleet deploy starts one",
         )
 
-    def document(self, name: str) -> dict[str, Any]:
-        """Returns the ``edgekit.fleet/1`` of a rollout, as the state has it now."""
+    def document(self, name: str) -> FleetRollout:
+        """Returns a rollout as the state has it now."""
         rollout = self.rollout(name)
         return document_of(rollout, driven=rollout.is_driven(), notes=self._notes)
 
@@ -592,13 +592,13 @@ class Fleet:
         if name in there:
             status = action_command("status", name, self.store.folder)
             raise UsageError(
-                f"rollout {name!r} already exists (state {there[name].facts['state']})",
+                f"rollout {name!r} already exists (state {there[name].facts.state})",
                 code="fleet.name",
                 hint=f"{status} shows its progress; or give another --name",
             )
         return name
 
-    def _driven(self, rollout: Rollout, stopped: Callable[[], bool]) -> dict[str, Any]:
+    def _driven(self, rollout: Rollout, stopped: Callable[[], bool]) -> FleetRollout:
         rollout.set(driver=f"process {os.getpid()} on {socket.gethostname()}")
         members = _members_now(rollout, self._note)
         bundles = Bundles(rollout, progress=self._progress)
@@ -609,16 +609,16 @@ class Fleet:
 
     def _reopen(self, rollout: Rollout) -> None:
         """Lets a rollout go on; one that is done tries again what was skipped."""
-        state = rollout.facts["state"]
+        state = rollout.facts.state
         if state == "rolling-back":
             return
-        skipped = [row for row in rollout.boards.values() if row["state"] == "skipped"]
+        skipped = [row for row in rollout.boards.values() if row.state == "skipped"]
         if state in ENDED and (state != "done" or not skipped):
             raise _ended(rollout)
         if state == "done":
             for row in skipped:
-                rollout.set_board(row["name"], state="pending", error=None)
-            rollout.set(wave=min(row["wave"] for row in skipped))
+                rollout.set_board(row.name, state="pending", error=None)
+            rollout.set(wave=min(row.wave for row in skipped))
         rollout.request("")
         rollout.set(state="running", error=None)
 
@@ -628,7 +628,7 @@ class Fleet:
 
 
 def _ended(rollout: Rollout) -> UsageError:
-    name, state = rollout.name, rollout.facts["state"]
+    name, state = rollout.name, rollout.facts.state
     back = f", {action_command('rollback', name, rollout.folder)} rolls this one back"
     return UsageError(
         f"{name} has ended: {state}",
@@ -649,21 +649,11 @@ def _switched(rollout: Rollout, scope: int | None) -> list[Row]:
         row
         for row in rollout.boards.values()
         # "before" was written down before the board was changed
-        if (scope is None or row["wave"] == scope)
-        and row["before"] is not None
-        and row["before"] != row["digest"]
-        and row["state"] in ("done", "failed", "running", "offline")
+        if (scope is None or row.wave == scope)
+        and row.before is not None
+        and row.before != row.digest
+        and row.state in ("done", "failed", "running", "offline")
     ]
-
-
-def _dry_run_of(action: str, name: str, app: str, boards: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "schema": "edgekit.fleet.rehearsal/1",
-        "action": action,
-        "rollout": name,
-        "app": app,
-        "boards": boards,
-    }
 
 
 def _read(
@@ -702,16 +692,16 @@ def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
 def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> Driver:
     """Returns the driver of a rollout's boards over SSH, on the terms it began with."""
     facts, trust = rollout.facts, None
-    if facts["trust"]:
+    if facts.trust:
         with contextlib.suppress(ConfigError):  # it may be gone; boards trust the key by now
-            trust = signer_of(open_config(facts["config"]))
+            trust = signer_of(open_config(facts.config))
     return SshDriver(
-        facts["app"],
+        facts.app,
         bundles,
         state_folder=cache_folder(),
         terms_of=lambda m: {
-            **facts["terms"][str(m.config or facts["config"])],
-            "put_back": facts["settings"]["again"],
+            **facts.terms[str(m.config or facts.config)],
+            "put_back": facts.settings.again,
         },
         reason=f"the rollout {rollout.name} was rolled back",
         accept_host_key=accept_host_key,
@@ -726,8 +716,8 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
         rollout: The rollout; boards that the inventory no longer has are skipped.
         note: Called with what a person should know of it.
     """
-    members = {row["name"]: FleetBoard.of_entry(row["member"]) for row in rollout.boards.values()}
-    inventory = rollout.facts["inventory"]
+    members = {row.name: FleetBoard.of_entry(row.entry) for row in rollout.boards.values()}
+    inventory = rollout.facts.inventory
     try:
         now = {member.name: member for member in load_inventory(inventory)}
     except ConfigError as error:
@@ -736,10 +726,10 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
         note(f"{inventory} no longer exists: boards are reached at the addresses it had")
         return members
     for name, row in rollout.boards.items():
-        if name not in now and row["state"] in ("pending", "offline"):
+        if name not in now and row.state in ("pending", "offline"):
             text = "it is no longer in the inventory"
-            error_facts = {"code": "fleet.not-listed", "message": text, "where": name, "hint": ""}
-            rollout.set_board(name, state="skipped", error=error_facts)
+            not_listed = Failure("fleet.not-listed", text, name, "")
+            rollout.set_board(name, state="skipped", error=not_listed)
             note(f"{name}: {text}: skipped")
         elif name in now and now[name] != members[name]:
             rollout.set_board(name, member=now[name].entry())

@@ -14,19 +14,114 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.fleet.hints import action_command
-from edgekit.fleet.waves import Row
+from edgekit.fleet.hints import action_command, resume_command
+from edgekit.fleet.waves import FleetBoard, RolloutSettings, State
+from edgekit.removed import FormerDict
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 
 _SCHEMA = "edgekit.rollout/1"
 _TRIES, _MOMENT_S = 10, 0.02
-#: What a board is before anything was done on it. "before" is the digest that served before: '' for
-#: none, None while it is not known; "digest" that of the bundle that it gets.
-_FRESH: Row = {"state": "pending", "before": None, "digest": None, "release": None, "attempts": 0,
-               "bytes_sent": 0, "seconds": 0.0, "error": None}  # fmt: skip
+_TEXT = nullable(text())
+_COUNT = integer(0, 1 << 62)
+_TIME = number(0.0, 1e12)
+_FAILURE = nullable(record(Failure))
+_STATE = choice(*get_args(State))
+
+
+@dataclass
+class Row:
+    """A board of a rollout; what changes of it is changed by ``Rollout.set_board`` alone.
+
+    Attributes:
+        wave: Its wave, from 0 on.
+        entry: How it is reached: ``FleetBoard.entry``.
+        before: Digest that served before: "" for none, None while it is not known.
+        digest: Digest of the bundle that it gets.
+        release: The release that it serves.
+        attempts: How often it was begun.
+        bytes_sent: Bytes that were sent to it.
+        seconds: How long its last deployment took.
+        error: Why it is in trouble.
+    """
+
+    name: str = member(text())
+    wave: int = member(_COUNT)
+    entry: Mapping[str, Any] = member(mapping(anything), key="member")
+    state: State = member(_STATE, default="pending")
+    before: str | None = member(_TEXT, default=None)
+    digest: str | None = member(_TEXT, default=None)
+    release: str | None = member(_TEXT, default=None)
+    attempts: int = member(_COUNT, default=0)
+    bytes_sent: int = member(_COUNT, default=0)
+    seconds: float = member(_TIME, default=0.0)
+    error: Failure | None = member(_FAILURE, default=None)
+
+    @property
+    def host(self) -> str:
+        """The host where it is."""
+        return FleetBoard.of_entry(self.entry).board.host
+
+
+@dataclass
+class RolloutFacts:
+    """The first line of a rollout's file, changed by ``Rollout.set`` alone.
+
+    Attributes:
+        config: The configuration's file.
+        config_digest: By a configuration's path, its digest when the rollout began.
+        bundle: A bundle file instead of builds.
+        bundles: Digests of the bundles that were built, by configuration and kind of board.
+        terms: By a configuration's path, the terms of its deployments.
+        trust: Whether boards are to trust the configuration's signing key.
+        wave: The wave that it is at, from 0 on.
+        scope: The wave that is taken back; None for all.
+        error: Why it stopped.
+        driver: The process that drove it last.
+        created_at: Seconds since 1970, as ``updated_at``.
+    """
+
+    name: str = member(text())
+    app: str = member(text())
+    config: str = member(text())
+    config_digest: Mapping[str, str] = member(mapping(text()))
+    bundle: str | None = member(_TEXT)
+    bundles: Mapping[str, str] = member(mapping(text()))
+    inventory: str = member(text())
+    selector: str | None = member(_TEXT)
+    settings: RolloutSettings = member(record(RolloutSettings))
+    terms: Mapping[str, Mapping[str, Any]] = member(mapping(mapping(anything)))
+    trust: bool = member(flag)
+    created_at: float = member(_TIME)
+    updated_at: float = member(_TIME)
+    boards: tuple[Row, ...] = member(records(Row))
+    state: str = member(text(), default="paused")
+    wave: int = member(_COUNT, default=0)
+    scope: int | None = member(nullable(_COUNT), default=None)
+    error: Failure | None = member(_FAILURE, default=None)
+    driver: str | None = member(_TEXT, default=None)
+    schema: str = member(choice(_SCHEMA), default=_SCHEMA)
 
 
 class Rollout:
@@ -34,7 +129,7 @@ class Rollout:
 
     Attributes:
         path: The file.
-        facts: What it is: "name", "app", "config", "settings", "state" and the like.
+        facts: What it is, and its state.
         boards: Its boards by name, in their order.
     """
 
@@ -43,17 +138,15 @@ class Rollout:
         self._lock = threading.Lock()
         # a line that a power cut left half written was not acted upon
         first, *changes = [json.loads(line) for line in text.split(b"\n")[:-1]]
-        if first.pop("schema") != _SCHEMA:
-            raise ValueError("it is from another version of edgekit")
-        self.boards: dict[str, Row] = {row["name"]: row for row in first.pop("boards")}
-        self.facts: dict[str, Any] = first
+        self.facts = read(RolloutFacts, first)
+        self.boards = {row.name: row for row in self.facts.boards}
         for change in changes:
             self._take(change)
 
     @property
     def name(self) -> str:
         """The rollout's name."""
-        return str(self.facts["name"])
+        return self.facts.name
 
     @property
     def folder(self) -> Path:
@@ -63,19 +156,19 @@ class Rollout:
     @property
     def waves(self) -> int:
         """How many waves it has."""
-        return 1 + max((row["wave"] for row in self.boards.values()), default=-1)
+        return 1 + max((row.wave for row in self.boards.values()), default=-1)
 
     def wave(self, number: int) -> list[Row]:
         """Returns the boards of a wave, in their order."""
-        return [row for row in self.boards.values() if row["wave"] == number]
+        return [row for row in self.boards.values() if row.wave == number]
 
     def set(self, **values: Any) -> None:
         """Changes the rollout; durable when it returns."""
-        self._write({"set": values})
+        self._write({"set": write(values)})
 
     def set_board(self, name: str, **values: Any) -> None:
-        """Changes a board; durable when it returns."""
-        self._write({"board": name, "set": values})
+        """Changes a board, by JSON's keys; durable when it returns."""
+        self._write({"board": name, "set": write(values)})
 
     def _write(self, change: dict[str, Any]) -> None:
         change["at"] = time.time()
@@ -89,8 +182,10 @@ class Rollout:
 
     def _take(self, change: Mapping[str, Any]) -> None:
         changed = self.boards[change["board"]] if "board" in change else self.facts
-        changed.update(change["set"])
-        self.facts["updated_at"] = change["at"]
+        known = {item.metadata["key"] or item.name: item for item in fields(changed)}
+        for key, value in change["set"].items():
+            setattr(changed, known[key].name, known[key].metadata["rule"](value))
+        self.facts.updated_at = change["at"]
 
     @property
     def _request(self) -> Path:
@@ -119,7 +214,7 @@ class Rollout:
         """
         with self.path.open("r+b") as file:
             if not _held(file.fileno()):
-                who = _read(self.path).facts["driver"] or "another process"
+                who = _read(self.path).facts.driver or "another process"
                 raise UsageError(
                     f"{self.name} is already driven by {who}",
                     code="fleet.driven",
@@ -158,7 +253,7 @@ def _read(path: Path) -> Rollout:
         return Rollout(path, path.read_bytes())
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, DeviceError) as error:
         raise EnvironmentLack(
             f"the state of a rollout cannot be read: {error}",
             code="fleet.state",
@@ -186,21 +281,17 @@ class RolloutStore:
         except OSError as error:
             raise _not_writable(self.path, error) from error
 
-    def create(self, facts: Mapping[str, Any], boards: Iterable[Mapping[str, Any]]) -> Rollout:
+    def create(self, facts: RolloutFacts) -> Rollout:
         """Writes a rollout with its boards, all at once.
 
         Raises:
             FileExistsError: There is one of that name.
         """
-        now = time.time()
-        first = {"schema": _SCHEMA, **facts, "wave": 0, "scope": None, "error": None,
-                 "driver": None, "created_at": now, "updated_at": now,
-                 "boards": [{**_FRESH, **board} for board in boards]}  # fmt: skip
-        path = self.path / f"{facts['name']}.jsonl"
+        path = self.path / f"{facts.name}.jsonl"
         new = self.path / f".{os.getpid()}.new"
         try:
             with new.open("wb") as file:
-                file.write(json.dumps(first).encode() + b"\n")
+                file.write(json.dumps(write(facts)).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.link(new, path)
@@ -228,7 +319,7 @@ class RolloutStore:
     def rollouts(self) -> list[Rollout]:
         """Returns all, the newest first."""
         found = [_read(path) for path in self.path.glob("[!.]*.jsonl")]
-        return sorted(found, key=lambda rollout: rollout.facts["created_at"], reverse=True)
+        return sorted(found, key=lambda rollout: rollout.facts.created_at, reverse=True)
 
 
 def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
@@ -240,11 +331,132 @@ def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
     )
 
 
-def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns a rollout with its waves and boards.
+@dataclass(frozen=True)
+class RolloutHead:
+    """A rollout.
 
-    A board's ``serves`` is the digest of what it was last known to serve, "" for nothing and None
-    where that is not known.
+    Attributes:
+        wave: The wave that it is at, from 1 on.
+        select: Which boards of the inventory.
+        created_at: UTC, ISO 8601, as ``updated_at``.
+        driven: Whether a process drives it now.
+        counts: Boards by state.
+        failure: Why it stopped.
+        folder: The state's, for commands; not in JSON.
+    """
+
+    rollout: str = member(text())
+    app: str = member(text())
+    state: str = member(text())
+    wave: int = member(_COUNT)
+    config: str = member(text())
+    inventory: str = member(text())
+    select: str | None = member(_TEXT)
+    settings: RolloutSettings = member(record(RolloutSettings))
+    created_at: str = member(text())
+    updated_at: str = member(text())
+    driven: bool = member(flag)
+    counts: Mapping[str, int] = member(mapping(_COUNT))
+    failure: Failure | None = member(_FAILURE)
+    folder: Path = field(default=Path(), kw_only=True, compare=False)
+
+    def command(self, action: str, *more: str) -> str:
+        """Returns the command of an action on it, for a user to copy."""
+        return action_command(action, self.rollout, self.folder, *more)
+
+    @property
+    def resume_command(self) -> str:
+        """The command by which it goes on."""
+        return resume_command(self.rollout, self.folder, self.failure.code if self.failure else "")
+
+
+@dataclass(frozen=True)
+class WaveCounts:
+    """A wave: how many boards it has, and how many are in each state."""
+
+    wave: int = member(_COUNT)
+    boards: int = member(_COUNT)
+    counts: Mapping[str, int] = member(mapping(_COUNT))
+
+
+@dataclass(frozen=True)
+class RolloutBoard:
+    """A board of a rollout.
+
+    Attributes:
+        wave: Its wave, from 1 on.
+        release: What it was given; None where it went back.
+        serves: Digest of what it was last known to serve: "" for nothing, None for unknown.
+        digest: Digest of the bundle that it gets.
+        before: Digest of what served before.
+        seconds: How long its last deployment took.
+    """
+
+    board: str = member(text())
+    host: str = member(text())
+    labels: Mapping[str, str] = member(mapping(text()))
+    wave: int = member(_COUNT)
+    state: State = member(_STATE)
+    release: str | None = member(_TEXT)
+    serves: str | None = member(_TEXT)
+    digest: str | None = member(_TEXT)
+    before: str | None = member(_TEXT)
+    attempts: int = member(_COUNT)
+    bytes_sent: int = member(_COUNT)
+    seconds: float = member(_TIME)
+    error: Failure | None = member(_FAILURE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRollout(FormerDict, RolloutHead):
+    """``edgekit.fleet/1``: a rollout with its waves and boards.
+
+    Attributes:
+        driver: The process that drove it last.
+        notes: For people.
+        requested: After a request to pause or abort it, the state that it reaches; not in JSON.
+    """
+
+    driver: str | None = member(_TEXT)
+    waves: tuple[WaveCounts, ...] = member(records(WaveCounts))
+    boards: tuple[RolloutBoard, ...] = member(records(RolloutBoard))
+    notes: tuple[str, ...] = member(array(text()))
+    schema: str = member(choice("edgekit.fleet/1"), default="edgekit.fleet/1")
+    requested: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class FleetListing(FormerDict):
+    """``edgekit.fleets/1``: all rollouts, the newest first."""
+
+    rollouts: tuple[RolloutHead, ...] = member(records(RolloutHead))
+    schema: str = member(choice("edgekit.fleets/1"), default="edgekit.fleets/1")
+
+
+@dataclass(frozen=True)
+class RehearsedBoard:
+    """A board that a rollout would change: ``before`` and ``after`` are bundles' digests."""
+
+    board: str = member(text())
+    host: str = member(text())
+    wave: int = member(_COUNT)
+    before: str | None = member(_TEXT, key="from", default=None)
+    after: str | None = member(_TEXT, key="to", default=None)
+
+
+@dataclass(frozen=True)
+class Rehearsal(FormerDict):
+    """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach."""
+
+    action: Literal["deploy", "rollback"] = member(choice("deploy", "rollback"))
+    rollout: str = member(text())
+    app: str = member(text())
+    boards: tuple[RehearsedBoard, ...] = member(records(RehearsedBoard))
+    schema: str = member(choice("edgekit.fleet.rehearsal/1"), default="edgekit.fleet.rehearsal/1")
+
+
+def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) -> FleetRollout:
+    """Returns a rollout with its waves and boards.
 
     Args:
         rollout: The rollout.
@@ -252,65 +464,63 @@ def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) ->
         notes: What a person should know.
     """
     waves = [rollout.wave(number) for number in range(rollout.waves)]
-    return {
-        "schema": "edgekit.fleet/1",
-        **_head(rollout, driven),
-        "driver": rollout.facts["driver"],
-        "waves": [{"wave": n + 1, "boards": len(w), "counts": _counts(w)}
-                  for n, w in enumerate(waves)],
-        "boards": [_board(row) for row in rollout.boards.values()],
-        "notes": list(notes),
-    }  # fmt: skip
+    return FleetRollout(
+        **vars(_head(rollout, driven)),
+        driver=rollout.facts.driver,
+        waves=tuple(WaveCounts(n, len(wave), _counts(wave)) for n, wave in enumerate(waves, 1)),
+        boards=tuple(map(_board, rollout.boards.values())),
+        notes=tuple(notes),
+    )
 
 
-def listing_of(store: RolloutStore) -> dict[str, Any]:
-    """Returns all rollouts, ``edgekit.fleets/1``."""
-    rows = [_head(rollout, rollout.is_driven()) for rollout in store.rollouts()]
-    return {"schema": "edgekit.fleets/1", "rollouts": rows}
+def listing_of(store: RolloutStore) -> FleetListing:
+    """Returns all rollouts."""
+    return FleetListing(tuple(_head(one, one.is_driven()) for one in store.rollouts()))
 
 
-def _head(rollout: Rollout, driven: bool) -> dict[str, Any]:
+def _head(rollout: Rollout, driven: bool) -> RolloutHead:
     facts = rollout.facts
-    return {
-        "rollout": facts["name"],
-        "app": facts["app"],
-        "state": facts["state"],
-        "wave": facts["wave"] + 1,
-        "config": facts["config"],
-        "inventory": facts["inventory"],
-        "select": facts["selector"],
-        "settings": facts["settings"],
-        "created_at": _time(facts["created_at"]),
-        "updated_at": _time(facts["updated_at"]),
-        "driven": driven,
-        "counts": _counts(rollout.boards.values()),
-        "failure": facts["error"],
-    }
+    return RolloutHead(
+        rollout=facts.name,
+        app=facts.app,
+        state=facts.state,
+        wave=facts.wave + 1,
+        config=facts.config,
+        inventory=facts.inventory,
+        select=facts.selector,
+        settings=facts.settings,
+        created_at=_time(facts.created_at),
+        updated_at=_time(facts.updated_at),
+        driven=driven,
+        counts=_counts(rollout.boards.values()),
+        failure=facts.error,
+        folder=rollout.folder,
+    )
 
 
-def _board(row: Row) -> dict[str, Any]:
-    # what serves on a board that failed was not queried
-    serves = {"done": row["digest"], "rolled-back": row["before"]}.get(row["state"])
-    return {
-        "board": row["name"],
-        "host": row["member"]["board"]["host"],
-        "labels": row["member"]["labels"],
-        "wave": row["wave"] + 1,
-        "state": row["state"],
+def _board(row: Row) -> RolloutBoard:
+    reached = FleetBoard.of_entry(row.entry)
+    return RolloutBoard(
+        board=row.name,
+        host=reached.board.host,
+        labels=reached.labels,
+        wave=row.wave + 1,
+        state=row.state,
         # the release's name on a board that went back is unknown: "serves" has its bundle
-        "release": None if row["state"] == "rolled-back" else row["release"],
-        "serves": serves,
-        "digest": row["digest"],
-        "before": row["before"] or None,
-        "attempts": row["attempts"],
-        "bytes_sent": row["bytes_sent"],
-        "seconds": round(row["seconds"], 3),
-        "error": row["error"],
-    }
+        release=None if row.state == "rolled-back" else row.release,
+        # what serves on a board that failed was not queried
+        serves={"done": row.digest, "rolled-back": row.before}.get(row.state),
+        digest=row.digest,
+        before=row.before or None,
+        attempts=row.attempts,
+        bytes_sent=row.bytes_sent,
+        seconds=round(row.seconds, 3),
+        error=row.error,
+    )
 
 
 def _counts(rows: Iterable[Row]) -> dict[str, int]:
-    return dict(sorted(Counter(row["state"] for row in rows).items()))
+    return dict(sorted(Counter(row.state for row in rows).items()))
 
 
 def _time(seconds: float) -> str:

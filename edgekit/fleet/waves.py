@@ -15,6 +15,8 @@ from pydantic import TypeAdapter
 
 from edgekit.deployment.board import Board
 from edgekit.errors import UsageError
+from edgekit_device.protocol import codec
+from edgekit_device.protocol.codec import choice, flag, integer, number, text
 
 State = Literal[
     "pending", "running", "done", "failed", "offline", "rolled-back", "skipped", "aborted"
@@ -23,9 +25,6 @@ State = Literal[
 
 #: States of a board on which something is left to do.
 LEFT = ("pending", "running", "offline")
-
-#: A board of a rollout as the state has it.
-Row = dict[str, Any]
 
 #: States of a rollout in which nothing of it is left to do.
 ENDED = ("done", "failed", "aborted", "rolled-back")
@@ -66,9 +65,10 @@ class FleetBoard:
 
 
 _ENTRY = TypeAdapter(FleetBoard)
+_SECONDS = number(0.0, 1e12)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RolloutSettings:
     """How a rollout goes on.
 
@@ -83,14 +83,14 @@ class RolloutSettings:
         again: Whether boards put back what was taken back on them.
     """
 
-    parallel: int = 8
-    budget: str = "0"
-    soak_s: float = 0.0
-    deadline_s: float = 600.0
-    offline: Literal["skip", "fail"] = "skip"
-    retry_s: float = 5.0
-    most_s: float = 120.0
-    again: bool = False
+    parallel: int = codec.member(integer(1, 1 << 20), default=8)
+    budget: str = codec.member(text(), default="0")
+    soak_s: float = codec.member(_SECONDS, default=0.0)
+    deadline_s: float = codec.member(_SECONDS, default=600.0)
+    offline: Literal["skip", "fail"] = codec.member(choice("skip", "fail"), default="skip")
+    retry_s: float = codec.member(_SECONDS, default=5.0)
+    most_s: float = codec.member(_SECONDS, default=120.0)
+    again: bool = codec.member(flag, default=False)
 
 
 def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[list[FleetBoard]]:

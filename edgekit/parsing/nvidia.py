@@ -4,11 +4,11 @@ wheels parse on any x86-64 Linux machine without a GPU. A child process asks it,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BuildError, UsageError
+from edgekit_device.protocol.codec import flag, member, read, records, text, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,15 +35,16 @@ _LEFT_OUT = "leave --parser (YAML: parser) out to go by edgekit's own table"
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 # without a GPU the parser works as well, and takes no memory for it; NumPy has nothing to compute
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
+_text = text(most=1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class ParserProblem:
     """An error of NVIDIA's parser; node and operator are empty where it names none."""
 
-    node: str
-    operator: str
-    message: str
+    node: str = member(_text)
+    operator: str = member(_text)
+    message: str = member(_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,14 @@ class ParserWord:
         problems: Its errors; empty where it imports the model.
     """
 
-    release: str
-    ok: bool
-    problems: tuple[ParserProblem, ...]
+    release: str = member(_text)
+    ok: bool = member(flag)
+    problems: tuple[ParserProblem, ...] = member(records(ParserProblem))
 
     def to_json(self) -> dict[str, Any]:
         """Returns ``"parser"`` of a document."""
-        return asdict(self) | {"problems": [asdict(one) for one in self.problems]}
+        document: dict[str, Any] = write(self)
+        return document
 
     def note(self, parse: Parse) -> str:
         """Returns one line that has the parser's word and the table's.
@@ -90,17 +92,6 @@ class ParserWord:
             f"disputed: by edgekit's table the parser of TensorRT {parse.release} imports the "
             f"model, but {refuses}"
         )
-
-
-def word_from_json(document: Mapping[str, Any]) -> ParserWord:
-    """Returns the word that :meth:`ParserWord.to_json` wrote.
-
-    Raises:
-        KeyError: A key is missing.
-        TypeError: A problem has other keys.
-    """
-    problems = tuple(ParserProblem(**one) for one in document["problems"])
-    return ParserWord(document["release"], document["ok"], problems)
 
 
 def wheels() -> Path:
@@ -147,7 +138,7 @@ def ask_parser(model: Model) -> ParserWord:
         raise _failure("parser.memory", "ran out of memory", model.source)
     if failed is not None:
         raise _failure("parser.failed", f"failed: {failed}", model.source)
-    word = word_from_json(answer | {"release": f"{PRODUCT} {answer['release']}"})
+    word = read(ParserWord, answer | {"release": f"{PRODUCT} {answer['release']}"})
     if not word.ok and not word.problems:
         return ParserWord(word.release, False, (ParserProblem("", "", "it gives no reason"),))
     return word

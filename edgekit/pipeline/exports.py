@@ -4,13 +4,13 @@ the ONNX file annotated with each node's device, precision and time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.benchmark.monitor import Monitor
+from edgekit.benchmark.document import Bench
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -29,13 +29,13 @@ from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_teg
 from edgekit.benchmark.trtexec import read_times
 from edgekit.errors import DataError, UsageError
 from edgekit.network.lowering.places import NodePlace, places
-from edgekit.network.model import Network
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
-from edgekit.placement.plan import Plan, booked_layers
+from edgekit.placement.plan import PlacedLayer, Plan, booked_layers
 from edgekit.placement.profiles.reader import read_profile
+from edgekit.reports.schema import Report, ReportedLayer
 from edgekit.text import counted
 
 SCHEMA = "edgekit.trace-summary/1"
@@ -135,8 +135,8 @@ def _own(
         if files.bench.name.endswith("trace.json"):
             found: TraceSource = read_trace(files.bench)
         else:
-            found, document = read_bench(files.bench)
-            about["name"] = str(document.get("name") or about["name"])
+            found, name = read_bench(files.bench)
+            about["name"] = name or about["name"]
         return [found]
     if context is None:
         return []
@@ -179,23 +179,16 @@ def _others(
         found.append(PreparedSource(files.times.name, [process]))
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
-        monitor: Mapping[str, Any] = read_tegrastats(
-            files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
-        )
-        with _naming_file(files.tegrastats):
-            notes += [
-                f"{files.tegrastats.name}: {one}"
-                for one in monitor["warnings"]
-                if one != FIRST_LOAD
-            ]
+        monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
+        said = (one for one in monitor.warnings if one != FIRST_LOAD)
+        notes += [f"{files.tegrastats.name}: {one}" for one in said]
         if context is not None:
             reason, differences = other_board(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
-        sampled = Monitor.model_validate(monitor)
-        processes = monitor_process(sampled, pid=1, what=f"monitors ({files.tegrastats.name})")
-        wall = monitor_wall(sampled)
-        start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
+        processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
+        wall = monitor_wall(monitor)
+        start = min((one.t_s for one in monitor.samples), default=0.0)
         # the process begins with its first sample
         at = None if wall is None else wall + start
         found.append(PreparedSource(files.tegrastats.name, processes, wall=at))
@@ -227,7 +220,7 @@ def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
     return notes
 
 
-def write_annotated(context: Context, path: Path, report: Mapping[str, Any] | None = None) -> None:
+def write_annotated(context: Context, path: Path, report: Report | None = None) -> None:
     """Writes the model with the plan, and what was measured, in its nodes' metadata.
 
     The user's own file with nothing else changed, where nothing was rewritten or cut; otherwise the
@@ -236,20 +229,20 @@ def write_annotated(context: Context, path: Path, report: Mapping[str, Any] | No
     Args:
         context: The configuration, with its plan.
         path: The ONNX file to write.
-        report: Its run's ``edgekit.report/1``, for measured times; the plan's predictions
-            without it.
+        report: Its run's, for measured times; the plan's predictions without it.
 
     Raises:
         UsageError: ``path`` is the model's own file.
         ModelError: It cannot be written.
     """
     section, placed = context.file.model, plan(context)
-    rows = report["layers"] if report else _rows(placed, network(context))
-    notes = node_notes(rows, places(model(context), network(context)))
+    net = network(context)
+    layers = booked_layers(placed.plans[0], net)
+    notes = node_notes(layers, places(model(context), net), report.layers if report else ())
     about = {
         "target": placed.target, "mode": placed.power_mode, "precision": placed.precision,
         "tensorrt": placed.tensorrt, "objective": placed.objective,
-        "time": _frame_time(placed, (report or {}).get("bench")),
+        "time": _frame_time(placed, report.bench if report else None),
     }  # fmt: skip
     if len(placed.plans) > 1:
         about["plan"] = (
@@ -267,30 +260,28 @@ def write_annotated(context: Context, path: Path, report: Mapping[str, Any] | No
         annotate_file(source, path, notes, about)
 
 
-def _rows(placed: Plan, net: Network) -> list[dict[str, Any]]:
-    booked = booked_layers(placed.plans[0], net)
-    return [
-        {**row, "predicted_us": layer.predicted_us}
-        for row, layer in zip(placed.to_json()["layers"], booked, strict=True)
-    ]
-
-
 def node_notes(
-    rows: Iterable[Mapping[str, Any]], placed: Mapping[str, NodePlace]
+    layers: Iterable[PlacedLayer],
+    placed: Mapping[str, NodePlace],
+    rows: Iterable[ReportedLayer] = (),
 ) -> dict[str, dict[str, str]]:
     """Returns by ONNX node what is known of the layers that stand for it.
 
     A layer's time is that of all its nodes together, which "layer" names: it is not divided.
 
     Args:
-        rows: Layers of a report or of a plan.
+        layers: The plan's.
         placed: Where each node is.
+        rows: The layers of the run's report, for measured times.
     """
-    by_name = {str(row["name"]): row for row in rows}
+    by_name = {layer.name: layer for layer in layers}
+    timed = {row.name: row for row in rows}
     notes: dict[str, dict[str, str]] = {}
     for node, place in placed.items():
         own = [by_name[name] for name in place.layers if name in by_name]
-        note = _note(own) if own else {}
+        note = (
+            _note(own, [timed[layer.name] for layer in own if layer.name in timed]) if own else {}
+        )
         if place.reason:
             note = {"gone": place.reason, **({"layer": note["layer"]} if note else {})}
         if note:
@@ -298,45 +289,48 @@ def node_notes(
     return notes
 
 
-def _frame_time(placed: Plan, bench: Mapping[str, Any] | None) -> str:
+def _frame_time(placed: Plan, bench: Bench | None) -> str:
     """Returns how long a frame takes, the measured median first."""
-    known = placed.predicted.latency_us or not placed.unknown_cost
-    time = f"{placed.predicted.latency_us:.1f} µs" if known else "a time that is unknown"
+    latency_us = placed.predicted.latency_us
+    time = "a time that is unknown" if latency_us is None else f"{latency_us:.1f} µs"
     predicted = f"{time}, predicted"
-    median = ((bench or {}).get("latency_ms") or {}).get("median")
+    median = (bench.latency_ms or {}).get("median") if bench else None
     if bench is None or median is None:
         return predicted
-    status = (bench.get("verdict") or {}).get("status") or "not judged"
-    return f"{1000 * median:.1f} µs, {bench['clock']}, {status}; {predicted}"
+    status = bench.verdict.status if bench.verdict else "not judged"
+    return f"{1000 * median:.1f} µs, {bench.clock}, {status}; {predicted}"
 
 
-def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
-    def every(key: str) -> str:
-        return ", ".join(dict.fromkeys(str(row[key]) for row in rows))
+def _note(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) -> dict[str, str]:
+    def every(values: Iterable[object]) -> str:
+        return ", ".join(dict.fromkeys(map(str, values)))
 
-    note = {"device": every("device"), "time": _layer_time(rows),
-            "precision": every("precision"), "segment": every("segment"),
-            "layer": every("name")}  # fmt: skip
-    within = next((row["within"] for row in rows if row.get("within")), None)
+    note = {
+        "device": every(layer.device for layer in layers), "time": _layer_time(layers, rows),
+        "precision": every(layer.precision for layer in layers),
+        "segment": every(layer.segment for layer in layers),
+        "layer": every(layer.name for layer in layers),
+    }  # fmt: skip
+    within = next((row.within for row in rows if row.within), None)
     if within:  # of what was timed as a whole the layers' times are unknown
         note["within"] = (
-            f"{within['name']}: {within['us']:.2f} µs, {within['clock']}, "
-            f"{counted(within['layers'], 'layer')} together"
+            f"{within.name}: {within.us:.2f} µs, {within.clock}, "
+            f"{counted(within.layers, 'layer')} together"
         )
-    nodes = max(len(row["nodes"]) for row in rows)
+    nodes = max(len(layer.nodes) for layer in layers)
     if nodes > 1:
         note["note"] = f"the time is for {nodes} nodes, which form one layer"
     return note
 
 
-def _layer_time(rows: list[Mapping[str, Any]]) -> str:
-    predicted = sum(row["predicted_us"] for row in rows)
+def _layer_time(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) -> str:
+    predicted = sum(layer.predicted_us for layer in layers)
     estimate = (
         f"{predicted:.2f} µs, predicted"
         if predicted
         else "predicted as part of a neighbouring kernel"
     )
-    measured = [row["measured"] for row in rows if row.get("measured")]
+    measured = [row.measured for row in rows if row.measured]
     if not measured:
         return estimate
-    return f"{sum(one['us'] for one in measured):.2f} µs, {measured[0]['clock']}; {estimate}"
+    return f"{sum(one.us for one in measured):.2f} µs, {measured[0].clock}; {estimate}"

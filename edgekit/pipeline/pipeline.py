@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
@@ -17,7 +17,6 @@ from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline import questions
-from edgekit.pipeline.boards.status import would_roll_back
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
 from edgekit.pipeline.outputs import may_write_for
@@ -50,12 +49,14 @@ from edgekit.pipeline.steps.beforehand import (
 )
 from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
 from edgekit.pipeline.steps.bundle import (
+    Packed,
+    PackedBundle,
     bundle_of,
     bundle_with_weights,
     read_bundle,
     with_other_values,
 )
-from edgekit.pipeline.steps.deploy import ConnectedBoards
+from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
@@ -73,15 +74,19 @@ from edgekit.pipeline.steps.scales import cache_for_both, named_scales
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan
+    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.reports.schema import Report
 
 
+T = TypeVar("T")
 _POSITIONS: dict[str, tuple[str, ...]] = {
     "target.mode": ("power_mode",),
     "tensorrt.version": ("tensorrt",),
@@ -178,7 +183,7 @@ class Pipeline:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, EdgekitError):
             # what was done before it failed, and the accuracy when that is what failed
-            error.extra.setdefault("steps", self._step_list())
+            error.extra.setdefault("steps", write_document(self.log.done))
             set_position(error, self.config)
         self.boards.close()
 
@@ -216,9 +221,6 @@ class Pipeline:
         """Refuses to begin where NVIDIA's parser is wanted and not installed."""
         if self.file.parser:
             wheels()
-
-    def _step_list(self) -> list[dict[str, Any]]:
-        return list(self.log.done)
 
     def packed(self) -> Bundle:
         """Returns the bundle of the first board, or of this machine's build."""
@@ -345,7 +347,7 @@ class Pipeline:
         found = questions.layer_of(network(self.context), source(self.context), layer)
         return self._answer("why", lambda context: questions.why(context, found))
 
-    def what_if(self, changes: str) -> dict[str, Any]:
+    def what_if(self, changes: str) -> WhatIf:
         """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
 
         Args:
@@ -377,9 +379,7 @@ class Pipeline:
             "table", lambda context: questions.plan_table(context, **options), "rewrite"
         )
 
-    def _answer(
-        self, name: str, ask: Callable[[Context], questions.Answer], after: str = "plan"
-    ) -> dict[str, Any]:
+    def _answer(self, name: str, ask: Callable[[Context], tuple[T, str]], after: str = "plan") -> T:
         """Runs check and the steps before a question, and then the question."""
 
         def answer(run: Run, record: StepRecord) -> Run:
@@ -387,7 +387,7 @@ class Pipeline:
             return run.having(name, document)
 
         steps = needed("check", after)
-        found: dict[str, Any] = self._run(*steps, Step(name, answer, reuses=False)).found[name]
+        found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
         return found
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
@@ -400,7 +400,7 @@ class Pipeline:
 
     def plan_report(self, path: Path) -> None:
         """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, self._step_list())
+        questions.write_plan_page(self.context, path, self.log.done)
 
     def sensitivity(
         self,
@@ -444,7 +444,7 @@ class Pipeline:
         built = builds[0].artefacts
         return {
             "schema": "edgekit.build/1",
-            "steps": self._step_list(),
+            "steps": write_document(self.log.done),
             "backend": built.backend,
             "segments": segments_of(built),
             "weights": len(built.weights),
@@ -454,22 +454,23 @@ class Pipeline:
             **parser_key(self.context),
         }  # fmt: skip
 
-    def bundle(self, *, full: Path | None = None) -> dict[str, Any]:
-        """Packs and signs, and returns an ``edgekit.packed/1``."""
+    def bundle(self, *, full: Path | None = None) -> Packed:
+        """Packs and signs."""
         from edgekit.bundles.files import write
         from edgekit.bundles.manifest import check_valid_until
 
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
         may_write_for(self.config, {"the bundle": full}, makes_folders=True)
-        document = self._run(*needed("bundle")).found["bundle"]
+        packed: PackedBundle = self._run(*needed("bundle")).found["bundle"]
         if full is not None:
             write(self.packed(), full, stripped=False)
-        return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
-                "full": str(full) if full else None}  # fmt: skip
+        return Packed(
+            **vars(packed), steps=tuple(self.log.done), full=None if full is None else str(full)
+        )
 
-    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> dict[str, Any]:
-        """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
+    def deploy(self, file: Path | None = None, *, dry_run: bool = False) -> Deployed:
+        """Installs the bundle on every board.
 
         Args:
             file: A bundle to install instead of building one; weights that a stripped bundle
@@ -498,8 +499,7 @@ class Pipeline:
             offered = (bundle.digest, bundle)
             steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
         releases = self._run(*steps).found["deploy"]
-        return {"schema": "edgekit.deploy/1", "dry_run": dry_run, "steps": self._step_list(),
-                "releases": [_release_row(r) for r in releases]}  # fmt: skip
+        return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
 
     def _dry_run_steps(self) -> list[Step]:
         """Returns the steps of a deployment that changes nothing on a board."""
@@ -514,22 +514,7 @@ class Pipeline:
 
         return [*needed("bundle" if own else "plan"), _dry_run_step(offered)]
 
-    def rollback(self, reason: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
-        """Takes every board back to its previous release; ``reason`` is for their histories.
-
-        With ``dry_run`` nothing changes, and the answer is what would.
-        """
-        app = self.file.name
-        boards = []
-        for client in self.boards.clients():
-            before = self.boards.serves(client, app)
-            with self.boards.hinting(client):
-                answer = would_roll_back(client, app) if dry_run else client.rollback(app, reason)
-            boards.append({**self.boards.describe(client), "from": before and before[0],
-                           "to": answer["current"]})  # fmt: skip
-        return {"schema": "edgekit.rollback/1", "app": app, "dry_run": dry_run, "boards": boards}
-
-    def refit(self, weights: Path) -> dict[str, Any]:
+    def refit(self, weights: Path) -> Refitted:
         """Deploys the same engines with the weights of another file."""
         given = read_weights(weights)
 
@@ -590,15 +575,14 @@ class Pipeline:
                 key = self.cache.key("refitted", old.digest)
                 refitted = self.cache.get("refitted", key) or []
                 self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
-        return {
-            "schema": "edgekit.refit/1",
-            "steps": self._step_list(),
-            "tensors": tensors,
-            "changed": changed,
-            "accuracy": error,
-            "digest": next(iter(bundles.values())).digest,
-            "releases": [_release_row(r) for r in run.found["deploy"]],
-        }
+        return Refitted(
+            steps=tuple(self.log.done),
+            tensors=tensors,
+            changed=changed,
+            accuracy=error,
+            digest=next(iter(bundles.values())).digest,
+            releases=tuple(one.row() for one in run.found["deploy"]),
+        )
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
         """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
@@ -616,10 +600,10 @@ class Pipeline:
         document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
         return document
 
-    def bench(self) -> dict[str, Any]:
-        """Measures on the first board and returns an ``edgekit.bench/1``."""
+    def bench(self) -> Bench:
+        """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
-        document: dict[str, Any] = self._run(*steps, anew=True, or_serving=True).found["bench"]
+        document: Bench = self._run(*steps, anew=True, or_serving=True).found["bench"]
         return document
 
     def run(self) -> RunResult:
@@ -632,7 +616,9 @@ class Pipeline:
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
-        document = run_document(run.context, run.builds, run.found, files, self._step_list())
+        document = run_document(
+            run.context, run.builds, run.found, files, write_document(self.log.done)
+        )
         write_json(self.out / "run.json", document)
         return RunResult(document, run.found["report"])
 
@@ -649,7 +635,7 @@ def _dry_run_step(
             )
             for client in run.boards.clients()
         ]
-        if all(row["reused"] for row in rows):
+        if all(row.reused for row in rows):
             record.reuse()
         return run.having("deploy", rows)
 
@@ -697,14 +683,9 @@ def _hint_for_other_weights(context: Context, weights: Path) -> str:
     )
 
 
-def _release_row(result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("board", "release", "digest", "bytes_sent", "previous", "reused", "notes")
-    return {key: result.get(key) for key in keys}
-
-
 @dataclass(frozen=True)
 class RunResult:
     """What ``run`` gives: the ``edgekit.run/1`` document and the ``edgekit.report/1`` document."""
 
     document: dict[str, Any]
-    report: dict[str, Any]
+    report: Report

@@ -10,11 +10,12 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.markup import escape
 
 from edgekit.errors import EdgekitError
+from edgekit_device.protocol.codec import choice, member, number, text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,6 +182,16 @@ class Terminal:
         return escape(f"{self._label} {more}")
 
 
+@dataclass(frozen=True)
+class FinishedStep:
+    """A step that ended: "done", "reused" or "failed", and how long it took in seconds."""
+
+    name: str = member(text())
+    status: str = member(choice("done", "reused", "failed"))
+    seconds: float = member(number(0.0, 1e12))
+    detail: str = member(text(most=1 << 18))
+
+
 @dataclass
 class StepRecord:
     """One step while it runs."""
@@ -206,7 +217,7 @@ class StepLog:
     ) -> None:
         self.names = list(names)
         self.progress = progress
-        self.done: list[dict[str, Any]] = []
+        self.done: list[FinishedStep] = []
         self._clock = clock
 
     @contextlib.contextmanager
@@ -225,8 +236,5 @@ class StepLog:
             raise
         finally:
             seconds = self._clock() - began
-            self.done.append(
-                {"name": name, "status": step.status, "seconds": round(seconds, 3),
-                 "detail": step.detail}
-            )  # fmt: skip
+            self.done.append(FinishedStep(name, step.status, round(seconds, 3), step.detail))
             self.progress.end(name, step.status, seconds, step.detail)

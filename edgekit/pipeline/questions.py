@@ -29,7 +29,8 @@ from edgekit.targets.loader import get
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.placement.plan import Plan
+    from edgekit.pipeline.progress import FinishedStep
+    from edgekit.placement.plan import Plan, WhatIf
     from edgekit.reference.sensitivity import Proposal, Sensitivity
 
 
@@ -199,8 +200,6 @@ def plan_table(
         UsageError: An unknown board, or a mode that none of the boards has.
         GateError: No row has a plan. A row without one has an ``error``.
     """
-    from edgekit.placement.plan import known_values
-
     pairs = list(_pairs(context, modes, targets, power_mode or context.file.power_mode))
     objectives = [objective] if objective else list(OBJECTIVES)
     rows, failures = [], []
@@ -223,7 +222,7 @@ def plan_table(
                 failures.append(error)
                 row["error"] = error.to_json()["error"]
                 break
-            values = known_values(placed.predicted, placed.unknown_cost)
+            values = placed.predicted.to_json()
             for metric in METRICS:
                 row[metric] = values[metric]
                 row["bands"][metric] = placed.bands.get(metric)
@@ -289,12 +288,13 @@ def _plan_row(
 
 
 def _proof(placed: Plan) -> dict[str, Any]:
-    from edgekit.placement.plan import frame_times, plan_summary
+    from edgekit.placement.plan import plan_summary
+    from edgekit_device.protocol.codec import write
 
     keys = ("value", "unit", "optimal", "bound", "gap", "slack", "extrapolated", "unknown_cost",
             "layers", "loadables", "transitions")  # fmt: skip
-    summary = plan_summary(placed)
-    busy = frame_times(placed)["busy_us"]
+    summary = write(plan_summary(placed))
+    busy = placed.frame.busy_us
     total = sum(us or 0.0 for us in busy.values())
     share = (busy.get("GPU") or 0.0) / total if total else 1.0
     return {**{key: summary[key] for key in keys}, "gpu_share": share, "dla_share": 1.0 - share}
@@ -350,12 +350,12 @@ def why(context: Context, layer: str) -> Answer:
     return document, f"{document['layer']} runs on {document['device']}"
 
 
-def what_if(context: Context, other: Context, texts: Sequence[str]) -> Answer:
-    """Returns an ``edgekit.whatif/1``: the plan, and the plan of another context."""
+def what_if(context: Context, other: Context, texts: Sequence[str]) -> tuple[WhatIf, str]:
+    """Returns the plan compared with the plan of another context."""
     from edgekit.placement.plan import compare_plans
 
     document = compare_plans(plan(context), plan(other), texts)
-    return document, f"{counted(len(document['moved']), 'layer')} moved"
+    return document, f"{counted(len(document.moved), 'layer')} moved"
 
 
 def pareto(context: Context, first: str, second: str) -> Answer:
@@ -369,19 +369,24 @@ def pareto(context: Context, first: str, second: str) -> Answer:
     return document, f"{len(document['points'])} points"
 
 
-def write_plan_page(context: Context, path: Path, steps: Sequence[Mapping[str, Any]]) -> None:
+def write_plan_page(context: Context, path: Path, steps: Sequence[FinishedStep]) -> None:
     """Writes the plan as an HTML page; what only a build or a board can show is left out."""
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
+    from edgekit.reports.schema import ReportedRewrite, ReportedStep
+    from edgekit_device.protocol.codec import write
 
     file, placed, notes = context.file, plan(context), context.session.notes
     rewrites = used_rewrites(context).applied
     facts = RunFacts(
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
-        rewrites=tuple({"name": item["rewrite"], **item} for item in rewrites),
-        steps=tuple(steps), files={"report": str(path)},
+        rewrites=tuple(
+            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
+        ),
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
+        files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),
         note_groups={"run": notes},
     )  # fmt: skip

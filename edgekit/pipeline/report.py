@@ -26,10 +26,16 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.quantize.scales import change_rows
 from edgekit.version import __version__
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
+    from edgekit.pipeline.progress import FinishedStep
+    from edgekit.pipeline.steps.bundle import PackedBundle
+    from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
+    from edgekit.reports.schema import Report
 
 
 _ACCURACY = (
@@ -123,17 +129,16 @@ def run_document(
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": plan(context).to_json(),
         "built": board_documents(builds),
-        "bundle": dict(found["bundle"]),
+        "bundle": write(found["bundle"]),
         "accuracy": accuracy(context),
         "refit": dict(found["refit"]),
         "infer": dict(found["infer"]),
-        "bench": {key: found["bench"].get(key) for key in
-                  ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
-        "board": dict(releases[0]["board"]),
+        "bench": _brief(found["bench"]),
+        "board": write(releases[0].board),
         "releases": [
-            {key: r.get(key) for key in
-             ("board", "release", "digest", "bytes_sent", "previous", "taken_back",
-              "notes")}
+            {"board": write(r.board), "release": r.release, "digest": r.digest,
+             "bytes_sent": r.bytes_sent, "previous": r.previous,
+             "taken_back": write(r.taken_back), "notes": list(r.notes)}
             for r in releases
         ],
         "files": dict(files),
@@ -142,21 +147,35 @@ def run_document(
     }  # fmt: skip
 
 
+def _brief(bench: Bench) -> dict[str, object]:
+    names = {"clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict"}
+    return bench.model_dump(include=names)
+
+
 def report_facts(
     context: Context,
     builds: Sequence[BuiltPlan],
-    bundle: Mapping[str, Any],
-    release: Mapping[str, Any],
+    bundle: PackedBundle,
+    release: InstalledRelease,
     refit: Mapping[str, Any],
-    bench: Mapping[str, Any],
+    bench: Bench,
     files: Mapping[str, str],
-    steps: Sequence[Mapping[str, Any]],
+    steps: Sequence[FinishedStep],
 ) -> RunFacts:
     """Returns what the report is made of."""
+    from edgekit.benchmark.document import BoardName
     from edgekit.reports.facts import RunFacts
+    from edgekit.reports.schema import (
+        Accuracy,
+        BuiltBoard,
+        BundleSizes,
+        RefitAnswer,
+        ReportedRewrite,
+        ReportedStep,
+    )
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
-    gate, back = context.file.accuracy, bench.get("taken_back")
+    gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
     figures = {
         **{key: error[key] for key in _ACCURACY},
@@ -182,19 +201,21 @@ def report_facts(
         mode=context.file.build.mode,
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
-        accuracy=figures,
-        bundle=bundle,
+        accuracy=Accuracy.model_validate(figures),
+        bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
-        refit=None if back else refit,
-        built=tuple(board_documents(builds)),
+        refit=None if back else RefitAnswer.model_validate(refit),
+        built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
-        board=release["board"],
-        rewrites=tuple({"name": item["rewrite"], **item} for item in applied),
-        steps=tuple(steps),
+        board=BoardName.model_validate(write(release.board)),
+        rewrites=tuple(
+            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
+        ),
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,
         config_text=context.config.text,
-        environment=_environment(),
+        environment={**_environment()},
         notes=tuple(notes_of(context, builds)),
         note_groups=note_groups(context, builds),
     )  # fmt: skip
@@ -207,7 +228,7 @@ def _stand_in(context: Context) -> str:
     return " and ".join(filter(None, (random, synthetic)))
 
 
-def write_report(context: Context, facts: RunFacts, out: Path) -> dict[str, Any]:
+def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     """Writes the report's page and documents unless they are there; returns the report."""
     from edgekit.benchmark.document import write_json
     from edgekit.reports.document import report_document
@@ -216,15 +237,16 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> dict[str, Any]
 
     report = report_document(facts)
     shown = with_earlier_comparison(report, out / "report.json")
+    document = shown.to_json()
     # everything but how long the steps took, and whether they were done again
-    parts = {k: v for k, v in shown.items() if k != "steps"}
+    parts = {k: v for k, v in document.items() if k != "steps"}
     key = context.cache.key("report", parts, str(out.absolute()))
     paths = [out / name for name in ("report.html", "report.json", "plan.json")]
     written = context.cache.get("report", key)
     if written is None or written != file_stamps(paths) or context.force:
         context.session.fresh.add("report")
         write_report(shown, paths[0])
-        write_json(paths[1], shown)
+        write_json(paths[1], document)
         write_json(paths[2], plan(context).to_json())
         context.cache.put("report", key, file_stamps(paths))
     return report

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline.boards.status import serving_of, taken_back_note
+from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import StepLog, StepRecord
@@ -32,9 +32,14 @@ from edgekit.pipeline.steps.build_request import (
     check_names,
     check_opaque,
 )
-from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
+from edgekit.pipeline.steps.bundle import PackedBundle, bundle_of, write_bundle, write_typed
 from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
-from edgekit.pipeline.steps.deploy import ConnectedBoards, InstallSteps, SigningKey
+from edgekit.pipeline.steps.deploy import (
+    ConnectedBoards,
+    InstalledRelease,
+    InstallSteps,
+    SigningKey,
+)
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.load import lowers
 from edgekit.pipeline.steps.method import choice, chooses, method, methods_are_equal, scales
@@ -273,12 +278,12 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
-    from edgekit.reports.text import compared_on
+    from edgekit.reports.text import clean
 
     run = replace(run, context=gated(run.context))
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
-    on = compared_on({**error, "computed": "emulated on this CPU"})
+    on = f"{clean(error['data'])}, emulated on this CPU"
     figures = f"cosine {error['cosine']:.5f} against FP32"
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
@@ -309,28 +314,28 @@ def _bundle(run: Run, record: StepRecord) -> Run:
     first, *more = run.builds
     bundle = bundle_of(context, first, run.signing)
     write_bundle(context, bundle, path)
-    document = {
-        "path": str(path),
-        "bytes": bundle.full_bytes,
-        "stripped_bytes": bundle.stripped_bytes,
-        "digest": bundle.digest,
-    }
     others = []
     for built in more:
         other = path.with_name(f"bundle-{built.board}.ekb")
         write_bundle(context, bundle_of(context, built, run.signing), other)
         others.append(str(other))
     if others:
-        document["others"] = others
         record.detail = f"{1 + len(others)} kinds of boards; "
     record.detail += (
         f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} without weights, signed"
     )
     typed = write_typed(context, run.out / TYPED_NAME)
     if typed is not None:
-        document["qdq"] = str(typed)
         record.detail += f"; TensorRT builds from {typed.name}"
-    return run.having("bundle", document)
+    packed = PackedBundle(
+        path=str(path),
+        bytes=bundle.full_bytes,
+        stripped_bytes=bundle.stripped_bytes,
+        digest=bundle.digest,
+        others=tuple(others),
+        qdq=None if typed is None else str(typed),
+    )
+    return run.having("bundle", packed)
 
 
 def remember(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
@@ -361,22 +366,31 @@ def bring_first_board(run: Run, record: StepRecord) -> Run:
     run.boards.trust_signer()
     bundle = run.bundle_for(client)
     key = context.cache.key("refitted", bundle.digest)
-    state = client.releases(bundle.name)["apps"].get(bundle.name, {})
-    serving = serving_of(state)
-    if not serving or serving["digest"] not in (context.cache.get("refitted", key) or []):
+    state = client.releases_of(bundle.name)
+    serving = state.current_release
+    if not serving or serving.digest not in (context.cache.get("refitted", key) or []):
         releases = run.boards.install(
             run.bundle_for, run.log, put_back=run.again, or_serving=run.or_serving
         )
         return run.having("deploy", releases)
-    release = {"board": run.boards.describe(client), "release": serving["id"],
-               "digest": serving["digest"], "refitted": True}  # fmt: skip
-    back = state.get("taken_back")
-    gone = back and back["release"].endswith(bundle.digest[:12])
+    back = state.taken_back
+    if back is not None and not back.release.endswith(bundle.digest[:12]):
+        back = None
     with InstallSteps(client, bundle, run.log) as shown:
-        shown.reused(serving["id"], other=bool(gone))
-    if gone:
-        note = taken_back_note(client.name, serving["id"], back, context.config.path)
-        release |= {"taken_back": back, "notes": [note]}
+        shown.reused(serving.id, other=back is not None)
+    release = InstalledRelease(
+        board=run.boards.describe(client),
+        release=serving.id,
+        digest=serving.digest,
+        bytes_sent=0,
+        previous=state.previous,
+        reused=True,
+        notes=()
+        if back is None
+        else (taken_back_note(client.name, serving.id, back, context.config.path),),
+        taken_back=back,
+        refitted=True,
+    )
     return run.having("deploy", [release])
 
 
@@ -417,14 +431,12 @@ def _report(run: Run, record: StepRecord) -> Run:
     release = found["deploy"][0]
     refit = {
         # this machine can compare one more inference, unless TensorRT's engines gave it
-        "bit_equal": bool(
-            release["selftest"].get("bit_equal") and found["infer"]["bit_equal"] is not False
-        ),
+        "bit_equal": bool(release.bit_equal and found["infer"]["bit_equal"] is not False),
         "tensors": len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
     }
     facts = report_facts(
         run.context, run.builds, found["bundle"], release, refit, found["bench"], files,
-        list(run.log.done),
+        run.log.done,
     )  # fmt: skip
     report = write_report(run.context, facts, run.out)
     return run.having("refit", refit).having("report", report)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 from edgekit.dla.loadables import candidates
 from edgekit.dla.verdicts import VerdictReason
@@ -25,6 +25,12 @@ from edgekit.placement.inputs import LoadableCapacity, PlacementInputs
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
     SECOND_METRICS,
+    UNKNOWN,
+    BuilderDifference,
+    BuilderGroups,
+    Constraints,
+    FrameEnergy,
+    MeasuredPart,
     Options,
     PlacedLayer,
     Plan,
@@ -55,9 +61,25 @@ from edgekit.text import counted, listed, percent
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
-PROOF_NOTES = ("Optimal for ", "Not proved optimal")  # how notes begin that tell what is proved
 DIGITS = 6  # of microseconds and microjoules in a plan
 SHOWN = 5  # names in a difference
+
+
+class _Figures(NamedTuple):
+    """What an inference is predicted to take: microseconds, frames a second, microjoules."""
+
+    latency_us: float
+    throughput_qps: float
+    energy_uj: float
+    gpu_us: float
+
+    def cost(self, unknown: Sequence[str]) -> PredictedCost:
+        """Returns a document's figures: None each where no layer has a known time.
+
+        Args:
+            unknown: The plan's layers that are in no time.
+        """
+        return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
 @dataclass(frozen=True)
@@ -65,6 +87,7 @@ class _ShownPlan:
     """A plan of the mix as the document shows it."""
 
     share: Share
+    figures: _Figures
     loadables: tuple[PlannedLoadable, ...]
     load_us: tuple[float, ...]
     energy_uj: float
@@ -78,10 +101,19 @@ def assemble(
     compared: Mapping[str, Baseline | None],
     notes: Sequence[str] = (),
     optimum: Plan | None = None,
+    *,
+    notes_proof: bool = True,
 ) -> Plan:
     """Returns the plan document's values for a solved problem.
 
-    ``optimum`` is the best plan, where this one is another within the slack.
+    Args:
+        request: What was placed.
+        built: The problem.
+        solved: Its solution.
+        compared: The baselines.
+        notes: Further notes.
+        optimum: The best plan, where this one is another within the slack.
+        notes_proof: Whether a note says what is proved of this plan.
     """
     model, options, problem = request.model, request.options, built.problem
     shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
@@ -99,7 +131,7 @@ def assemble(
     if optimum is not None:
         bound, gap = optimum.bound, optimum.gap
     loadables = tuple(loadable for one in shown for loadable in one.loadables)
-    builder = builder_document(
+    builder = builder_groups(
         request.network,
         [(one.share.layers, one.loadables) for one in shown],
         options.max_loadables,
@@ -114,7 +146,7 @@ def assemble(
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
-    whole = measured is not None and measured["fraction"] == 1 and len(shown) == 1
+    whole = measured is not None and measured.fraction == 1 and len(shown) == 1
     extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
     return Plan(
         target=model.target.name,
@@ -125,30 +157,22 @@ def assemble(
         loadables=loadables,
         pools=pools_of(loadables),
         transitions=shown[0].share.transitions,
-        predicted=predicted,
+        predicted=predicted.cost(unknown),
         objective=options.objective,
         optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not unknown),
         bound=bound,
         gap=gap,
-        plans=tuple(one.share for one in shown),
-        baselines=baseline_costs(request, compared),
+        plans=tuple(replace(one.share, predicted=one.figures.cost(unknown)) for one in shown),
+        baselines=baseline_costs(request, compared, unknown),
         model_error=model_error(),
         notes=(
-            *_notes(
-                request,
-                shown,
-                gap,
-                extrapolated,
-                unknown,
-                measured,
-                too_large(request, built),
-                optimum is None,
-            ),
+            *(_proof_notes(shown, gap, unknown, measured, optimum is None) if notes_proof else ()),
+            *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
             *_slack_note(slack, options.objective, value, predicted),
             *notes,
-            *(measured["notes"] if measured else ()),
+            *(measured.notes if measured else ()),
         ),
         reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
         builder=builder,
@@ -158,26 +182,26 @@ def assemble(
         unknown_cost=unknown,
         baselines_keep=baselines_keep(request, problem, compared),
         extrapolated=extrapolated,
-        rate_hz=options.rate_hz,
-        idle_uj=round(model.idle_uj(_mean_loads(problem, shown)), DIGITS),
+        energy=FrameEnergy(
+            options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
+        ),
         slack=slack,
     )
 
 
 def _slack(
-    options: Options, value: float, predicted: PredictedCost, optimum: Plan | None
+    options: Options, value: float, predicted: _Figures, optimum: Plan | None
 ) -> SlackChoice:
     metric = SECOND_METRICS[options.objective]
     if optimum is None:
         return SlackChoice(options.slack, value, 0.0, metric, getattr(predicted, metric))
     best = plan_value(optimum)
     given_up = abs(value - best) / best if best else 0.0
-    return SlackChoice(options.slack, best, given_up, metric, getattr(optimum.predicted, metric))
+    figure = getattr(optimum.predicted, metric) or 0.0
+    return SlackChoice(options.slack, best, given_up, metric, figure)
 
 
-def _slack_note(
-    slack: SlackChoice, objective: str, value: float, predicted: PredictedCost
-) -> list[str]:
+def _slack_note(slack: SlackChoice, objective: str, value: float, predicted: _Figures) -> list[str]:
     """Returns what a plan within the slack of the optimum gives up, and for what."""
     own = getattr(predicted, slack.metric)
     if own == slack.at_optimum and not slack.given_up:
@@ -193,14 +217,14 @@ def _slack_note(
 
 
 def baseline_costs(
-    request: PlacementInputs, compared: Mapping[str, Baseline | None]
+    request: PlacementInputs, compared: Mapping[str, Baseline | None], unknown: Sequence[str]
 ) -> dict[str, PredictedCost | None]:
-    """Returns what baselines are predicted to cost."""
+    """Returns what baselines are predicted to cost; ``unknown`` are the layers in no time."""
     found: dict[str, PredictedCost | None] = dict.fromkeys(compared)
     for name, b in compared.items():
         if b is not None:
             problem = as_engines(request, b.built.problem, b.modes)
-            found[name] = _predicted(problem, b.load_us, b.energy_uj)
+            found[name] = _predicted(problem, b.load_us, b.energy_uj).cost(unknown)
     return found
 
 
@@ -253,24 +277,24 @@ def _shown(
     options = request.options
     running = with_builder_loadables(running, options.max_loadables, options.min_loadable_layers)
     layers, loadables = running.layers(), running.loadables(number)
+    engines = as_engines(request, built.problem, part.placing.modes)
     share = Share(
         round(part.share, 9),
         layers,
         transitions_of(running.placing.steps),
-        _predicted(as_engines(request, built.problem, part.placing.modes), load_us, energy_uj),
+        None,
         running.reformats(number),
         running.unfused(number),
-        builder_document(request.network, [(layers, loadables)], options.max_loadables, number),
+        builder_groups(request.network, [(layers, loadables)], options.max_loadables, number),
     )
-    return _ShownPlan(share, loadables, load_us, energy_uj, part.placing.modes)
+    figures = _predicted(engines, load_us, energy_uj)
+    return _ShownPlan(share, figures, loadables, load_us, energy_uj, part.placing.modes)
 
 
-def _predicted(
-    problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
-) -> PredictedCost:
+def _predicted(problem: PlacementProblem, load_us: Sequence[float], energy_uj: float) -> _Figures:
     have = metrics(problem, load_us, energy_uj)
     period = have["period_us"]
-    return PredictedCost(
+    return _Figures(
         round(have["latency_us"], DIGITS),
         round(1e6 / period, DIGITS) if period else 0.0,
         round(have["energy_uj"], DIGITS),
@@ -283,7 +307,7 @@ def _mixed(
     problem: PlacementProblem,
     shares: Sequence[float],
     shown: Sequence[_ShownPlan],
-) -> PredictedCost:
+) -> _Figures:
     """Returns what frames take that use plans in these shares.
 
     Frames of different plans overlap: period and energy are those of a frame's mean loads.
@@ -298,7 +322,7 @@ def _mixed(
 
     loads = _mean_loads(problem, shown)
     period = problem.period_us(loads)
-    return PredictedCost(
+    return _Figures(
         round(max(have["latency_us"] for have in each), DIGITS),
         round(1e6 / period, DIGITS) if period else 0.0,
         round(request.model.energy(problem.devices, loads)[0], DIGITS),
@@ -315,10 +339,10 @@ def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[
 
 def _bands(
     request: PlacementInputs,
-    predicted: PredictedCost,
+    predicted: _Figures,
     shown: Sequence[_ShownPlan],
     extrapolated: bool,
-    measured: Mapping[str, Any] | None,
+    measured: MeasuredPart | None,
 ) -> dict[str, tuple[float, float]]:
     """Returns the values between which the predicted ones may lie, by the model's known errors.
 
@@ -337,7 +361,7 @@ def _bands(
     if not total:
         if request.network.uncounted:
             return {}
-        return {name: (value, value) for name, value in predicted.to_json().items()}
+        return {name: (value, value) for name, value in predicted._asdict().items()}
     low, high = _mean(busy, factors)
     idle_uj = 0.0
     if request.options.rate_hz is not None:
@@ -346,7 +370,7 @@ def _bands(
     energy = (least + idle_uj, most + idle_uj)  # how long the module idles is known
     if measured and len(shown) == 1:  # of several plans only the first one's part is known
         parts = [
-            measured["fraction_of"]["gpu" if name == "GPU" else "dla"] for name in request.devices
+            measured.fraction_of["gpu" if name == "GPU" else "dla"] for name in request.devices
         ]
         factors = [
             (1 + (least - 1) * (1 - part), 1 + (most - 1) * (1 - part))
@@ -376,21 +400,21 @@ def _between(value: float, low: float, high: float) -> tuple[float, float]:
     return (round(value * low, DIGITS), round(value * high, DIGITS))
 
 
-def _constraints(request: PlacementInputs) -> dict[str, Any]:
+def _constraints(request: PlacementInputs) -> Constraints:
     """Returns what the plan keeps to, as the user said it."""
     options = request.options
-    return {
-        "dla_cores": list(request.cores),
-        "gpu": options.gpu,
-        "pins": [{"layers": pin.layers, "device": pin.device} for pin in options.pins],
-        "bounds": dict(options.bounds),
-        "max_loadables": options.max_loadables,
-        "max_transitions": options.max_transitions,
-        "min_loadable_layers": options.min_loadable_layers,
-        "split": options.split,
-        "rate_hz": options.rate_hz,
-        "pools": None if options.pools is None else dict(options.pools),
-    }
+    return Constraints(
+        dla_cores=tuple(request.cores),
+        gpu=options.gpu,
+        pins=options.pins,
+        bounds=options.bounds,
+        max_loadables=options.max_loadables,
+        max_transitions=options.max_transitions,
+        min_loadable_layers=options.min_loadable_layers,
+        split=options.split,
+        rate_hz=options.rate_hz,
+        pools=options.pools,
+    )
 
 
 def _limited(request: PlacementInputs) -> bool:
@@ -459,7 +483,7 @@ def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> l
         f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
         "devices in use; a band of the energy leaves these out, since their error is not known"
     ]
-    if any(one.share.predicted.latency_us > 1e6 / rate_hz for one in shown if one.share.predicted):
+    if any(one.figures.latency_us > 1e6 / rate_hz for one in shown):
         notes.append(
             "at this rate a frame begins before the last one ends: what the devices then cost "
             "each other is not in the energy"
@@ -500,7 +524,7 @@ def _proof_notes(
     shown: Sequence[_ShownPlan],
     gap: float,
     unknown: Sequence[str],
-    measured: Mapping[str, Any] | None,
+    measured: MeasuredPart | None,
     best: bool,
 ) -> list[str]:
     """Returns what is proved of the plan; nothing where no layer has a known time."""
@@ -511,7 +535,7 @@ def _proof_notes(
         except_for = f", but for the slack{except_for}"
     if gap > OPTIMAL_GAP:
         return [f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"]
-    if measured and measured["fraction"]:
+    if measured and measured.fraction:
         known = "Optimal for measured times, with predictions where none were measured"
         return [f"{known}{except_for}"]
     return [f"Optimal for predicted times{except_for}; no board measurements were used"]
@@ -520,18 +544,14 @@ def _proof_notes(
 def _notes(
     request: PlacementInputs,
     shown: Sequence[_ShownPlan],
-    gap: float,
     extrapolated: Sequence[str],
-    unknown: Sequence[str],
-    measured: Mapping[str, Any] | None,
     refused: Mapping[str, VerdictReason],
     best: bool,
 ) -> list[str]:
     """Returns what a reader should know about this plan; ``best``: it is the optimum itself."""
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
-    notes = _proof_notes(shown, gap, unknown, measured, best)
-    notes += [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
+    notes = [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
     elif model.precision == "fp32":
@@ -884,13 +904,13 @@ def builder_loadables(
     return tuple(group.layers for group in found if group.retained), len(found)
 
 
-def builder_document(
+def builder_groups(
     network: Network,
     plans: Sequence[tuple[Sequence[PlacedLayer], Sequence[PlannedLoadable]]],
     slots: int,
     number: int = 0,
-) -> dict[str, Any]:
-    """Returns the plan document's ``builder``.
+) -> BuilderGroups:
+    """Returns what TensorRT's builder makes of plans.
 
     Args:
         network: The layer graph.
@@ -899,27 +919,21 @@ def builder_document(
         number: The first plan's index among all.
     """
     count = accepted = 0
-    differences: list[dict[str, Any]] = []
+    differences: list[BuilderDifference] = []
     for at, (layers, loadables) in enumerate(plans, number):
         for core in sorted({loadable.core for loadable in loadables}):
             ours = [one.layers for one in loadables if one.core == core]
             groups, made = builder_loadables(network, layers, f"DLA{core}", slots)
             count += made
             accepted += len(groups)
-            differences += [{"plan": at, "core": core, **one} for one in _differences(ours, groups)]
+            differences += _differences(at, core, ours, groups)
     first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
-    return {
-        "device_types": first,
-        "candidates": count,
-        "loadables": accepted,
-        "matches": not differences,
-        "differences": differences,
-    }
+    return BuilderGroups(first, count, accepted, not differences, tuple(differences))
 
 
 def _differences(
-    ours: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, ...]]
-) -> list[dict[str, Any]]:
+    plan: int, core: int, ours: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, ...]]
+) -> list[BuilderDifference]:
     wanted, made = {frozenset(x) for x in ours}, {frozenset(x) for x in groups}
     at: dict[str, int] = {name: i for i, names in enumerate(ours) for name in names}
     found = []
@@ -929,21 +943,21 @@ def _differences(
         parts = sorted({at[name] for name in group if name in at})
         whole = sum(len(ours[i]) for i in parts) == len(group)
         kind = "merged" if whole and len(parts) > 1 else "regrouped"
-        found.append({"kind": kind, "loadables": parts, "layers": _some(group)})
+        found.append(BuilderDifference(plan, core, kind, tuple(parts), _some(group)))
     missing = set(at) - {name for group in groups for name in group}
     for i, names in enumerate(ours):
         if frozenset(names) not in made and missing & set(names):
-            found.append({"kind": "sent to the GPU", "loadables": [i], "layers": _some(names)})
+            found.append(BuilderDifference(plan, core, "sent to the GPU", (i,), _some(names)))
     return found
 
 
-def _some(names: Sequence[str]) -> list[str]:
-    return [*names[:SHOWN], f"... {len(names)} in all"] if len(names) > SHOWN else list(names)
+def _some(names: Sequence[str]) -> tuple[str, ...]:
+    return (*names[:SHOWN], f"... {len(names)} in all") if len(names) > SHOWN else tuple(names)
 
 
-def builder_notes(builder: Mapping[str, Any]) -> list[str]:
+def builder_notes(builder: BuilderGroups) -> list[str]:
     """Returns the notes on where the builder would not end at the plan."""
-    kinds = [one["kind"] for one in builder["differences"]]
+    kinds = [one.kind for one in builder.differences]
     notes = []
     if "merged" in kinds:
         notes.append(

@@ -142,7 +142,8 @@ def _costing(query: PlacementQuery, plan: Plan) -> KernelCosts:
     prepared = query.prepared()
     request, own = prepared.request, plan.plans[0].predicted or plan.predicted
     others = (0.0,) * len(request.cores[1:])  # cores are alike
-    load_us = (own.gpu_us, own.latency_us - own.gpu_us, *others)[: len(request.devices)]
+    gpu_us, latency_us = own.gpu_us or 0.0, own.latency_us or 0.0
+    load_us = (gpu_us, latency_us - gpu_us, *others)[: len(request.devices)]
     _, watts = request.model.energy(request.devices, load_us)
     by_device = dict(zip(request.devices, watts, strict=True))
     return KernelCosts(query.network, request.model, prepared.built, request.regions, by_device)

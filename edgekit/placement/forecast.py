@@ -500,16 +500,12 @@ def _reason(
     """Returns the kind of the reason; its sentence, what was found and what it is held against."""
     limits = plan.constraints
     pin = next(
-        (
-            one["layers"]
-            for one in reversed(limits.get("pins") or ())
-            if fnmatchcase(name, str(one["layers"]))
-        ),
+        (one.layers for one in reversed(limits.pins) if fnmatchcase(name, one.layers)),
         None,
     )
     if pin is not None:
-        return "pinned to the GPU", _reason_text(f"pin {pin} puts it on the GPU", str(pin), "")
-    if not limits.get("dla_cores", True):
+        return "pinned to the GPU", _reason_text(f"pin {pin} puts it on the GPU", pin, "")
+    if not limits.dla_cores:
         return "no DLA core is allowed", _reason_text("dla_cores is empty", "none", "")
     if plan.precision == "fp32":
         return "FP32 runs only on the GPU", _reason_text(

@@ -28,7 +28,7 @@ from edgekit.placement.plan import (
     Options,
     Pin,
     Plan,
-    plan_summary,
+    is_known,
     plan_value,
 )
 from edgekit.placement.problem import BuiltProblem, as_engines, build_problem
@@ -245,7 +245,7 @@ def _better_whole(
         assert plan.slack is not None
         if plan.slack.given_up > slack * (1 + APART):
             continue  # its engines slow each other down
-        ours, theirs = (getattr(one.predicted, metric) for one in (plan, best))
+        ours, theirs = (getattr(one.predicted, metric) or 0.0 for one in (plan, best))
         if ours < theirs * (1 - SAME) or (
             ours <= theirs * (1 + SAME) and plan.transitions < best.transitions
         ):
@@ -348,7 +348,8 @@ class PlacementQuery:
         if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
             keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
         return replace(
-            plan, baselines=baseline_costs(prepared.request, prepared.baselines),
+            plan,
+            baselines=baseline_costs(prepared.request, prepared.baselines, plan.unknown_cost),
             baselines_keep=keep,
             baselines_rewritten=plan.baselines,
         )  # fmt: skip
@@ -684,17 +685,16 @@ def pareto_front(
     points = []
     for prepared, point, bound in _joined_fronts(fronts, (first, second)):
         plan = prepared.plan(point.placing, bound)
-        summary = plan_summary(plan)
-        predicted = summary["predicted"]
+        predicted = plan.predicted.to_json()
         gap = max(0.0, point.first - bound) / point.first if point.first else 0.0
-        known = summary["value"] is not None
+        known = is_known(plan)
         optimal = point.optimal and gap <= OPTIMAL_GAP and known
         points.append(
             {**predicted, first: point.first if known else None,
              second: point.second if known else None, "bound": bound,
              "gap": gap, "optimal": optimal, "extrapolated": list(plan.extrapolated),
-             "unknown_cost": list(plan.unknown_cost), "loadables": summary["loadables"],
-             "transitions": summary["transitions"],
+             "unknown_cost": list(plan.unknown_cost), "loadables": len(plan.loadables),
+             "transitions": plan.transitions,
              "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
              "layers": {layer.name: layer.device for layer in plan.layers}}
         )  # fmt: skip

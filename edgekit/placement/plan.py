@@ -7,26 +7,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
+from edgekit.parsing.nvidia import ParserWord
+from edgekit.removed import FormerDict
 from edgekit.text import counted
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
-    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.placement.profiles.profile import Profile
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
 SCHEMA = "edgekit.plan/1"
-_COPIED_KEYS = (
-    "target", "power_mode", "precision", "tensorrt", "transitions", "objective", "optimal",
-    "bound", "gap", "model_error",
-)  # fmt: skip
-_PAID = ("launch_us", "launch_uj", "border_us", "border_uj", "plan")
 _DIGITS = 6
 _ROUNDING = 1e-6  # relative; a plan's figures are rounded
 COMPARISON_SCHEMA = "edgekit.whatif/1"
@@ -44,14 +57,29 @@ PREDICTED_KEYS = {
     "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
     "energy": "energy_uj", "gpu_time": "gpu_us",
 }  # fmt: skip
+_CLOCKS = ("measured", "predicted")
+_POOLS = ("managed_sram", "local_dram", "global_dram")
+_MOST_BYTES = 1 << 50
+
+# what the fields of a plan take
+_name = text(most=1 << 20)  # of layers, nodes and tensors; and notes
+_names = array(_name)
+_device = text("GPU|DLA[0-9]", "a device: GPU, DLA0 or DLA1")
+_figure = number(0, 1e100)
+_difference = number(-1e100, 1e100)
+_count = integer(0, 1 << 40)
+_bytes = integer(0, _MOST_BYTES)
+_pools = mapping(_bytes, choice(*_POOLS))
+_band = array(_figure, 2, 2)
+_bands = mapping(_band, choice("latency_us", "throughput_qps", "energy_uj", "gpu_us"))
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
     """Layers matching the glob ``layers`` go to ``device`` ("GPU", "DLA", "DLA0", "DLA1")."""
 
-    layers: str
-    device: str
+    layers: str = member(_name)
+    device: str = member(text("GPU|DLA[0-9]?", "a device: GPU, DLA, DLA0 or DLA1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +118,7 @@ class Options:
     max_transitions: int | None = None
     min_loadable_layers: int = 1
     pools: Mapping[str, int] | None = None
-    profile: Any = None
+    profile: Profile | None = None
     cores_why: str = ""
     split: bool = False
     rate_hz: float | None = None
@@ -99,19 +127,28 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class PredictedCost:
-    """Model predictions for one inference; microseconds, microjoules, queries a second."""
+    """Model predictions for one inference; None each where no layer has a known time.
 
-    latency_us: float
-    throughput_qps: float
-    energy_uj: float
-    gpu_us: float
+    Attributes:
+        latency_us: Microseconds.
+        throughput_qps: Frames a second.
+        energy_uj: Microjoules.
+        gpu_us: Microseconds that the GPU works.
+    """
 
-    def to_json(self) -> dict[str, float]:
+    latency_us: float | None = member(nullable(_figure))
+    throughput_qps: float | None = member(nullable(_figure))
+    energy_uj: float | None = member(nullable(_figure))
+    gpu_us: float | None = member(nullable(_figure))
+
+    def to_json(self) -> dict[str, float | None]:
         """Returns the contract's ``predicted`` object."""
-        return {
-            "latency_us": self.latency_us, "throughput_qps": self.throughput_qps,
-            "energy_uj": self.energy_uj, "gpu_us": self.gpu_us,
-        }  # fmt: skip
+        found: dict[str, float | None] = write(self)
+        return found
+
+
+#: Of a network of which no layer has a known time.
+UNKNOWN = PredictedCost(None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +163,24 @@ class SlackChoice:
         at_optimum: The best plan's value of that figure.
     """
 
-    allowed: float
-    optimum: float
-    given_up: float
-    metric: str
-    at_optimum: float
+    allowed: float = member(_figure)
+    optimum: float = member(_figure)
+    given_up: float = member(_figure)
+    metric: str = member(choice("latency_us", "energy_uj"))
+    at_optimum: float = member(_figure)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayer:
     """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order."""
 
-    name: str
-    nodes: tuple[str, ...]
-    device: str
-    precision: str
-    segment: int
-    predicted_us: float
-    predicted_uj: float
+    name: str = member(_name)
+    nodes: tuple[str, ...] = member(_names)
+    device: str = member(_device)
+    precision: str = member(choice("fp32", "fp16", "int8"))
+    segment: int = member(_count)
+    predicted_us: float = member(_figure)
+    predicted_uj: float = member(_figure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +192,15 @@ class PlannedLoadable:
     ``plan`` is the index in ``Plan.plans`` of the plan that has it.
     """
 
-    core: int
-    layers: tuple[str, ...]
-    memory: MemoryNeed
-    formats: Mapping[str, str] = field(default_factory=dict)
-    launch_us: float = 0.0
-    launch_uj: float = 0.0
-    border_us: float = 0.0
-    border_uj: float = 0.0
-    plan: int = 0
+    core: int = member(integer(0, 9))
+    layers: tuple[str, ...] = member(_names)
+    memory: MemoryNeed = member(record(MemoryNeed))
+    formats: Mapping[str, str] = member(mapping(_name, _name), default=dict)
+    launch_us: float = member(_figure, default=0.0)
+    launch_uj: float = member(_figure, default=0.0)
+    border_us: float = member(_figure, default=0.0)
+    border_uj: float = member(_figure, default=0.0)
+    plan: int = member(_count, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +211,13 @@ class Reformat:
     ``Plan.plans`` of the plan that does it.
     """
 
-    tensor: str
-    source: str
-    goal: str
-    us: float
-    clock: str = "predicted"
-    plan: int = 0
-    uj: float = 0.0
+    tensor: str = member(_name)
+    source: str = member(_name, key="from")
+    goal: str = member(_name, key="to")
+    us: float = member(_figure)
+    clock: str = member(choice(*_CLOCKS), default="predicted")
+    plan: int = member(_count, default=0)
+    uj: float = member(_figure, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +228,63 @@ class Unfused:
     index in ``Plan.plans`` of the plan that pays it.
     """
 
-    what: str
-    device: str
-    us: float
-    uj: float
-    plan: int = 0
+    what: str = member(_name)
+    device: str = member(_device)
+    us: float = member(_difference)
+    uj: float = member(_difference)
+    plan: int = member(_count, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderDifference:
+    """Where TensorRT's builder would group a core's layers otherwise than the plan.
+
+    Attributes:
+        plan: Index of the plan.
+        core: The DLA core.
+        kind: "merged", "regrouped" or "sent to the GPU".
+        loadables: Indices of the plan's loadables on that core.
+        layers: The first layers of the builder's group, and how many there are.
+    """
+
+    plan: int = member(_count)
+    core: int = member(integer(0, 9))
+    kind: str = member(choice("merged", "regrouped", "sent to the GPU"))
+    loadables: tuple[int, ...] = member(array(_count))
+    layers: tuple[str, ...] = member(_names)
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderGroups:
+    """What TensorRT's builder makes of the device types of a plan's layers.
+
+    Attributes:
+        device_types: "GPU" or "DLA", by layer.
+        candidates: Groups of layers that the builder would form on the cores.
+        loadables: How many of them the cores hold.
+        matches: Whether these are the plan's loadables.
+        differences: Where they are not.
+    """
+
+    device_types: Mapping[str, str] = member(mapping(choice("GPU", "DLA"), _name))
+    candidates: int = member(_count, default=0)
+    loadables: int = member(_count, default=0)
+    matches: bool = member(flag, default=True)
+    differences: tuple[BuilderDifference, ...] = member(records(BuilderDifference), default=())
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """What a device has of a frame of a plan: layers, segments, and the microseconds it works.
+
+    ``busy_us`` is None where no layer has a known time.
+    """
+
+    device: str = member(_device)
+    layers: int = member(_count)
+    segments: int = member(_count)
+    busy_us: float | None = member(nullable(_difference))
+    clock: str = member(choice(*_CLOCKS), default="predicted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +293,104 @@ class Share:
 
     Latency and energy of ``predicted`` are the sums of what is paid: by its layers, by launches
     and borders of the loadables of this plan, by ``reformats`` and ``unfused``; at a rate the idle
-    module's energy comes to that (``Plan.idle_uj``).
+    module's energy comes to that (``Plan.idle_uj``). The plan that has it fills in ``devices``.
     """
 
-    share: float
-    layers: tuple[PlacedLayer, ...]
-    transitions: int = 0
-    predicted: PredictedCost | None = None
-    reformats: tuple[Reformat, ...] = ()
-    unfused: tuple[Unfused, ...] = ()
-    builder: Mapping[str, Any] | None = None
+    share: float = member(number(0, 1 + 1e-6))
+    layers: tuple[PlacedLayer, ...] = member(records(PlacedLayer))
+    transitions: int = member(_count, default=0)
+    predicted: PredictedCost | None = member(nullable(record(PredictedCost)), default=None)
+    reformats: tuple[Reformat, ...] = member(records(Reformat), default=())
+    unfused: tuple[Unfused, ...] = member(records(Unfused), default=())
+    builder: BuilderGroups | None = member(nullable(record(BuilderGroups)), default=None)
+    devices: tuple[DeviceWork, ...] = member(records(DeviceWork), default=())
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTimes:
+    """What a frame takes where the frames follow each other without a pause.
+
+    Attributes:
+        clock: "predicted".
+        period_us: Microseconds between two frames; None where no layer has a known time.
+        busy_us: How long each device works for a frame, the mean of the plans by their shares;
+            None each as for the period.
+        device: The busiest one.
+        sharing_us: How much longer the period is than the busiest device works, because the
+            devices share something.
+        shared: What: the memory, and in a hybrid engine the GPU, for which the engine's own layers
+            wait.
+    """
+
+    clock: str = member(choice(*_CLOCKS))
+    period_us: float | None = member(nullable(_figure))
+    busy_us: Mapping[str, float | None] = member(mapping(nullable(_difference), _device))
+    device: str = member(text())
+    sharing_us: float = member(_figure)
+    shared: tuple[str, ...] = member(array(choice("memory", "gpu")))
+
+
+@dataclass(frozen=True, slots=True)
+class FrameEnergy:
+    """What a plan's energies are of.
+
+    Attributes:
+        rate_hz: Frames a second; None: back to back.
+        idle_uj: The part of a frame's energy that the module draws whether it works or not.
+    """
+
+    rate_hz: float | None = member(nullable(_figure), default=None)
+    idle_uj: float = member(_figure, default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPart:
+    """How much of a plan's latency a profile measured.
+
+    Attributes:
+        file: The profile.
+        kind: What the file is: "log", "trtexec", "iprofiler", "bench" or "table".
+        fraction: Share of the latency that is measured.
+        fraction_of: The same of the work of the "gpu" and of the "dla".
+        measured_us: Microseconds of the latency that are measured.
+        layers: "measured" or "predicted", by layer.
+        rows: Rows of the profile.
+        unmatched: Rows that are no layer of the model.
+        notes: What to know before believing it.
+    """
+
+    file: str = member(_name)
+    kind: str = member(text())
+    fraction: float = member(number(0, 1))
+    fraction_of: Mapping[str, float] = member(mapping(number(0, 1), choice("gpu", "dla")))
+    measured_us: float = member(_difference)
+    layers: Mapping[str, str] = member(mapping(choice(*_CLOCKS), _name))
+    rows: int = member(_count)
+    unmatched: tuple[str, ...] = member(_names)
+    notes: tuple[str, ...] = member(_names)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a plan keeps to; the attributes are those of :class:`Options`."""
+
+    dla_cores: tuple[int, ...] = member(array(integer(0, 9)), default=(0,))
+    gpu: bool = member(flag, default=True)
+    pins: tuple[Pin, ...] = member(records(Pin), default=())
+    bounds: Mapping[str, float] = member(
+        mapping(_figure, choice("latency_us", "energy_uj", "gpu_us", "period_us")), default=dict
+    )
+    max_loadables: int = member(_count, default=0)
+    max_transitions: int | None = member(nullable(_count), default=None)
+    min_loadable_layers: int = member(_count, default=1)
+    split: bool = member(flag, default=False)
+    rate_hz: float | None = member(nullable(_figure), default=None)
+    pools: Mapping[str, int] | None = member(nullable(_pools), default=None)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Placement, loadables, pools, formats and predicted cost.
+    """Placement, loadables, pools, formats and predicted cost: an ``edgekit.plan/1``.
 
     ``layers`` is the plan (for mixed plans the one with the largest share, ``plans[0]``);
     ``plans`` always has at least one entry and its shares add up to 1. Segments are numbered in
@@ -238,59 +410,73 @@ class Plan:
     it, and why.
     All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
     ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
+    What its parts add up to is computed whenever a plan is made, whatever was given: ``frame``,
+    ``doubts`` (why the prediction alone does not decide), and ``devices`` of ``plans``.
     """
 
-    target: str
-    power_mode: str
-    precision: str
-    tensorrt: str
-    layers: tuple[PlacedLayer, ...]
-    loadables: tuple[PlannedLoadable, ...]
-    pools: Mapping[str, int]
-    transitions: int
-    predicted: PredictedCost
-    objective: str
-    optimal: bool
-    bound: float
-    gap: float
-    plans: tuple[Share, ...]
-    baselines: Mapping[str, PredictedCost | None]
-    model_error: str
-    notes: tuple[str, ...] = ()
-    reformats: tuple[Reformat, ...] = ()
-    builder: Mapping[str, Any] | None = None
-    bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    measured: Mapping[str, Any] | None = None
-    constraints: Mapping[str, Any] = field(default_factory=dict)
-    baselines_keep: Mapping[str, bool | None] = field(default_factory=dict)
-    baselines_rewritten: Mapping[str, PredictedCost | None] = field(default_factory=dict)
-    kept_off: tuple[str, ...] = ()
-    unknown_cost: tuple[str, ...] = ()
-    extrapolated: tuple[str, ...] = ()
-    parser: ParserWord | None = None
-    rate_hz: float | None = None
-    idle_uj: float = 0.0
-    slack: SlackChoice | None = None
+    target: str = member(_name)
+    power_mode: str = member(_name)
+    precision: str = member(choice("fp32", "fp16", "int8"))
+    tensorrt: str = member(text())
+    layers: tuple[PlacedLayer, ...] = member(records(PlacedLayer))
+    loadables: tuple[PlannedLoadable, ...] = member(records(PlannedLoadable))
+    pools: Mapping[str, int] = member(_pools)
+    transitions: int = member(_count)
+    predicted: PredictedCost = member(record(PredictedCost))
+    objective: str = member(choice(*OBJECTIVES))
+    optimal: bool = member(flag)
+    bound: float = member(_figure)
+    gap: float = member(_figure)
+    plans: tuple[Share, ...] = member(records(Share, least=1))
+    baselines: Mapping[str, PredictedCost | None] = member(mapping(nullable(record(PredictedCost))))
+    model_error: str = member(_name)
+    notes: tuple[str, ...] = member(_names, default=())
+    reformats: tuple[Reformat, ...] = member(records(Reformat), default=())
+    builder: BuilderGroups | None = member(nullable(record(BuilderGroups)), default=None)
+    bands: Mapping[str, tuple[float, float]] = member(_bands, default=dict)
+    measured: MeasuredPart | None = member(nullable(record(MeasuredPart)), default=None)
+    constraints: Constraints = member(record(Constraints), default=Constraints())
+    baselines_keep: Mapping[str, bool | None] = member(mapping(nullable(flag)), default=dict)
+    baselines_rewritten: Mapping[str, PredictedCost | None] = member(
+        mapping(nullable(record(PredictedCost))), default=dict
+    )
+    kept_off: tuple[str, ...] = member(_names, default=())
+    unknown_cost: tuple[str, ...] = member(_names, default=())
+    extrapolated: tuple[str, ...] = member(_names, default=())
+    parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
+    energy: FrameEnergy = member(record(FrameEnergy), default=FrameEnergy())
+    slack: SlackChoice | None = member(nullable(record(SlackChoice)), default=None)
+    frame: FrameTimes = member(record(FrameTimes), default=None)
+    doubts: tuple[str, ...] = member(_names, default=())
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+    def __post_init__(self) -> None:
+        plans = tuple(
+            replace(part, devices=_devices_of(self, index)) for index, part in enumerate(self.plans)
+        )
+        object.__setattr__(self, "plans", plans)
+        object.__setattr__(self, "frame", _frame_of(self))
+        object.__setattr__(self, "doubts", doubts(self))
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Frames a second that the energies are of; None: back to back."""
+        return self.energy.rate_hz
+
+    @property
+    def idle_uj(self) -> float:
+        """The part of a frame's energy that the module draws whether it works or not."""
+        return self.energy.idle_uj
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
-        return plan_to_json(self)
-
-
-def known_values(predicted: PredictedCost, unknown_cost: Sequence[str]) -> dict[str, float | None]:
-    """Returns a prediction's figures; None each where no layer has a known time.
-
-    Args:
-        predicted: A plan's, a plan variant's or a baseline's.
-        unknown_cost: The plan's layers that are in no time.
-    """
-    figures: dict[str, float | None] = {**predicted.to_json()}
-    return dict.fromkeys(figures) if unknown_cost and not predicted.latency_us else figures
+        document: dict[str, Any] = write(self)
+        return document
 
 
 def is_known(plan: Plan) -> bool:
     """Whether the plan's figures say anything: at least one layer has a known time."""
-    return not plan.unknown_cost or plan.predicted.latency_us > 0
+    return plan.predicted.latency_us is not None
 
 
 def exception(unknown_cost: Sequence[str]) -> str:
@@ -323,200 +509,41 @@ def proof_of(
     return ", ".join(parts)
 
 
-def baselines_json(
-    plan: Plan, baselines: Mapping[str, PredictedCost | None]
-) -> dict[str, dict[str, float | None] | None]:
-    """Returns the figures of a plan's baselines; None for one that is impossible."""
-    return {
-        name: None if cost is None else known_values(cost, plan.unknown_cost)
-        for name, cost in baselines.items()
-    }
-
-
-def _predicted(document: Mapping[str, float | None]) -> PredictedCost:
-    return PredictedCost(**{name: value or 0.0 for name, value in document.items()})
-
-
-def _baselines(
-    documents: Mapping[str, dict[str, float | None] | None],
-) -> dict[str, PredictedCost | None]:
-    return {name: None if x is None else _predicted(x) for name, x in documents.items()}
-
-
-def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """Returns the ``edgekit.plan/1`` document of a plan: the contract's keys and the board's."""
-    return {
-        "schema": SCHEMA,
-        "layers": [_layer(layer) for layer in plan.layers],
-        "loadables": [
-            {
-                "core": loadable.core,
-                "layers": list(loadable.layers),
-                "memory": loadable.memory.to_json(),
-                "formats": dict(loadable.formats),
-                **{name: getattr(loadable, name) for name in _PAID},
-            }
-            for loadable in plan.loadables
-        ],
-        "pools": dict(plan.pools),
-        "predicted": known_values(plan.predicted, plan.unknown_cost),
-        "energy": {"rate_hz": plan.rate_hz, "idle_uj": plan.idle_uj},
-        "frame": frame_times(plan),
-        "plans": [
-            {
-                "share": part.share,
-                "layers": [_layer(layer) for layer in part.layers],
-                "transitions": part.transitions,
-                "predicted": part.predicted and known_values(part.predicted, plan.unknown_cost),
-                "reformats": [_reformat(one) for one in part.reformats],
-                "unfused": [asdict(one) for one in part.unfused],
-                "builder": part.builder,
-                "devices": plan_devices(plan, number),
-            }
-            for number, part in enumerate(plan.plans)
-        ],
-        "baselines": baselines_json(plan, plan.baselines),
-        "baselines_rewritten": baselines_json(plan, plan.baselines_rewritten),
-        "notes": list(plan.notes),
-        "baselines_keep": dict(plan.baselines_keep),
-        "kept_off": list(plan.kept_off),
-        "unknown_cost": list(plan.unknown_cost),
-        "extrapolated": list(plan.extrapolated),
-        "doubts": list(doubts(plan)),
-        "reformats": [_reformat(one) for one in plan.reformats],
-        "builder": plan.builder,
-        "bands": {name: list(band) for name, band in plan.bands.items()},
-        "measured": plan.measured,
-        "constraints": dict(plan.constraints),
-        "slack": plan.slack and asdict(plan.slack),
-        **({} if plan.parser is None else {"parser": plan.parser.to_json()}),
-        **{name: getattr(plan, name) for name in _COPIED_KEYS},
-    }
-
-
-def plan_devices(plan: Plan, number: int) -> list[dict[str, Any]]:
-    """Returns what each device has of a frame of a plan, and how long it works for it."""
-    part = plan.plans[number]
-    times = device_times(part, [one for one in plan.loadables if one.plan == number])
-    found = []
-    for device in sorted(times, key=lambda name: (name != "GPU", name)):
-        own = [layer for layer in part.layers if layer.device == device]
-        found.append({
-            "device": device, "layers": len(own),
-            "segments": len({layer.segment for layer in own}),
-            "busy_us": times[device] if is_known(plan) else None, "clock": "predicted",
-        })  # fmt: skip
-    return found
-
-
-def _reformat(one: Reformat) -> dict[str, Any]:
-    return {
-        "tensor": one.tensor,
-        "from": one.source,
-        "to": one.goal,
-        "us": one.us,
-        "uj": one.uj,
-        "clock": one.clock,
-        "plan": one.plan,
-    }
-
-
-def _layer(layer: PlacedLayer) -> dict[str, Any]:
-    return {
-        "name": layer.name,
-        "nodes": list(layer.nodes),
-        "device": layer.device,
-        "precision": layer.precision,
-        "segment": layer.segment,
-        "predicted_us": layer.predicted_us,
-        "predicted_uj": layer.predicted_uj,
-    }
-
-
-def _word(document: Mapping[str, Any] | None) -> ParserWord | None:
-    if document is None:
-        return None
-    from edgekit.parsing.nvidia import word_from_json
-
-    return word_from_json(document)
-
-
-def plan_from_json(document: Mapping[str, Any]) -> Plan:
-    """Returns the plan that :func:`plan_to_json` wrote; equal to the one it was written from.
+def plan_from_json(document: object) -> Plan:
+    """Returns the plan of an ``edgekit.plan/1`` document; equal to the plan that wrote it.
 
     Raises:
-        DataError: The document is not an ``edgekit.plan/1`` document.
+        DataError: "plan.schema": the document is none; ``where`` is the place that is wrong.
     """
-    if document.get("schema") != SCHEMA:
+    found = document.get("schema") if isinstance(document, Mapping) else None
+    if found != SCHEMA:
         raise DataError(
-            f"not a plan: its schema is {document.get('schema')!r}",
+            f"not a plan: its schema is {found!r}",
             code="plan.schema",
             hint=f"expected a document with schema {SCHEMA!r}",
         )
     try:
-        return Plan(
-            layers=_layers(document["layers"]),
-            loadables=tuple(
-                PlannedLoadable(
-                    x["core"],
-                    tuple(x["layers"]),
-                    MemoryNeed(**x["memory"]),
-                    x["formats"],
-                    **{name: x[name] for name in _PAID if name in x},
-                )
-                for x in document["loadables"]
-            ),
-            pools=dict(document["pools"]),
-            predicted=_predicted(document["predicted"]),
-            plans=tuple(_share(x) for x in document["plans"]),
-            baselines=_baselines(document["baselines"]),
-            baselines_rewritten=_baselines(document.get("baselines_rewritten", {})),
-            notes=tuple(document["notes"]),
-            baselines_keep=dict(document.get("baselines_keep", {})),
-            kept_off=tuple(document.get("kept_off", ())),
-            unknown_cost=tuple(document.get("unknown_cost", ())),
-            extrapolated=tuple(document.get("extrapolated", ())),
-            rate_hz=document.get("energy", {}).get("rate_hz"),
-            idle_uj=document.get("energy", {}).get("idle_uj", 0.0),
-            reformats=_reformats(document),
-            builder=document.get("builder"),
-            bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
-            measured=document.get("measured"),
-            constraints=dict(document.get("constraints", {})),
-            slack=SlackChoice(**slack) if (slack := document.get("slack")) else None,
-            parser=_word(document.get("parser")),
-            **{name: document[name] for name in _COPIED_KEYS},
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        return read(Plan, document)
+    except DeviceError as error:
         raise DataError(
-            f"the plan document is incomplete: {error}",
+            f"not a valid plan: {error.message}",
             code="plan.schema",
+            where=error.where,
             hint="write it again with `edgekit plan --json`",
         ) from error
 
 
-def _share(x: Mapping[str, Any]) -> Share:
-    predicted = x.get("predicted")
-    return Share(
-        x["share"],
-        _layers(x["layers"]),
-        x.get("transitions", 0),
-        predicted and _predicted(predicted),
-        _reformats(x),
-        tuple(Unfused(**one) for one in x.get("unfused", ())),
-        x.get("builder"),
-    )
-
-
-def _reformats(x: Mapping[str, Any]) -> tuple[Reformat, ...]:
-    return tuple(
-        Reformat(r["tensor"], r["from"], r["to"], r["us"], r["clock"], r["plan"], r.get("uj", 0.0))
-        for r in x.get("reformats", ())
-    )
-
-
-def _layers(documents: list[dict[str, Any]]) -> tuple[PlacedLayer, ...]:
-    return tuple(PlacedLayer(**{**x, "nodes": tuple(x["nodes"])}) for x in documents)
+def _devices_of(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
+    """Returns what each device has of a frame of a plan, the GPU first."""
+    part = plan.plans[index]
+    times = device_times(part, [one for one in plan.loadables if one.plan == index])
+    found = []
+    for device in sorted(times, key=lambda name: (name != "GPU", name)):
+        own = [layer for layer in part.layers if layer.device == device]
+        segments = len({layer.segment for layer in own})
+        busy = times[device] if is_known(plan) else None
+        found.append(DeviceWork(device, len(own), segments, busy))
+    return tuple(found)
 
 
 def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str, float]:
@@ -546,34 +573,25 @@ def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str
     return {device: round(us, _DIGITS) for device, us in found.items()}
 
 
-def frame_times(plan: Plan) -> dict[str, Any]:
-    """Returns what a frame takes where the frames follow each other without a pause.
-
-    ``busy_us`` is how long each device works for a frame, the mean of the plans by their shares;
-    ``device`` the busiest one; the times are None where no layer has a known one. A frame comes
-    out every ``period_us``: that is more than the busiest device works by ``sharing_us``, which
-    the devices lose because of ``shared``: the memory, and in a hybrid engine the GPU, for which
-    the engine's own layers wait.
-    """
+def _frame_of(plan: Plan) -> FrameTimes:
+    """Returns what a frame takes where the frames follow each other without a pause."""
     busy: dict[str, float] = {}
-    for number, share in enumerate(plan.plans):
-        own = [one for one in plan.loadables if one.plan == number]
+    for index, share in enumerate(plan.plans):
+        own = [one for one in plan.loadables if one.plan == index]
         for device, us in device_times(share, own).items():
             busy[device] = busy.get(device, 0.0) + share.share * us
     device = max(busy, key=lambda name: busy[name], default="")
-    rate = plan.predicted.throughput_qps
+    rate, known = plan.predicted.throughput_qps or 0.0, is_known(plan)
     period = 1e6 / rate if rate > 0 else 0.0
     lost = period - busy.get(device, 0.0)
-    return {
-        "clock": "predicted",
-        "period_us": round(period, _DIGITS) if is_known(plan) else None,
-        "busy_us": {
-            name: round(us, _DIGITS) if is_known(plan) else None for name, us in busy.items()
-        },
-        "device": device,
-        "sharing_us": round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
-        "shared": ["memory", "gpu"] if _waits(plan) else ["memory"],
-    }
+    return FrameTimes(
+        "predicted",
+        round(period, _DIGITS) if known else None,
+        {name: round(us, _DIGITS) if known else None for name, us in busy.items()},
+        device,
+        round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
+        ("memory", "gpu") if _waits(plan) else ("memory",),
+    )
 
 
 def mixes_devices(shares: Iterable[Share]) -> bool:
@@ -584,7 +602,7 @@ def mixes_devices(shares: Iterable[Share]) -> bool:
 
 def _waits(plan: Plan) -> bool:
     """Whether any plan is a hybrid engine, whose layers on the GPU wait for it."""
-    return mixes_devices(plan.plans) and not plan.constraints.get("split", False)
+    return mixes_devices(plan.plans) and not plan.constraints.split
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:
@@ -643,28 +661,73 @@ def _with(
     )
 
 
-def plan_summary(plan: Plan) -> dict[str, Any]:
-    """Returns a plan's main figures, all predicted; None where no layer has a known time."""
-    return {
-        "target": plan.target,
-        "power_mode": plan.power_mode,
-        "precision": plan.precision,
-        "objective": plan.objective,
-        "value": plan_value(plan) if is_known(plan) else None,
-        "unit": OBJECTIVE_UNITS[plan.objective],
-        "optimal": plan.optimal,
-        "bound": plan.bound,
-        "gap": plan.gap,
-        "slack": plan.slack and asdict(plan.slack),
-        "extrapolated": list(plan.extrapolated),
-        "unknown_cost": list(plan.unknown_cost),
-        "predicted": known_values(plan.predicted, plan.unknown_cost),
-        "rate_hz": plan.rate_hz,
-        "bands": {name: list(band) for name, band in plan.bands.items()},
-        "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),
-        "loadables": len(plan.loadables),
-        "transitions": plan.transitions,
-    }
+@dataclass(frozen=True)
+class PlanSummary:
+    """A plan's main figures, all predicted; None where no layer has a known time.
+
+    Attributes:
+        target: The board.
+        power_mode: Its power mode.
+        precision: The precision.
+        objective: What was optimised.
+        value: The objective's value, in ``unit``.
+        unit: "us", "uj" or "qps".
+        optimal: Whether the plan is proved optimal for predicted times.
+        bound: What no plan is better than, in ``unit``.
+        gap: How far the value is from the bound, as a share of the value.
+        slack: How far the plan is from the optimum, and for what.
+        extrapolated: What is predicted without any published time of its kind.
+        unknown_cost: Layers that are in no time.
+        predicted: The figures of an inference.
+        rate_hz: Frames a second that the energy is of; None: back to back.
+        bands: Between which values the figures may lie.
+        layers: How many layers each device has.
+        loadables: How many there are.
+        transitions: Changes between devices along the running order.
+    """
+
+    target: str = member(_name)
+    power_mode: str = member(_name)
+    precision: str = member(_name)
+    objective: str = member(choice(*OBJECTIVES))
+    value: float | None = member(nullable(_figure))
+    unit: str = member(choice("us", "uj", "qps"))
+    optimal: bool = member(flag)
+    bound: float = member(_figure)
+    gap: float = member(_figure)
+    slack: SlackChoice | None = member(nullable(record(SlackChoice)))
+    extrapolated: tuple[str, ...] = member(_names)
+    unknown_cost: tuple[str, ...] = member(_names)
+    predicted: PredictedCost = member(record(PredictedCost))
+    rate_hz: float | None = member(nullable(_figure))
+    bands: Mapping[str, tuple[float, float]] = member(_bands)
+    layers: Mapping[str, int] = member(mapping(_count, _device))
+    loadables: int = member(_count)
+    transitions: int = member(_count)
+
+
+def plan_summary(plan: Plan) -> PlanSummary:
+    """Returns a plan's main figures."""
+    return PlanSummary(
+        target=plan.target,
+        power_mode=plan.power_mode,
+        precision=plan.precision,
+        objective=plan.objective,
+        value=plan_value(plan) if is_known(plan) else None,
+        unit=OBJECTIVE_UNITS[plan.objective],
+        optimal=plan.optimal,
+        bound=plan.bound,
+        gap=plan.gap,
+        slack=plan.slack,
+        extrapolated=plan.extrapolated,
+        unknown_cost=plan.unknown_cost,
+        predicted=plan.predicted,
+        rate_hz=plan.rate_hz,
+        bands=plan.bands,
+        layers=dict(sorted(Counter(layer.device for layer in plan.layers).items())),
+        loadables=len(plan.loadables),
+        transitions=plan.transitions,
+    )
 
 
 def objective_band(plan: Plan) -> tuple[float, float] | None:
@@ -685,7 +748,11 @@ def within_error(plan: Plan) -> tuple[str, ...]:
     if not on_dla or alone is None:
         return ()
     figures = alone.to_json()
-    return tuple(key for key, (low, high) in plan.bands.items() if low <= figures[key] <= high)
+    return tuple(
+        key
+        for key, (low, high) in plan.bands.items()
+        if (figure := figures[key]) is not None and low <= figure <= high
+    )
 
 
 def gpu_alone_doubt(plan: Plan) -> str:
@@ -714,47 +781,94 @@ def percent_change(before: float, after: float) -> float | None:
     return 100 * (after - before) / before if before else None
 
 
-def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> dict[str, Any]:
-    """Returns an ``edgekit.whatif/1``: both plans in short, their differences, layers that moved.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """By how much a figure grew, and by how many percent; None where that is not known."""
+
+    by: float | None = member(nullable(_difference))
+    percent: float | None = member(nullable(_difference))
+
+
+@dataclass(frozen=True, slots=True)
+class MovedLayer:
+    """A layer that another plan has on another device."""
+
+    layer: str = member(_name)
+    source: str = member(_device, key="from")
+    goal: str = member(_device, key="to")
+
+
+@dataclass(frozen=True)
+class WhatIf(FormerDict):
+    """An ``edgekit.whatif/1``: a plan compared with the plan that follows from changes.
+
+    Attributes:
+        changes: In the user's words.
+        before: The plan as requested.
+        after: The plan with the changes.
+        objective: How the objective's value changes; None where the objectives are different.
+        difference: The same of each predicted figure.
+        moved: Layers that change the device.
+        only_before: Layers of the first plan alone.
+        only_after: Layers of the second plan alone.
+    """
+
+    changes: tuple[str, ...] = member(_names)
+    before: PlanSummary = member(record(PlanSummary))
+    after: PlanSummary = member(record(PlanSummary))
+    objective: Change | None = member(nullable(record(Change)))
+    difference: Mapping[str, Change] = member(mapping(record(Change)))
+    moved: tuple[MovedLayer, ...] = member(records(MovedLayer))
+    only_before: tuple[str, ...] = member(_names)
+    only_after: tuple[str, ...] = member(_names)
+    schema: str = member(choice(COMPARISON_SCHEMA), default=COMPARISON_SCHEMA)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``edgekit.whatif/1`` document."""
+        document: dict[str, Any] = write(self)
+        return document
+
+
+def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> WhatIf:
+    """Returns both plans in short, their differences, and the layers that moved.
 
     Args:
         before: The plan as requested.
         after: The plan with the changes.
         changes: What was changed, in the user's words.
     """
-    old = known_values(before.predicted, before.unknown_cost)
-    new = known_values(after.predicted, after.unknown_cost)
+    old, new = before.predicted.to_json(), after.predicted.to_json()
     was = {layer.name: layer.device for layer in before.layers}
     now = {layer.name: layer.device for layer in after.layers}
+    first, second = plan_summary(before), plan_summary(after)
     same = before.objective == after.objective
-    difference = {key: _difference(old[key], new[key]) for key in old}
-    return {
-        "schema": COMPARISON_SCHEMA,
-        "changes": list(changes),
-        "before": plan_summary(before),
-        "after": plan_summary(after),
-        "objective": _difference(plan_summary(before)["value"], plan_summary(after)["value"])
-        if same
-        else None,
-        "difference": difference,
-        "moved": [
-            {"layer": name, "from": was[name], "to": device}
+    return WhatIf(
+        changes=tuple(changes),
+        before=first,
+        after=second,
+        objective=_change(first.value, second.value) if same else None,
+        difference={key: _change(old[key], new[key]) for key in old},
+        moved=tuple(
+            MovedLayer(name, was[name], device)
             for name, device in now.items()
             if was.get(name, device) != device
-        ],
-        "only_before": [name for name in was if name not in now],
-        "only_after": [name for name in now if name not in was],
-    }
+        ),
+        only_before=tuple(name for name in was if name not in now),
+        only_after=tuple(name for name in now if name not in was),
+    )
 
 
-def _difference(before: float | None, after: float | None) -> dict[str, float | None]:
+def _change(before: float | None, after: float | None) -> Change:
     if before is None or after is None:
-        return {"by": None, "percent": None}
-    return {"by": after - before, "percent": percent_change(before, after)}
+        return Change(None, None)
+    return Change(after - before, percent_change(before, after))
 
 
 def plan_value(plan: Plan) -> float:
-    """Returns the value of a plan's objective: microseconds, microjoules or frames a second."""
+    """Returns the value of a plan's objective: microseconds, microjoules or frames a second.
+
+    It is 0 where no layer has a known time.
+    """
     return predicted_value(plan.objective, plan.predicted)
 
 
@@ -767,4 +881,4 @@ def predicted_value(objective: str, predicted: PredictedCost) -> float:
     """Returns what a prediction gives for an objective, in the objective's unit."""
     if objective == "period":
         return 1e6 / predicted.throughput_qps if predicted.throughput_qps else 0.0
-    return float(getattr(predicted, PREDICTED_KEYS[objective]))
+    return float(getattr(predicted, PREDICTED_KEYS[objective]) or 0.0)

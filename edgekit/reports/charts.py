@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from edgekit.reports.schema import Line, Slot
 from edgekit.reports.text import clean, microseconds, plan_prefix, several_plans
 from edgekit.text import counted, percent
 
@@ -53,16 +54,15 @@ def bar(fraction: float, css: str) -> str:
     return _figure(100, 10, "", [_rect(0, width, 0, 10, css)], "bar")
 
 
-def shares(devices: Sequence[Mapping[str, Any]]) -> str:
-    """Draws the MACs of each device as parts of one bar."""
+def shares(devices: Mapping[str, float]) -> str:
+    """Draws each device's fraction of the MACs as parts of one bar."""
     shapes, x = [], 0.0
-    for row in devices:
-        width = 1000 * row["macs_fraction"]
-        title = f"{row['device']}: {percent(row['macs_fraction'])} of the MACs"
-        shapes.append(_rect(x, width, 0, 20, f"fill-{device_class(row['device'])}", title))
-        x += width
+    for device, fraction in devices.items():
+        title = f"{device}: {percent(fraction)} of the MACs"
+        shapes.append(_rect(x, 1000 * fraction, 0, 20, f"fill-{device_class(device)}", title))
+        x += 1000 * fraction
     label = "Share of the MACs: " + ", ".join(
-        f"{row['device']} {percent(row['macs_fraction'])}" for row in devices
+        f"{device} {percent(fraction)}" for device, fraction in devices.items()
     )
     return _figure(1000, 20, label, shapes, "shares")
 
@@ -75,44 +75,43 @@ def limit_bar(fraction: float, css: str) -> str:
 
 
 def track(
-    slots: Sequence[Mapping[str, Any]], device: str, end: float, clock: str = "predicted",
+    slots: Sequence[Slot], device: str, end: float, clock: str = "predicted",
     linked: Collection[int] = (),
 ) -> str:  # fmt: skip
     """Draws when one device works; the whole width is ``end``, microseconds.
 
     A segment of the first plan that is in ``linked`` is a link to its row.
     """
-    several = several_plans(slots, "plan")
-    slots = [slot for slot in slots if slot["device"] == device]
+    several = several_plans(slot.plan for slot in slots)
+    slots = [slot for slot in slots if slot.device == device]
     scale = 1000 / end if end > 0 else 0.0
     shapes = []
     for slot in slots:
         title = _slot_title(slot, device, clock, several)
         shape = _rect(
-            slot["start_us"] * scale, slot["duration_us"] * scale, 0, 24,
+            slot.start_us * scale, slot.duration_us * scale, 0, 24,
             f"slot fill-{device_class(device)}", title,
         )  # fmt: skip
-        if slot["plan"] == 0 and slot["segment"] in linked and slot.get("layers") != 0:
+        if slot.plan == 0 and slot.segment in linked and slot.layers != 0:
             name = escape(clean(title))
-            shape = f'<a href="#segment-{slot["segment"]:d}" aria-label="{name}">{shape}</a>'
+            shape = f'<a href="#segment-{slot.segment:d}" aria-label="{name}">{shape}</a>'
         shapes.append(shape)
-    busy = microseconds(sum(slot["duration_us"] for slot in slots))
-    many = counted(sum(slot.get("layers") != 0 for slot in slots), "segment")
+    busy = microseconds(sum(slot.duration_us for slot in slots))
+    many = counted(sum(slot.layers != 0 for slot in slots), "segment")
     label = f"{device}: {many}, busy for {busy} of {microseconds(end)}"
     return _figure(1000, 24, label, shapes, "track", role="group" if linked else "img")
 
 
-def _slot_title(slot: Mapping[str, Any], device: str, clock: str, several: bool) -> str:
-    number = plan_prefix(slot["plan"], several) + f"segment {slot['segment']}"
-    time = f"{microseconds(slot['duration_us'])} {clock}"
-    layers = slot.get("layers")
-    if layers == 0:
+def _slot_title(slot: Slot, device: str, clock: str, several: bool) -> str:
+    number = plan_prefix(slot.plan, several) + f"segment {slot.segment}"
+    time = f"{microseconds(slot.duration_us)} {clock}"
+    if slot.layers == 0:
         return f"reformats on {device} for {number}: {time}"
     what = f"{number} on {device}: "
-    if layers:
-        what += f"{counted(layers, 'layer')}, {slot['first'][:200]} to {slot['last'][:200]}, "
-    if us := slot.get("reformats_us"):
-        time += f", {microseconds(us)} of it reformats"
+    if slot.layers:
+        what += f"{counted(slot.layers, 'layer')}, {slot.first[:200]} to {slot.last[:200]}, "
+    if slot.reformats_us:
+        time += f", {microseconds(slot.reformats_us)} of it reformats"
     return what + time
 
 
@@ -137,9 +136,7 @@ def skyline(rows: Sequence[tuple[str, float]], label: str) -> str:
     return _figure(1000, 100, label, shapes, "skyline")
 
 
-def lines(
-    series: Sequence[Mapping[str, Any]], span: tuple[float, float], top: float, label: str
-) -> str:
+def lines(series: Sequence[Line], span: tuple[float, float], top: float, label: str) -> str:
     """Draws values over time from 0 to ``top``; ``span`` is from the left to the right edge.
 
     A dashed upright marks second 0, where the measurement begins.
@@ -152,7 +149,7 @@ def lines(
     for number, one in enumerate(series):
         points = " ".join(
             f"{(t - begin) * across:.1f},{200 - min(max(v, 0.0) * up, 200):.1f}"
-            for t, v in one["points"]
+            for t, v in one.points
         )
         dash = " dash" if number >= LINES else ""
         shapes.append(f'<polyline class="line net{number % LINES}{dash}" points="{points}"/>')

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from edgekit.errors import DataError, EdgekitError
 from edgekit.reports import text
-from edgekit.results.comparison import compare, objections
+from edgekit.reports.schema import (
+    Gate,
+    MoreComparison,
+    Refused,
+    RefusedComparison,
+    Report,
+)
+from edgekit.results.comparison import Comparison, compare, objections
 from edgekit.results.store import Result
 from edgekit.text import percent
 
@@ -18,59 +24,55 @@ _METRIC_NAMES = {
 }  # fmt: skip
 
 
-def with_baseline(
-    document: Mapping[str, Any], baseline: Sequence[Result], own: Sequence[Result]
-) -> dict[str, Any]:
+def with_baseline(report: Report, baseline: Sequence[Result], own: Sequence[Result]) -> Report:
     """Returns a report with its comparison, and with the gate that comes of it.
 
-    ``baseline`` of the document is the comparison of the median latencies; its "more" holds those
-    of further metrics that both sides have.
+    ``baseline`` of the report is the comparison of the median latencies; its ``more`` are those of
+    further metrics that both sides have.
 
     Args:
-        document: An ``edgekit.report/1``.
+        report: A run's.
         baseline: Measurements to compare with.
         own: The report's own measurement.
 
     For measurements that may not be compared see :func:`without_comparison`.
     """
     try:
-        found: dict[str, Any] = compare(baseline, own, metric=_FIRST)
+        first = compare(baseline, own, metric=_FIRST)
     except DataError as error:
         against = objections(baseline, own) if error.code == "compare.not-alike" else ()
-        return without_comparison(document, error, against)
-    found["more"] = []
+        return without_comparison(report, error, against)
+    more = []
     for metric in _MORE:
         try:
-            found["more"].append(compare(baseline, own, metric=metric))
+            more.append(compare(baseline, own, metric=metric))
         except DataError as error:
             if error.code != "compare.no-metric":
                 raise
-    worse = any(one["regression"] for one in (found, *found["more"]))
-    return document_with_baseline(document, found, not worse)
+    found = MoreComparison.model_validate({**first, "more": more})
+    return report_with_baseline(
+        report, found, not any(one.regression for one in compared_metrics(found))
+    )
 
 
-def without_comparison(
-    document: Mapping[str, Any], error: EdgekitError, reasons: Sequence[str] = ()
-) -> dict[str, Any]:
+def without_comparison(report: Report, error: EdgekitError, reasons: Sequence[str] = ()) -> Report:
     """Returns a report that says why it was not compared; its gate is not judged.
 
     Args:
-        document: An ``edgekit.report/1``.
-        error: Why; goes into "refused" of its "baseline": "code", "reasons", "where".
+        report: A run's.
+        error: Why.
         reasons: Instead of the error's message, where there are several.
     """
     messages = list(reasons) or [error.message, *error.details]
-    refused = {"code": error.code, "reasons": messages, "where": error.where}
-    return document_with_baseline(document, {"refused": refused}, None)
+    refused = Refused(code=error.code, reasons=messages, where=error.where)
+    return report_with_baseline(report, RefusedComparison(refused=refused), None)
 
 
-def refused_words(baseline: Mapping[str, Any]) -> str:
-    """Returns "not compared, because ..." for a person; "" if it was compared."""
-    refused = baseline.get("refused")
-    if not isinstance(refused, Mapping):
-        return ""
-    where = f" ({refused['where']})" if refused.get("where") else ""
-    return f"not compared: {'; '.join(map(str, refused['reasons']))}{where}"
+def refused_words(baseline: RefusedComparison) -> str:
+    """Returns "not compared: ..." for a person."""
+    refused = baseline.refused
+    where = f" ({refused.where})" if refused.where else ""
+    return f"not compared: {'; '.join(refused.reasons)}{where}"
 
 
 def metric_name(metric: str) -> str:
@@ -78,54 +80,49 @@ def metric_name(metric: str) -> str:
     return _METRIC_NAMES.get(metric, metric)
 
 
-def compared_metrics(baseline: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the ``edgekit.compare/1`` of each metric, that of the median latency first."""
-    return [baseline, *(baseline.get("more") or ())]
+def compared_metrics(baseline: MoreComparison) -> list[Comparison]:
+    """Returns the comparison of each metric, that of the median latency first."""
+    return [baseline, *baseline.more]
 
 
-def compared_words(baseline: Mapping[str, Any]) -> list[str]:
-    """Returns a line a metric: both values and the answer; none where it was refused."""
-    if refused_words(baseline):
-        return []
+def compared_words(baseline: MoreComparison) -> list[str]:
+    """Returns a line a metric: both values and the answer."""
     return [
-        f"{metric_name(one['metric'])}: {' -> '.join(compared_values(one))}, {headline(one)}"
+        f"{metric_name(one.metric)}: {' -> '.join(compared_values(one))}, {headline(one)}"
         for one in compared_metrics(baseline)
     ]
 
 
-def regression_words(baseline: Mapping[str, Any]) -> str:
+def regression_words(baseline: MoreComparison) -> str:
     """Returns which metrics are worse past the threshold; "" if none is."""
-    if refused_words(baseline):
-        return ""
     worse = [
-        f"{metric_name(one['metric']).lower()} {ratio_words(one)}"
+        f"{metric_name(one.metric).lower()} {ratio_words(one)}"
         for one in compared_metrics(baseline)
-        if one.get("regression")
+        if one.regression
     ]
     if not worse:
         return ""
-    limit = f"{100 * baseline['threshold']:.3g} %"
+    limit = f"{100 * baseline.threshold:.3g} %"
     return f"worse than the baseline by more than {limit}: {'; '.join(worse)}"
 
 
-def compared_notes(baseline: Mapping[str, Any]) -> list[str]:
+def compared_notes(baseline: MoreComparison) -> list[str]:
     """Returns the notes of all metrics, each once, and with the metric's name where it has one.
 
     What holds of every run is not said of each.
     """
     every = compared_metrics(baseline)
-    labels = [run["label"] for side in "ab" for run in (baseline[side]["runs"] or ())]
+    labels = [run.label for side in (baseline.a, baseline.b) for run in side.runs]
     found: dict[str, None] = {}
     for one in every:
-        notes = list(one.get("notes") or ())
-        for note in notes:
+        for note in one.notes:
             bare = next((n for label in labels if (n := _bare(note, label))), "")
-            if bare and all(f"{label}: {bare}" in notes for label in labels):
-                found[f"{metric_name(one['metric'])}: {bare}"] = None
-            elif all(note in (other.get("notes") or ()) for other in every):
+            if bare and all(f"{label}: {bare}" in one.notes for label in labels):
+                found[f"{metric_name(one.metric)}: {bare}"] = None
+            elif all(note in other.notes for other in every):
                 found[note] = None
             else:
-                found[f"{metric_name(one['metric'])}: {note}"] = None
+                found[f"{metric_name(one.metric)}: {note}"] = None
     return list(found)
 
 
@@ -134,43 +131,43 @@ def _bare(note: str, label: str) -> str:
     return note.removeprefix(start) if note.startswith(start) else ""
 
 
-def document_with_baseline(
-    document: Mapping[str, Any], baseline: Mapping[str, Any], passed: bool | None
-) -> dict[str, Any]:
-    verdict = document.get("verdict", {})
-    gates = [gate for gate in verdict.get("gates", ()) if gate["gate"] != "baseline"]
-    gate: dict[str, Any] = {"gate": "baseline", "passed": passed, "found": None, "limit": None}
-    if worse := regression_words(baseline):
-        gate["told"] = worse
-    gates.append(gate)
-    return {**document, "baseline": dict(baseline), "verdict": {**verdict, "gates": gates}}
+def report_with_baseline(
+    report: Report, baseline: MoreComparison | RefusedComparison, passed: bool | None
+) -> Report:
+    """Returns a report with a comparison and its gate."""
+    worse = regression_words(baseline) if isinstance(baseline, MoreComparison) else ""
+    told = {"told": worse} if worse else {}
+    gate = Gate(gate="baseline", passed=passed, found=None, limit=None, **told)
+    gates = [one for one in report.verdict.gates if one.gate != "baseline"]
+    verdict = report.verdict.model_copy(update={"gates": [*gates, gate]})
+    return report.model_copy(update={"baseline": baseline, "verdict": verdict})
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def headline(compared: Comparison) -> str:
     """Returns the answer with its interval."""
-    verdict = document["verdict"]
-    text = f"{verdict}, {ratio_words(document)}"
-    limit = percent(document["threshold"])
-    if document["regression"]:
-        return f"{text}: a regression of more than {limit}"
-    if document["regression_possible"]:
-        return f"{text}; a regression of more than {limit} cannot be ruled out"
-    return text
+    words = f"{compared.verdict}, {ratio_words(compared)}"
+    limit = percent(compared.threshold)
+    if compared.regression:
+        return f"{words}: a regression of more than {limit}"
+    if compared.regression_possible:
+        return f"{words}; a regression of more than {limit} cannot be ruled out"
+    return words
 
 
-def ratio_words(document: Mapping[str, Any]) -> str:
+def ratio_words(compared: Comparison) -> str:
     """Returns by how much B's value is another than A's: "+3.1 % (+2.9 to +3.4 %, 95 %)"."""
-    ratio = document["ratio"]
-    middle = text.change(100 * (ratio["estimate"] - 1))
-    if ratio["low"] is None:
+    ratio = compared.ratio
+    middle = text.change(100 * (ratio.estimate - 1))
+    if ratio.low is None or ratio.high is None:
         return f"{middle} (how sure is not known)"
-    low, high = (text.change(100 * (ratio[end] - 1)) for end in ("low", "high"))
-    return f"{middle} ({low} to {high}, {100 * ratio['confidence']:.4g} % confidence)"
+    low, high = (text.change(100 * (end - 1)) for end in (ratio.low, ratio.high))
+    return f"{middle} ({low} to {high}, {100 * ratio.confidence:.4g} % confidence)"
 
 
-def compared_values(document: Mapping[str, Any]) -> tuple[str, str]:
+def compared_values(compared: Comparison) -> tuple[str, str]:
     """Returns the two sides' values with their unit."""
-    return tuple(value_words(document[side]["value"], document["unit"]) for side in "ab")  # type: ignore[return-value]
+    unit = compared.unit
+    return value_words(compared.a.value, unit), value_words(compared.b.value, unit)
 
 
 def value_words(value: float, unit: str) -> str:

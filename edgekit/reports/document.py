@@ -1,15 +1,13 @@
-"""The ``edgekit.report/1`` document: everything that the page and the summary show. Numbers stay
-numbers here; ``html`` turns them into text and the templates only lay them out.
+"""Makes the report of a run: everything that the page and the summary show. Numbers stay numbers
+here; ``html`` turns them into text and the templates only lay them out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from edgekit.benchmark.document import profile_notes
+from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
 from edgekit.placement.plan import (
@@ -17,11 +15,7 @@ from edgekit.placement.plan import (
     Plan,
     PredictedCost,
     device_times,
-    doubts,
-    frame_times,
     is_known,
-    known_values,
-    plan_devices,
     predicted_value,
     within_error,
 )
@@ -39,16 +33,38 @@ from edgekit.reports.layers import (
     device_rows,
     layer_rows,
     measured_frame,
-    part_rows,
+    measured_parts,
     trace_summary,
     why_not,
+)
+from edgekit.reports.schema import (
+    Accuracy,
+    Calibration,
+    Gate,
+    Graph,
+    Loadable,
+    Placement,
+    PlanDevice,
+    Predicted,
+    Reformats,
+    Report,
+    ReportedAnswer,
+    ReportedBoard,
+    ReportedLayer,
+    ReportedPlanShare,
+    ReportedSegment,
+    ReportedStep,
+    ReportedVerdict,
+    Row,
+    ScaleChange,
+    Slot,
+    Timeline,
+    Why,
 )
 from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
 
 HISTOGRAM_BINS = 32
-NOT_MEASURED = "NOT MEASURED"
-SCHEMA = "edgekit.report/1"
 BASELINES = (
     ("gpu_only", "GPU alone"),
     ("tensorrt_auto", "TensorRT automatic DLA"),
@@ -64,25 +80,19 @@ _QUANTITIES = {
 BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
 
-def graph_of(
-    network: Network, rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Returns the edges between layers and between segments.
+def graph_of(network: Network, rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> Graph:
+    """Returns the edges between layers and between segments, each pair of layers once.
+
+    What a device reformats for a segment outside of its own ones is in ``reformats``, so that all
+    of a device's times are in ``segments`` or there.
 
     Args:
         network: Says which layer writes and which reads a tensor.
         rows: The report's layers.
         slots: What the devices do for a frame of the first plan, by the timeline.
-
-    Returns:
-        ``edges``: [from, to] as layer numbers of the report, each pair once; ``segments``: one
-        object a segment, in running order; ``reformats``: what a device reformats for a segment
-        outside of its own ones, so that all of a device's times are in one of the two;
-        ``segment_edges``: [from, to, tensors] as segment
-        numbers.
     """
-    number = {row["name"]: row["number"] for row in rows}
-    segment = {row["number"]: row["segment"] for row in rows}
+    number = {row.name: row.number for row in rows}
+    segment = {row.number: row.segment for row in rows}
     makers = {name: layer.name for name, layer in network.producers().items()}
     edges: dict[tuple[int, int], None] = {}
     between: Counter[tuple[int, int]] = Counter()
@@ -95,41 +105,38 @@ def graph_of(
             edges[there, here] = None
             if segment[there] != segment[here]:
                 between[segment[there], segment[here]] += 1
-    return {
-        "edges": [list(edge) for edge in edges],
-        "segments": _segments(rows, slots),
-        "reformats": [
-            {"segment": slot["segment"], "device": slot["device"],
-             "predicted_us": slot["duration_us"]}
+    return Graph(
+        edges=list(edges),
+        segments=_segments(rows, slots),
+        reformats=[
+            Reformats(segment=slot.segment, device=slot.device, predicted_us=slot.duration_us)
             for slot in slots
-            if not slot["layers"]
+            if not slot.layers
         ],
-        "segment_edges": [[*edge, count] for edge, count in sorted(between.items())],
-    }  # fmt: skip
+        segment_edges=[(*edge, count) for edge, count in sorted(between.items())],
+    )
 
 
-def _segments(
-    rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    times = {slot["segment"]: slot for slot in slots if slot["layers"]}
-    members: dict[int, list[Mapping[str, Any]]] = {}
+def _segments(rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> list[ReportedSegment]:
+    times = {slot.segment: slot for slot in slots if slot.layers}
+    members: dict[int, list[ReportedLayer]] = {}
     for row in rows:
-        members.setdefault(row["segment"], []).append(row)
+        members.setdefault(row.segment, []).append(row)
     return [
-        {
-            "segment": segment, "device": found[0]["device"], "layers": len(found),
-            "first": found[0]["name"], "last": found[-1]["name"],
-            "macs": sum(row["macs"] for row in found),
-            "predicted_us": slot.get("duration_us", 0.0),
-            "reformats_us": slot.get("reformats_us", 0.0),
-            "launch_us": slot.get("launch_us", 0.0),
-        }
+        ReportedSegment(
+            segment=segment, device=found[0].device, layers=len(found),
+            first=found[0].name, last=found[-1].name,
+            macs=sum(row.macs for row in found),
+            predicted_us=slot.duration_us if slot else 0.0,
+            reformats_us=slot.reformats_us if slot else 0.0,
+            launch_us=slot.launch_us if slot else 0.0,
+        )
         for segment, found in sorted(members.items())
-        for slot in [times.get(segment, {})]
+        for slot in [times.get(segment)]
     ]  # fmt: skip
 
 
-def timeline(facts: RunFacts) -> dict[str, Any]:
+def timeline(facts: RunFacts) -> Timeline:
     """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
     from edgekit.benchmark.schedule import predicted_schedule
 
@@ -142,28 +149,28 @@ def timeline(facts: RunFacts) -> dict[str, Any]:
             busy[device] = busy.get(device, 0.0) + us
     tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
     tracks += sorted({slot.device for slot in slots} - set(tracks))
-    return {
-        "clock": "predicted",
-        "end_us": max((slot.start_us + slot.duration_us for slot in slots), default=0.0),
-        "busy_us": busy,
-        "tracks": tracks,
-        "slots": [
-            {
-                "plan": slot.variant, "segment": slot.segment, "device": slot.device,
-                "start_us": slot.start_us, "duration_us": slot.duration_us,
-                "layers": len(slot.layers),
-                "first": slot.layers[0][0] if slot.layers else "",
-                "last": slot.layers[-1][0] if slot.layers else "",
-                "reformats_us": sum(step.us for step in slot.steps if step.kind == "reformat"),
-                "launch_us": sum(step.us for step in slot.steps if step.kind == "launch"),
-            }
+    return Timeline(
+        clock="predicted",
+        end_us=max((slot.start_us + slot.duration_us for slot in slots), default=0.0),
+        busy_us=busy,
+        tracks=tracks,
+        slots=[
+            Slot(
+                plan=slot.variant, segment=slot.segment, device=slot.device,
+                start_us=slot.start_us, duration_us=slot.duration_us,
+                layers=len(slot.layers),
+                first=slot.layers[0][0] if slot.layers else "",
+                last=slot.layers[-1][0] if slot.layers else "",
+                reformats_us=sum(step.us for step in slot.steps if step.kind == "reformat"),
+                launch_us=sum(step.us for step in slot.steps if step.kind == "launch"),
+            )
             for slot in slots
         ],
-        "measured": measured_frame(facts.trace),
-    }  # fmt: skip
+        measured=measured_frame(facts.trace),
+    )  # fmt: skip
 
 
-def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
+def histogram(samples: Sequence[float]) -> Histogram | None:
     """Returns counts of equal bins from the fastest to the slowest sample, in milliseconds."""
     if len(samples) < 2:
         return None
@@ -173,216 +180,186 @@ def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
     for value in samples:
         place = int((value - low) / width) if width > 0 else 0
         counts[min(place, HISTOGRAM_BINS - 1)] += 1
-    return {"low_ms": low, "high_ms": high, "counts": counts}
+    return Histogram(low_ms=low, high_ms=high, counts=counts)
 
 
-def verdict_of(
-    bench: Mapping[str, Any] | None,
-    *,
-    accuracy: Mapping[str, Any] | None,
-    refit: Mapping[str, Any] | None,
-    pools: Sequence[Mapping[str, Any]],
-    steps: Sequence[Mapping[str, Any]],
-    baseline: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """Joins the measurement's verdict with the gates of the run.
-
-    Args:
-        bench: The ``edgekit.bench/1`` document, if anything was measured.
-        accuracy: ``RunFacts.accuracy``.
-        refit: ``RunFacts.refit``.
-        pools: :func:`pool_uses`.
-        steps: ``RunFacts.steps``.
-        baseline: The ``edgekit.compare/1`` document, if the run was compared.
-
-    Returns:
-        ``status`` ("VALID", "INVALID" or "NOT MEASURED"), ``clock``, ``reasons`` with their
-        remedies, ``command`` (which measures again), ``unchecked``, and ``gates``: {"gate",
-        "passed" (None: not judged), "found", "limit"}, numbers as they are.
+def verdict_of(facts: RunFacts, placement: Placement) -> ReportedVerdict:
+    """Joins the measurement's verdict with the gates of the run: numbers as they are, and
+    ``passed`` null for what was not judged.
     """
-    said = (bench or {}).get("verdict") or {}
+    bench = facts.bench
+    said = bench.verdict if bench else None
     gates = [
-        _bench_gate(bench or {}),
-        _accuracy_gate(accuracy),
-        {"gate": "refit", "passed": refit.get("bit_equal"), "found": None, "limit": None}
-        if refit
+        _bench_gate(bench),
+        _accuracy_gate(facts.accuracy),
+        Gate(gate="refit", passed=facts.refit.bit_equal, found=None, limit=None)
+        if facts.refit
         else None,
-        _memory_gates(pools),
-        _steps(steps),
-        _baseline_gate(baseline),
+        _memory_gate(placement),
+        _steps(facts.steps),
     ]
-    return {
-        "status": said.get("status") or NOT_MEASURED,
-        "clock": (bench or {}).get("clock") or "predicted",
-        "reasons": [dict(reason) for reason in said.get("reasons") or ()],
-        "command": str(said.get("command") or ""),
-        "unchecked": list(said.get("unchecked") or ()),
-        "gates": [gate for gate in gates if gate],
-    }
+    return ReportedVerdict(
+        status=said.status if said else "NOT MEASURED",
+        clock=(bench and bench.clock) or "predicted",
+        reasons=said.reasons if said else [],
+        command=said.command if said else "",
+        unchecked=said.unchecked if said else [],
+        gates=[gate for gate in gates if gate],
+    )
 
 
-def pool_uses(
-    loadables: Sequence[Mapping[str, Any]], limits: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    """Returns bytes and limit of every pool of every loadable; a limit of 0 is not known."""
-    return [
-        {"loadable": number, "pool": pool, "bytes": need, "limit": limits.get(pool) or None}
-        for number, loadable in enumerate(loadables)
-        for pool, need in loadable["memory"].items()
-    ]
-
-
-def _bench_gate(bench: Mapping[str, Any]) -> dict[str, Any] | None:
+def _bench_gate(bench: Bench | None) -> Gate | None:
     """A measurement that may not be quoted is among the checks, with its first reason.
 
     A CPU's time says nothing about a board, so its measurement fails no check.
     """
-    verdict = bench.get("verdict") or {}
-    if verdict.get("status") != "INVALID":
+    if bench is None or bench.verdict is None or bench.verdict.status != "INVALID":
         return None
-    reasons = [str(reason["message"]) for reason in verdict.get("reasons") or ()]
-    passed = None if bench.get("clock") == "cpu-measured" else False
-    return {"gate": "bench", "passed": passed, "found": None, "limit": None,
-            "told": reasons[0] if reasons else ""}  # fmt: skip
+    reasons = bench.verdict.reasons
+    return Gate(
+        gate="bench",
+        passed=None if bench.clock == "cpu-measured" else False,
+        found=None,
+        limit=None,
+        told=reasons[0].message if reasons else "",
+    )
 
 
-def _accuracy_gate(accuracy: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not accuracy or accuracy.get("min") is None:
+def _accuracy_gate(accuracy: Accuracy | None) -> Gate | None:
+    if accuracy is None or accuracy.min is None:
         return None
-    metric = str(accuracy.get("metric") or "cosine")
     # outputs that do not vary say nothing: the gate was not judged by them
-    known = not accuracy.get("constant")
-    passed = accuracy.get("passed") if known else None
-    return {"gate": "accuracy", "metric": metric,
-            "passed": None if passed and accuracy.get("stand_in") else passed,
-            "found": accuracy.get(metric) if known else None, "limit": accuracy["min"],
-            "on": compared_on(accuracy)}  # fmt: skip
+    known = not accuracy.constant
+    passed = accuracy.passed if known else None
+    return Gate(
+        gate="accuracy",
+        metric=accuracy.metric,
+        passed=None if passed and accuracy.stand_in else passed,
+        found=accuracy.figure() if known else None,
+        limit=accuracy.min,
+        on=compared_on(accuracy),
+    )
 
 
-def _memory_gates(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    known = [use for use in pools if use["limit"]]
+def _memory_gate(placement: Placement) -> Gate | None:
+    """The fullest pool of all loadables; a limit of 0 is not known."""
+    known = [
+        (need / limit, pool, need, limit)
+        for loadable in placement.loadables
+        for pool, need in loadable.memory.items()
+        if (limit := placement.pool_limits.get(pool))
+    ]
     if not known:
         return None
-    worst = max(known, key=lambda use: float(use["bytes"]) / use["limit"])
-    return {"gate": "memory", "pool": worst["pool"], "passed": worst["bytes"] <= worst["limit"],
-            "found": worst["bytes"], "limit": worst["limit"]}  # fmt: skip
+    _, pool, need, limit = max(known, key=lambda one: one[0])
+    return Gate(gate="memory", pool=pool, passed=need <= limit, found=need, limit=limit)
 
 
-def _steps(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    failed = sum(step.get("status") == "failed" for step in steps)
+def _steps(steps: Sequence[ReportedStep]) -> Gate | None:
     if not steps:
         return None
-    return {"gate": "steps", "passed": not failed, "found": failed, "limit": 0}
-
-
-def _baseline_gate(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Takes the comparison's own answer: a regression past its threshold fails."""
-    if not baseline:
-        return None
-    regressed = baseline.get("regression")
-    passed = None if regressed is None else not regressed
-    return {"gate": "baseline", "passed": passed, "found": None, "limit": None}
+    failed = sum(step.status == "failed" for step in steps)
+    return Gate(gate="steps", passed=not failed, found=failed, limit=0)
 
 
 def answers(
-    facts: RunFacts, placement: Mapping[str, Any], verdict: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Returns the answers, a sentence each: {"question", "words", "ok", "clock"}.
+    facts: RunFacts, placement: Placement, verdict: ReportedVerdict
+) -> list[ReportedAnswer]:
+    """Returns the answers, a sentence each.
 
-    ``question`` is "fit", "speed" or "accuracy", and "release" where another
-    release was measured than the plan's; ``ok`` is None if nothing was requested or
-    nothing is known; ``clock`` says where a figure comes from, "" for none.
+    "release" is answered where another release was measured than the plan's. ``ok`` is None if
+    nothing was requested or nothing is known; ``clock`` says where a figure comes from.
 
     Args:
         facts: The run.
         placement: The report's.
         verdict: The report's: the measurement's verdict and the gates.
     """
-    gates = {gate["gate"]: gate for gate in verdict["gates"]}
-    found = [_fit(facts, placement, gates), _speed(facts, verdict), _accuracy_answer(facts, gates)]
+    gates = {gate.gate: gate for gate in verdict.gates}
+    found = [
+        _fit(facts, placement, gates.get("memory")),
+        _speed(facts, verdict),
+        _accuracy_answer(facts.accuracy, gates.get("accuracy")),
+    ]
     if other := serving_words(facts.bench):
         words = f"The measurements are of {other}, not of this plan and its predictions."
-        found.append({"question": "release", "words": words, "ok": False,
-                      "clock": verdict["clock"]})  # fmt: skip
+        found.append(ReportedAnswer(question="release", words=words, ok=False, clock=verdict.clock))
     return found
 
 
-def _fit(
-    facts: RunFacts, placement: Mapping[str, Any], gates: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    failed = [step["name"] for step in facts.steps if step.get("status") == "failed"]
-    memory = gates.get("memory", {})
+def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> ReportedAnswer:
+    failed = [step.name for step in facts.steps if step.status == "failed"]
     where = _placed(facts, placement)
     ok: bool | None = True
     if failed:
         words, ok = f"The run failed in step {failed[0]}. {where}", False
-    elif memory.get("passed") is False:
-        pool = text.POOLS.get(str(memory["pool"]), str(memory["pool"]))
-        need, limit = text.size(memory["found"]), text.size(memory["limit"])
+    elif memory is not None and memory.passed is False:
+        pool = text.POOLS.get(memory.pool, memory.pool)
+        need, limit = text.size(memory.found), text.size(memory.limit)
         words, ok = (
             f"Does not fit the DLA: a loadable needs {need} of {pool}, the limit is "
             f"{limit}. {where}",
             False,
         )
     elif facts.built:
-        boards = ", ".join(str(one["board"]) for one in facts.built)
+        boards = ", ".join(one.board for one in facts.built)
         words = f"Fits, as built on {boards}: {_inside(where)}"
     else:
         words = f"Predicted to fit: {_inside(where)}"
-        ok = None if doubts(facts.plan) else True
-    return {"question": "fit", "words": words, "ok": ok, "clock": ""}
+        ok = None if facts.plan.doubts else True
+    return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
 
 def _inside(sentence: str) -> str:
     return sentence.replace("All ", "all ", 1) if sentence.startswith("All ") else sentence
 
 
-def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
+def _placed(facts: RunFacts, placement: Placement) -> str:
     """Returns where the layers run."""
-    layers, on_dla = placement["layers"], placement["dla_layers"]
+    layers, on_dla = placement.layers, placement.dla_layers
     every = counted(layers, "layer")
     on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
     if facts.target.dla.cores == 0:
         return f"{facts.target.title} has no DLA: {on_gpu}."
     if on_dla == 0:
-        capable = text.count(placement["dla_capable_layers"])
+        capable = text.count(placement.dla_capable_layers)
         return (
             f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, but the GPU "
             f"alone is best for the objective {facts.plan.objective}."
         )
     share = ""
-    if placement["macs"]:
-        share = f" and {percent(placement['dla_macs_fraction'])} of the MACs"
-    plans = len(placement["shares"])
+    if placement.macs:
+        share = f" and {percent(placement.dla_macs_fraction)} of the MACs"
+    plans = len(placement.shares)
     if plans > 1:
-        shares = [percent(one) for one in placement["shares"]]
+        shares = [percent(one) for one in placement.shares]
         which = "one of the most used plans" if shares[1] == shares[0] else "the most used plan"
         return (
             f"{plans} plans share the frames; {which} has {text.count(on_dla)} of {every}{share} "
             "on a DLA core."
         )
-    loadables = counted(len(placement["loadables"]), "loadable")
+    loadables = counted(len(placement.loadables), "loadable")
     return f"{text.count(on_dla)} of {every}{share} run on the DLA, in {loadables}."
 
 
-def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
-    bench = facts.bench or {}
-    median = (bench.get("latency_ms") or {}).get("median")
-    if verdict["clock"] == "board-measured" and median is not None:
+def _speed(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
+    bench = facts.bench
+    median = (bench.latency_ms or {}).get("median") if bench else None
+    if bench and verdict.clock == "board-measured" and median is not None:
         words = (
             f"Median latency {text.measured(median)}, "
-            f"{text.significant(bench.get('throughput_qps'))} inferences per second, "
+            f"{text.significant(bench.throughput_qps)} inferences per second, "
             "measured on the board"
         )
-        if bench.get("taken_back"):
+        if bench.taken_back:
             words += ", for another release"
-        ok = {"VALID": True, "INVALID": False}.get(verdict["status"])
+        ok = {"VALID": True, "INVALID": False}.get(verdict.status)
         if ok is False:
-            reasons = verdict["reasons"]
+            reasons = verdict.reasons
             more = f" and {len(reasons) - 1} more" if reasons[1:] else ""
-            why = f": {reasons[0]['message']}{more}" if reasons else ""
+            why = f": {reasons[0].message}{more}" if reasons else ""
             words += f", INVALID{why}"
-        return {"question": "speed", "words": f"{words}.", "ok": ok, "clock": verdict["clock"]}
+        return ReportedAnswer(question="speed", words=f"{words}.", ok=ok, clock=verdict.clock)
 
     plan = facts.plan
     own, alone = plan.predicted, plan.baselines.get("gpu_only")
@@ -390,7 +367,7 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
     source = source_of(plan.measured)
     if not is_known(plan):
         words = "Latency is unknown: no layer that takes time has a cost model."
-        return {"question": "speed", "words": words, "ok": None, "clock": "predicted"}
+        return ReportedAnswer(question="speed", words=words, ok=None, clock="predicted")
     if source == "predicted":
         words = f"Predicted latency {text.microseconds(own.latency_us)}"
     else:
@@ -405,66 +382,65 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
             f"; GPU alone {text.microseconds(alone.latency_us)}, "
             f"{text.significant(alone.throughput_qps)} per second"
         )
-    words += "".join(f"; {doubt}" for doubt in doubts(plan))
-    return {"question": "speed", "words": f"{words}.", "ok": None, "clock": "predicted"}
+    words += "".join(f"; {doubt}" for doubt in plan.doubts)
+    return ReportedAnswer(question="speed", words=f"{words}.", ok=None, clock="predicted")
 
 
-def _accuracy_answer(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"question": "accuracy", "ok": None, "clock": ""}
-    accuracy = facts.accuracy
-    if not accuracy:
-        return found | {"words": "Accuracy was not compared."}
+def _accuracy_answer(accuracy: Accuracy | None, gate: Gate | None) -> ReportedAnswer:
+    def answer(words: str, ok: bool | None = None) -> ReportedAnswer:
+        return ReportedAnswer(question="accuracy", words=words, ok=ok, clock="")
+
+    if accuracy is None:
+        return answer("Accuracy was not compared.")
     if warnings := warning_words(accuracy):
         more = f" and {len(warnings) - 1} more" if warnings[1:] else ""
-        text = f"Accuracy is unknown: {warnings[0]}{more}."
-        return found | {"words": text}
-    gate = gates.get("accuracy")
+        return answer(f"Accuracy is unknown: {warnings[0]}{more}.")
     figures = [
         f"{name} {measure_words(accuracy, key)}"
         for key, name in (("cosine", "cosine"), ("snr_db", "SNR"), ("top1_agreement", "top-1"))
         if measure_words(accuracy, key) != ABSENT
     ]
-    text = ", ".join(figures)
-    found["ok"] = None if gate is None else gate.get("passed")
-    lead = {True: "Accuracy passes", False: "Accuracy fails"}.get(
-        found["ok"], "Accuracy against FP32"
-    )
-    stand_in = accuracy.get("stand_in")
-    wanted = f", limit {gate['metric']} {gate['limit']:g}" if gate else ""
+    ok = gate.passed if gate else None
+    lead = "Accuracy against FP32" if ok is None else f"Accuracy {'passes' if ok else 'fails'}"
+    wanted = f", limit {gate.metric} {gate.limit:g}" if gate else ""
     where = compared_on(accuracy)
-    words = f"{lead}: {text}{wanted}" + (f" ({where})" if where else "")
-    if stand_in:
-        words += f"; with {stand_in} it shows the numerics, not what the network is good for"
+    words = f"{lead}: {', '.join(figures)}{wanted}" + (f" ({where})" if where else "")
+    if accuracy.stand_in:
+        words += (
+            f"; with {accuracy.stand_in} it shows the numerics, not what the network is good for"
+        )
     if gate is None:
         words += "; no limit is set (accuracy.min)"
-    return found | {"words": f"{words}."}
+    return answer(f"{words}.", ok)
 
 
-def comparison(plan: Plan) -> list[dict[str, Any]]:
+def comparison(plan: Plan) -> list[Row]:
     """Returns the plan's prediction and the baselines', with latency relative to the plan's.
 
     ``change`` is by how much of itself the plan's objective would change; ``keeps`` whether the
     baseline keeps what was requested of the plan (None: not known).
     """
-    rows: list[dict[str, Any]] = [
-        {"key": "plan", "label": "This plan",
-         **known_values(plan.predicted, plan.unknown_cost), "latency_ratio": 1.0,
-         "change": 0.0, "keeps": True}
-    ]  # fmt: skip
-    value = predicted_value(plan.objective, plan.predicted)
+    rows = [_row(plan, "plan", "This plan", plan.predicted, keeps=True)]
     for key, label, baseline, keeps in _baseline_rows(plan):
         if baseline is None:
-            rows.append({"key": key, "label": label, "latency_us": None, "possible": False})
-            continue
-        own = plan.predicted.latency_us
-        ratio = baseline.latency_us / own if own > 0 else None
-        change = predicted_value(plan.objective, baseline) / value - 1 if value > 0 else None
-        rows.append(
-            {"key": key, "label": label, **known_values(baseline, plan.unknown_cost),
-             "latency_ratio": ratio,
-             "change": change, "keeps": keeps}
-        )  # fmt: skip
+            rows.append(Row(key=key, label=label, latency_us=None, possible=False))
+        else:
+            rows.append(_row(plan, key, label, baseline, keeps=keeps))
     return rows
+
+
+def _row(plan: Plan, key: str, label: str, cost: PredictedCost, *, keeps: bool | None) -> Row:
+    own, theirs = plan.predicted.latency_us, cost.latency_us
+    value = predicted_value(plan.objective, plan.predicted)
+    ratio = theirs / own if own and theirs is not None else None
+    change = predicted_value(plan.objective, cost) / value - 1 if value > 0 else None
+    if key == "plan":
+        ratio, change = 1.0, 0.0
+    return Row(
+        key=key, label=label, latency_us=cost.latency_us, throughput_qps=cost.throughput_qps,
+        energy_uj=cost.energy_uj, gpu_us=cost.gpu_us, latency_ratio=ratio, change=change,
+        keeps=keeps,
+    )  # fmt: skip
 
 
 def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None, bool | None]]:
@@ -478,7 +454,7 @@ def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None,
             yield f"{key}_rewritten", f"{label} after rewrites", rewritten, None
 
 
-def advantage(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str:
+def advantage(plan: Plan, rows: Sequence[Row]) -> str:
     """Returns what a plan brings over the GPU alone, in a sentence or two; "" if nothing.
 
     The figure of the objective comes first. Figures within the prediction error come last, with
@@ -488,14 +464,14 @@ def advantage(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str:
         plan: The plan.
         rows: Its :func:`comparison`.
     """
-    own, alone = (next(row for row in rows if row["key"] == key) for key in ("plan", "gpu_only"))
-    if own["latency_us"] is None or alone["latency_us"] is None:
+    own, alone = (next(row for row in rows if row.key == key) for key in ("plan", "gpu_only"))
+    if own.latency_us is None or alone.latency_us is None:
         return ""
     aim, doubtful = PREDICTED_KEYS[plan.objective], within_error(plan)
     sure: list[str] = []
     unsure: list[str] = []
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
-        before, after = alone.get(key), own.get(key)
+        before, after = alone.figure(key), own.figure(key)
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
             found = unsure if key in doubtful else sure
             found.append(_changed(after / before, *_QUANTITIES[key]))
@@ -518,79 +494,78 @@ def _pool_limits(facts: RunFacts) -> dict[str, int]:
     """Returns what each pool may be: what the build was given, or gets by itself."""
     if facts.target.dla.cores == 0:
         return {}
-    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.get("pools") or {})
+    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.pools or {})
 
 
-def _loadables(plan: Plan) -> list[dict[str, Any]]:
-    return [
-        {
-            "core": loadable.core, "layers": len(loadable.layers),
-            "first": loadable.layers[0] if loadable.layers else "",
-            "last": loadable.layers[-1] if loadable.layers else "",
-            "memory": loadable.memory.to_json(), "formats": dict(loadable.formats),
-        }
-        for loadable in plan.loadables
-    ]  # fmt: skip
-
-
-def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
     devices = device_rows(rows, first)
-    on_dla = [row for row in devices if row["device"] != "GPU"]
-    return {
-        "layers": len(rows),
-        "macs": sum(row["macs"] for row in rows),
-        "devices": devices,
-        "dla_layers": sum(row["layers"] for row in on_dla),
-        "dla_macs_fraction": sum(row["macs_fraction"] for row in on_dla),
-        "dla_capable_layers": sum(bool(row["dla_ok"]) for row in rows),
-        "disputed_layers": sum(row["certainty"] == "disputed" for row in rows),
-        "loadables": _loadables(plan),
-        "pools": dict(plan.pools),
-        "pool_limits": _pool_limits(facts),
-        "transitions": plan.transitions,
-        "segments": len({row["segment"] for row in rows}),
-        "objective": plan.objective,
-        "optimal": plan.optimal,
-        "extrapolated": list(plan.extrapolated),
-        "unknown_cost": list(plan.unknown_cost),
-        "bound": plan.bound,
-        "gap": plan.gap,
-        "slack": plan.slack and asdict(plan.slack),
-        "shares": [share.share for share in plan.plans],
-        "frame": frame_times(plan),
-        "plans": _plans(plan, rows),
-    }
+    on_dla = [row for row in devices if row.device != "GPU"]
+    return Placement(
+        layers=len(rows),
+        macs=sum(row.macs for row in rows),
+        devices=devices,
+        dla_layers=sum(row.layers for row in on_dla),
+        dla_macs_fraction=sum(row.macs_fraction for row in on_dla),
+        dla_capable_layers=sum(bool(row.dla_ok) for row in rows),
+        disputed_layers=sum(row.certainty == "disputed" for row in rows),
+        loadables=[
+            Loadable(
+                core=one.core, layers=len(one.layers),
+                first=one.layers[0] if one.layers else "",
+                last=one.layers[-1] if one.layers else "",
+                memory=one.memory.to_json(), formats=dict(one.formats),
+            )
+            for one in plan.loadables
+        ],
+        pools=dict(plan.pools),
+        pool_limits=_pool_limits(facts),
+        transitions=plan.transitions,
+        segments=len({row.segment for row in rows}),
+        objective=plan.objective,
+        optimal=plan.optimal,
+        extrapolated=list(plan.extrapolated),
+        unknown_cost=list(plan.unknown_cost),
+        bound=plan.bound,
+        gap=plan.gap,
+        slack=plan.slack,
+        shares=[share.share for share in plan.plans],
+        frame=plan.frame,
+        plans=_plans(plan, rows),
+    )  # fmt: skip
 
 
-def _plans(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]:
     """Returns the share of each plan of a mix, and what its devices have of a frame."""
-    macs = {row["name"]: row["macs"] for row in rows}
+    macs = {row.name: row.macs for row in rows}
     total = sum(macs.values())
     found = []
-    for number, share in enumerate(plan.plans):
+    for share in plan.plans:
         own: Counter[str] = Counter()
         for layer in share.layers:
             own[layer.device] += macs.get(layer.name, 0)
         devices = [
-            {**row, "macs": own[row["device"]],
-             "macs_fraction": own[row["device"]] / total if total else 0.0}
-            for row in plan_devices(plan, number)
+            PlanDevice(
+                clock="predicted", device=row.device, layers=row.layers, segments=row.segments,
+                busy_us=row.busy_us, macs=own[row.device],
+                macs_fraction=own[row.device] / total if total else 0.0,
+            )
+            for row in share.devices
         ]  # fmt: skip
-        found.append({"share": share.share, "devices": devices})
+        found.append(ReportedPlanShare(share=share.share, devices=devices))
     return found
 
 
-def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _bench(bench: Bench | None) -> ReportedBench | None:
     """Returns the measurement without its samples, which the bench file keeps.
 
     What the monitor saw is in "power", the other parts have places of their own, too.
     """
     if bench is None:
         return None
-    retained = {key: value for key, value in bench.items() if key not in BENCH_ONLY}
-    return retained | {"histogram": histogram(bench.get("samples_ms") or ())}
+    kept = {key: value for key, value in bench.to_json().items() if key not in BENCH_ONLY}
+    return ReportedBench.model_validate({**kept, "histogram": histogram(bench.samples_ms or ())})
 
 
 def _notes(facts: RunFacts) -> dict[str, list[str]]:
@@ -602,7 +577,7 @@ def _notes(facts: RunFacts) -> dict[str, list[str]]:
     found = {
         "plan": [*groups.get("plan", ()), *plan],
         "accuracy": groups.get("accuracy", []),
-        "measurement": profile_notes(facts.bench or {}),
+        "measurement": profile_notes(facts.bench) if facts.bench else [],
         "build": groups.get("build", []),
         "run": [*groups.get("run", ()), *rest],
     }
@@ -613,87 +588,84 @@ def _notes(facts: RunFacts) -> dict[str, list[str]]:
     return {name: notes for name, notes in found.items() if notes}
 
 
-def report_document(facts: RunFacts) -> dict[str, Any]:
-    """Makes the report's JSON document.
+def report_document(facts: RunFacts) -> Report:
+    """Makes the report.
 
     Args:
         facts: What the run found out; absent parts become null and their section says so.
 
     Returns:
-        A JSON-ready ``edgekit.report/1`` document; times named ``_us`` are microseconds,
-        energies ``_uj`` microjoules, sizes bytes. Predicted and measured values stand in separate
-        objects, each with its ``clock``.
+        Times named ``_us`` are microseconds, energies ``_uj`` microjoules, sizes bytes. Predicted
+        and measured values stand in separate objects, each with its ``clock``.
     """
     from edgekit.placement.forecast import gpu_reasons
 
     plan, target = facts.plan, facts.target
-    reasons = gpu_reasons(plan, facts.network, facts.judgement, target)
-    rows = layer_rows(facts, reasons)
+    reasons = [
+        Why.model_validate(one) for one in gpu_reasons(plan, facts.network, facts.judgement, target)
+    ]
+    parts = measured_parts(facts.trace, facts.clock)
+    rows = layer_rows(facts, reasons, parts)
     predicted = comparison(plan)
     placement = _placement(facts, rows)
     scales = facts.scales
-    pools = pool_uses(placement["loadables"], placement["pool_limits"])
     notes = _notes(facts)
-    verdict = verdict_of(
-        facts.bench, accuracy=facts.accuracy, refit=facts.refit, pools=pools,
-        steps=facts.steps, baseline=facts.baseline,
-    )  # fmt: skip
+    verdict = verdict_of(facts, placement)
     answer = answers(facts, placement, verdict)
     timed = timeline(facts)
-    first = [slot for slot in timed["slots"] if slot["plan"] == 0]
-    return {
-        "schema": SCHEMA,
-        "name": facts.name,
-        "model": facts.model,
-        "target": {"name": target.name, "title": target.title, "dla_cores": target.dla.cores},
-        "power_mode": plan.power_mode,
-        "precision": plan.precision,
-        "tensorrt": plan.tensorrt,
-        "mode": facts.mode,
-        "backend": facts.backend or None,
-        "headline": " ".join(one["words"] for one in answer),
-        "answer": answer,
-        "verdict": verdict,
-        "placement": placement,
-        "predicted": {
-            "clock": "predicted",
-            "model_error": plan.model_error,
-            "source": source_of(plan.measured),
-            "unknown_cost": len(plan.unknown_cost),
-            "rate_hz": plan.rate_hz,
-            "rows": predicted,
-            "advantage": advantage(plan, predicted),
-            "latency_band_us": plan.bands.get("latency_us"),
-            "doubts": list(doubts(plan)),
-        },
-        "accuracy": dict(facts.accuracy) if facts.accuracy else None,
-        "calibration": {
-            "method": scales.method,
-            "data": scales.data,
-            "tensors": len(scales.scales),
-            "changes": change_rows(scales.changes),
-        }
+    return Report(
+        schema="edgekit.report/1",
+        name=facts.name,
+        model=facts.model,
+        target=ReportedBoard(name=target.name, title=target.title, dla_cores=target.dla.cores),
+        power_mode=plan.power_mode,
+        precision=plan.precision,
+        tensorrt=plan.tensorrt,
+        mode=facts.mode,
+        backend=facts.backend or None,
+        headline=" ".join(one.words for one in answer),
+        answer=answer,
+        verdict=verdict,
+        placement=placement,
+        predicted=Predicted(
+            clock="predicted",
+            model_error=plan.model_error,
+            source=source_of(plan.measured),
+            unknown_cost=len(plan.unknown_cost),
+            rate_hz=plan.rate_hz,
+            rows=predicted,
+            advantage=advantage(plan, predicted),
+            latency_band_us=plan.bands.get("latency_us"),
+            doubts=list(plan.doubts),
+        ),
+        accuracy=facts.accuracy,
+        calibration=Calibration(
+            method=scales.method,
+            data=scales.data,
+            tensors=len(scales.scales),
+            changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
+        )
         if scales
         else None,
-        "bundle": dict(facts.bundle) if facts.bundle else None,
-        "refit": dict(facts.refit) if facts.refit else None,
-        "built": [dict(board) for board in facts.built],
-        "bench": _bench(facts.bench),
-        "power": power_of(facts.bench),
-        "baseline": dict(facts.baseline) if facts.baseline else None,
-        "board": dict(facts.board) if facts.board else None,
-        "rewrites": [dict(rewrite) for rewrite in facts.rewrites],
-        "layers": rows,
-        "measured_parts": part_rows(facts),
-        "why_not": why_not(facts.judgement),
-        "why_gpu": reasons,
-        "graph": graph_of(facts.network, rows, first),
-        "timeline": timed,
-        "trace": trace_summary(facts.trace, facts.files.get("trace")),
-        "steps": [dict(step) for step in facts.steps],
-        "files": dict(facts.files),
-        "config": facts.config_text,
-        "environment": dict(facts.environment),
-        "notes": [note for group in notes.values() for note in group],
-        "note_groups": notes,
-    }  # fmt: skip
+        bundle=facts.bundle,
+        refit=facts.refit,
+        built=list(facts.built),
+        bench=_bench(facts.bench),
+        power=power_of(facts.bench),
+        baseline=None,
+        board=facts.board,
+        rewrites=list(facts.rewrites),
+        layers=rows,
+        measured_parts=parts,
+        why_not=why_not(facts.judgement),
+        why_gpu=reasons,
+        graph=graph_of(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
+        timeline=timed,
+        trace=trace_summary(facts.trace, facts.files.get("trace")),
+        steps=list(facts.steps),
+        files=dict(facts.files),
+        config=facts.config_text,
+        environment=dict(facts.environment),
+        notes=[note for group in notes.values() for note in group],
+        note_groups=notes,
+    )

@@ -9,9 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from edgekit.benchmark.monitor import Monitor, Sample
+from edgekit.benchmark.document import Bench, BoardName
+from edgekit.benchmark.energy import Energy
+from edgekit.benchmark.monitor import Sample
 from edgekit.benchmark.statistics import tails
 from edgekit.reports import text
+from edgekit.reports.schema import (
+    Accuracy,
+    BuiltBoard,
+    BundleSizes,
+    Facts,
+    Line,
+    MonitorSummary,
+    RefitAnswer,
+    ReportedPower,
+    ReportedRewrite,
+    ReportedStep,
+    SegmentDeviation,
+)
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
 
@@ -27,7 +42,6 @@ PERCENTILES = {
     "p99": "p99", "p999": "p99.9", "max": "max",
 }  # fmt: skip
 _BASELINES = {"idle": "idle", "floor": "its lowest"}  # the baseline that energy is given above
-_MEMORY = (("peak_rss_bytes", "Peak memory"), ("gpu_bytes", "Memory of the GPU"))
 POINTS = 240
 """Points of a line that a page's width can show; the bench document keeps every sample."""
 MEASURES = (
@@ -52,22 +66,16 @@ class RunFacts:
         mode: Build mode: "hybrid", "standalone" or "split".
         backend: "reference", "tensorrt" or "trtexec"; empty when nothing was built.
         scales: INT8 scales and the data they come from.
-        accuracy: Against FP32: {"cosine", "snr_db", "max_abs", "top1_agreement"}, and where
-            known "data" (on what, for people), "inputs" (how many), "metric", "min", "passed"
-            (the gate), "groups", "scores" and "failures" (as ``accuracy`` of
-            ``edgekit.reference.accuracy`` returns them), "segments": [{"segment", "device", and
-            the same measures, accumulated up to there}]. ``snr_db`` is None when there is no
-            difference at all.
-        bundle: {"path", "bytes", "stripped_bytes", "digest"}.
-        refit: {"bit_equal"}.
-        built: What boards built, as the ``boards`` of an ``edgekit.build/1``.
-        bench: The ``edgekit.bench/1`` document.
+        accuracy: Against FP32, with the gate and the data that it was measured on.
+        bundle: The bundle's sizes.
+        refit: Whether the refitted release answers the same.
+        built: What boards built.
+        bench: What was measured.
         trace: The ``edgekit.trace/1`` document of the same measurement: gives the measured frame
             and the layers' measured times.
-        baseline: An ``edgekit.compare/1`` document of this run against another.
-        board: {"name", "kind"}.
-        rewrites: Applied rewrites: {"name", "nodes"}, and where known "reason" and "max_error".
-        steps: {"name", "status": "done" | "reused" | "failed", "seconds"}, in order.
+        board: Where it ran.
+        rewrites: Applied rewrites.
+        steps: The steps of the run, in order.
         files: Paths by what they are: "report", "trace", "bundle", ...
         config_text: The configuration as the user wrote it.
         environment: Versions and machine, for people.
@@ -85,98 +93,100 @@ class RunFacts:
     mode: str = "hybrid"
     backend: str = ""
     scales: Scales | None = None
-    accuracy: Mapping[str, Any] | None = None
-    bundle: Mapping[str, Any] | None = None
-    refit: Mapping[str, Any] | None = None
-    built: tuple[Mapping[str, Any], ...] = ()
-    bench: Mapping[str, Any] | None = None
+    accuracy: Accuracy | None = None
+    bundle: BundleSizes | None = None
+    refit: RefitAnswer | None = None
+    built: tuple[BuiltBoard, ...] = ()
+    bench: Bench | None = None
     trace: Mapping[str, Any] | None = None
-    baseline: Mapping[str, Any] | None = None
-    board: Mapping[str, Any] | None = None
-    rewrites: tuple[Mapping[str, Any], ...] = ()
-    steps: tuple[Mapping[str, Any], ...] = ()
+    board: BoardName | None = None
+    rewrites: tuple[ReportedRewrite, ...] = ()
+    steps: tuple[ReportedStep, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     config_text: str = ""
     note_groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Facts = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def clock(self) -> str:
+        """The measurement's; "" where nothing was measured."""
+        return (self.bench.clock or "") if self.bench else ""
 
-def latency_shown(bench: Mapping[str, Any]) -> dict[str, str]:
+
+def latency_shown(bench: Bench) -> dict[str, str]:
     """Returns the statistics to show, by key, with their names.
 
     A percentile that no frame is beyond is left out, for it is the maximum; one that few are beyond
     has a "*", which :func:`few_words` explains.
     """
-    latency, count = bench.get("latency_ms") or {}, bench.get("iterations")
-    empty, few, _ = tails(count) if isinstance(count, int) else ((), (), 0)
+    latency, count = bench.latency_ms or {}, bench.iterations
+    empty, few, _ = ((), (), 0) if count is None else tails(count)
     return {
         key: name + "*" * (key in few)
         for key, name in PERCENTILES.items()
-        if latency.get(key) is not None and key not in empty
+        if key in latency and key not in empty
     }
 
 
-def few_words(bench: Mapping[str, Any]) -> str:
+def few_words(bench: Bench) -> str:
     """Returns what the "*" at a percentile means and which are left out; "" if there is none."""
-    count = bench.get("iterations")
-    if not isinstance(count, int):
+    count = bench.iterations
+    if count is None:
         return ""
-    latency = bench.get("latency_ms") or {}
+    latency = bench.latency_ms or {}
     empty, few, least = tails(count)
     sentences, frames = [], counted(count, "inference")
-    if any(latency.get(key) is not None for key in few):
+    if any(key in latency for key in few):
         sentences.append(
             f"* fewer than {least} of the {frames} are slower, so this value varies between runs."
         )
-    if absent := [PERCENTILES[key] for key in empty if latency.get(key) is not None]:
+    if absent := [PERCENTILES[key] for key in empty if key in latency]:
         names = f"{', '.join(absent[:-1])} and {absent[-1]}" if absent[1:] else absent[0]
         sentences.append(f"{frames} are too few for {names}.")
     return " ".join(sentences)
 
 
-def baseline_word(energy: Mapping[str, Any]) -> str:
+def baseline_word(energy: Energy) -> str:
     """Returns over what the energy's second figure is: the board at rest, or the run's lowest."""
-    return _BASELINES.get(str(energy.get("baseline")), "its baseline")
+    return _BASELINES.get(energy.baseline or "", "its baseline")
 
 
-def serving_words(bench: Mapping[str, Any] | None) -> str:
+def serving_words(bench: Bench | None) -> str:
     """Returns which release was measured where it is not the plan's; "" if it is.
 
     What was taken back on a board is not measured: the release that serves there is.
     """
-    back = (bench or {}).get("taken_back")
-    if not bench or not back:
+    if bench is None or bench.taken_back is None:
         return ""
-    release = (bench.get("environment") or {}).get("release") or "another release"
+    back, release = bench.taken_back, (bench.environment or {}).get("release")
     return text.clean(
-        f"release {release}, which is running: this configuration's release, "
-        f"{back['release']}, was rolled back at {back['at']}: {back['reason']}"
+        f"release {release or 'another release'}, which is running: this configuration's release, "
+        f"{back.release}, was rolled back at {back.at}: {back.reason}"
     )
 
 
-def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def cost_facts(bench: Bench) -> Iterable[tuple[str, str]]:
     """Yields what it takes to start and to run: cold start, memory, energy where it was read."""
-    cold = bench.get("cold") or {}
-    if cold.get("open_ms") is not None:
-        yield "Cold start: open", text.microseconds(1000 * cold["open_ms"])
-    if cold.get("first_ms") is not None:
-        yield "Cold start: first inference", text.microseconds(1000 * cold["first_ms"])
-    memory = bench.get("memory") or {}
-    for key, name in _MEMORY:
-        if memory.get(key) is not None:
-            yield name, text.size(memory[key])
-    total = (bench.get("energy") or {}).get("total")
-    if isinstance(total, Mapping) and total.get("uj_per_inference") is not None:
-        yield "Energy per inference", text.energy(total["uj_per_inference"])
-        if total.get("over_idle_uj") is not None:
+    cold, memory = bench.cold, bench.memory
+    if cold is not None and cold.open_ms is not None:
+        yield "Cold start: open", text.microseconds(1000 * cold.open_ms)
+    if cold is not None and cold.first_ms is not None:
+        yield "Cold start: first inference", text.microseconds(1000 * cold.first_ms)
+    if memory is not None and memory.peak_rss_bytes is not None:
+        yield "Peak memory", text.size(memory.peak_rss_bytes)
+    if memory is not None and memory.gpu_bytes is not None:
+        yield "Memory of the GPU", text.size(memory.gpu_bytes)
+    if bench.energy is not None and (total := bench.energy.total):
+        yield "Energy per inference", text.energy(total.uj_per_inference)
+        if total.over_idle_uj is not None:
             yield (
-                f"thereof over {baseline_word(bench['energy'])}",
-                text.energy(total["over_idle_uj"]),
+                f"thereof over {baseline_word(bench.energy)}",
+                text.energy(total.over_idle_uj),
             )
 
 
-def flat_facts(facts: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
+def flat_facts(facts: Mapping[str, object] | None) -> Iterable[tuple[str, str]]:
     """Yields the leaves of settings, flags or versions by their path, as people write values.
 
     What is not set is left out.
@@ -188,32 +198,15 @@ def flat_facts(facts: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
             yield text.clean(key), text.clean(words)
 
 
-def built_view(boards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns each board's build for the page: its engines, and where it is not as planned.
-
-    Args:
-        boards: The ``boards`` of an ``edgekit.build/1``.
-    """
-    return [
-        {
-            "board": text.clean(board["board"]),
-            "facts": text.clean(built_line(board)),
-            "engines": [_engine(one) for one in board["engines"]],
-            "differences": [text.clean(difference) for difference in board["plan"]["differences"]],
-        }
-        for board in boards
-    ]
-
-
-def built_line(board: Mapping[str, Any]) -> str:
+def built_line(board: BuiltBoard) -> str:
     """Returns a board's build in one line."""
-    module = board["fingerprint"].get("module")
-    differences = board["plan"]["differences"]
+    module = board.fingerprint.get("module")
+    differences = board.plan.differences
     return ", ".join(
         part
         for part in (
-            f"TensorRT {board['tensorrt']}",
-            module,
+            f"TensorRT {board.tensorrt}",
+            "" if module is None else str(module),
             counted(len(differences), "difference") + " from the plan"
             if differences
             else "as planned",
@@ -222,60 +215,33 @@ def built_line(board: Mapping[str, Any]) -> str:
     )
 
 
-def _engine(one: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a row: sizes are of the file, stripped and with its weights."""
-    whole = one.get("full_bytes")
-    stripped = one["stripped"] and whole
-    tried = len(one["attempts"])
-    return {
-        "name": text.clean(one["key"]),
-        "size": text.size(one["bytes"]),
-        "whole": text.size(whole) if stripped else ABSENT,
-        "share": percent(one["bytes"] / whole) if stripped else ABSENT,
-        "seconds": text.seconds(one["seconds"]),
-        "flags": text.clean(", ".join(one["attempts"][one["attempt"]]["flags"])) or ABSENT,
-        "tried": f"{tried}th attempt" if tried > 3 else ("first", "second", "third")[tried - 1],
-    }
-
-
-def power_of(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns what the report says of power, or None if no monitor ran.
-
-    Args:
-        bench: The ``edgekit.bench/1`` document with "monitor", "power" and "energy", each of
-            which may be missing.
-
-    Returns:
-        ``series``: groups ("rails_mw", "temperatures_c", "load_percent", "clocks_mhz") of lines
-        {"name", "min", "mean", "max", "points": [[seconds, value]]}; ``energy``, ``settings`` (the
-        power mode and clocks) and ``monitor`` (interval, sources, warnings) as the bench has them.
-    """
-    if not bench:
+def power_of(bench: Bench | None) -> ReportedPower | None:
+    """Returns what the report says of power, or None if no monitor ran."""
+    if bench is None or bench.clock is None:
         return None
-    energy, settings = bench.get("energy"), bench.get("power")
-    monitor = Monitor.model_validate(bench["monitor"]) if bench.get("monitor") else None
-    if not (monitor or energy or settings):
+    monitor = bench.monitor
+    if not (monitor or bench.energy or bench.power):
         return None
-    return {
-        "clock": bench["clock"],
-        "monitor": {
-            "interval_ms": monitor.interval_ms,
-            "sources": monitor.sources,
-            "samples": len(monitor.samples),
-            "idle_samples": len(monitor.idle),
-            "facts": monitor.facts.to_json(),
-            "unknown": len(monitor.unknown),
-            "warnings": monitor.warnings,
-        }
+    return ReportedPower(
+        clock=bench.clock,
+        monitor=MonitorSummary(
+            interval_ms=monitor.interval_ms,
+            sources=monitor.sources,
+            samples=len(monitor.samples),
+            idle_samples=len(monitor.idle),
+            facts=monitor.facts.to_json(),
+            unknown=len(monitor.unknown),
+            warnings=monitor.warnings,
+        )
         if monitor
         else None,
-        "series": _series(monitor.samples) if monitor else {},
-        "energy": dict(energy) if energy else None,
-        "settings": dict(settings) if settings else None,
-    }
+        series=_series(monitor.samples) if monitor else {},
+        energy=bench.energy,
+        settings=bench.power,
+    )
 
 
-def _series(samples: Sequence[Sample]) -> dict[str, list[dict[str, Any]]]:
+def _series(samples: Sequence[Sample]) -> dict[str, list[Line]]:
     groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in samples:
         for group, name, value in _values(sample):
@@ -304,42 +270,42 @@ def _values(sample: Sample) -> Iterable[tuple[str, str, float | None]]:
         yield "clocks_mhz", name, hertz / 1e6
 
 
-def _line(name: str, points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:
     values = [value for _, value in points]
-    return {
-        "name": name, "min": min(values), "mean": sum(values) / len(values), "max": max(values),
-        "points": thinned(points),
-    }  # fmt: skip
+    return Line(
+        name=name, min=min(values), mean=sum(values) / len(values), max=max(values),
+        points=thinned(points),
+    )  # fmt: skip
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[list[float]]:
+def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[tuple[float, float]]:
     """Returns at most ``most`` points: the lowest and the highest of each stretch, in time order.
 
     Averages would hide the peaks that a reader looks for.
     """
     if len(points) <= most:
-        return [list(point) for point in points]
+        return list(points)
     stretches = most // 2
-    chosen: list[list[float]] = []
+    chosen: list[tuple[float, float]] = []
     for number in range(stretches):
         part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
         pair = {min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])}
-        chosen += [list(point) for point in sorted(pair)]
+        chosen += sorted(pair)
     return chosen
 
 
-def measure_words(measures: Mapping[str, Any], key: str) -> str:
-    """Formats one measure of ``measures``.
+def measure_words(measures: Accuracy | SegmentDeviation, key: str) -> str:
+    """Formats one of ``MEASURES``, which is an attribute.
 
     Outputs that are the same for all inputs ("constant") measure nothing.
     """
-    if measures.get("constant"):
+    if measures.constant:
         return ABSENT
-    value = measures.get(key)
-    if key == "snr_db" and (value is not None or measures.get("max_abs") is not None):
+    value: float | None = getattr(measures, key)
+    if key == "snr_db" and (value is not None or measures.max_abs is not None):
         from edgekit.reference.accuracy import describe_snr
 
-        return describe_snr(measures)
+        return describe_snr(measures.to_json())
     if value is None:
         return ABSENT
     if key == "top1_agreement":
@@ -347,16 +313,15 @@ def measure_words(measures: Mapping[str, Any], key: str) -> str:
     return f"{value:.5f}" if key == "cosine" else text.significant(value)
 
 
-def warning_words(accuracy: Mapping[str, Any]) -> list[str]:
+def warning_words(accuracy: Accuracy) -> list[str]:
     """Returns a sentence for each output of which the figures say nothing: it holds NaN or
     infinity, or is the same for all inputs.
     """
-    rows = [*(accuracy.get("nonfinite") or ()), *(accuracy.get("constant") or ())]
-    return [text.clean(one["told"]) for one in rows]
+    return [text.clean(one.told) for one in (*accuracy.nonfinite, *accuracy.constant)]
 
 
-def part_words(accuracy: Mapping[str, Any]) -> list[str]:
+def part_words(accuracy: Accuracy) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
     from edgekit.reference.accuracy import describe_parts
 
-    return [text.clean(one) for one in describe_parts(accuracy)]
+    return [text.clean(one) for one in describe_parts(accuracy.to_json())]

@@ -5,11 +5,27 @@ times that a trace of the measured run holds for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla.verdicts import Judgement
-from edgekit.placement.plan import booked_layers
+from edgekit.dla.verdicts import Judgement, VerdictReason
+from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
+from edgekit.reports.schema import (
+    DeviceShare,
+    LayerReason,
+    MeasuredPart,
+    MeasuredTime,
+    OnGpu,
+    ReportedFrame,
+    ReportedLayer,
+    Slot,
+    TraceSummary,
+    UnbookedTime,
+    Whole,
+    Why,
+    WhyLayer,
+)
 from edgekit.text import percent
 
 if TYPE_CHECKING:
@@ -36,7 +52,7 @@ def _slices(trace: Mapping[str, Any] | None, category: str) -> list[Mapping[str,
     return [event for event in found if event["pid"] == first]
 
 
-def measured_frame(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def measured_frame(trace: Mapping[str, Any] | None) -> ReportedFrame | None:
     """Returns one measured frame as the timeline draws it; None if there is none.
 
     It is the frame of median length, so that neither a cold one nor an outlier stands for all.
@@ -51,19 +67,19 @@ def measured_frame(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
     frame = ordered[len(ordered) // 2]
     events = frames[frame]
     begin = min(event["ts"] for event in events)
-    return {
-        "clock": events[0]["args"]["clock"],
-        "frame": frame,
-        "end_us": max(event["ts"] + event["dur"] for event in events) - begin,
-        "slots": [
-            {
-                "plan": event["args"].get("plan", 0), "segment": event["args"]["segment"],
-                "device": event["args"].get("device", "GPU"),
-                "start_us": event["ts"] - begin, "duration_us": event["dur"],
-            }
+    return ReportedFrame(
+        clock=events[0]["args"]["clock"],
+        frame=frame,
+        end_us=max(event["ts"] + event["dur"] for event in events) - begin,
+        slots=[
+            Slot(
+                plan=event["args"].get("plan", 0), segment=event["args"]["segment"],
+                device=event["args"].get("device", "GPU"),
+                start_us=event["ts"] - begin, duration_us=event["dur"],
+            )
             for event in events
         ],
-    }  # fmt: skip
+    )  # fmt: skip
 
 
 def _length(events: Sequence[Mapping[str, Any]]) -> float:
@@ -94,28 +110,33 @@ def layer_times(trace: Mapping[str, Any] | None) -> dict[str, float]:
     return {name: sum(times.values()) / len(times) for name, times in found.items()}
 
 
-def measured_parts(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def measured_parts(trace: Mapping[str, Any] | None, clock: str = "") -> list[MeasuredPart]:
     """Returns what was timed as a whole, the mean over the trace's frames: loadables and fusions.
 
-    Their layers have no times of their own: {"name", "device", "segment", "layers", "us"}.
+    Their layers have no times of their own.
     """
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    first: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    totals: dict[tuple[str, ...], float] = {}
     frames: dict[tuple[str, ...], set[float]] = {}
     for event in _slices(trace, "layer"):
         args = event["args"]
         if isinstance(args.get("measured_us"), int | float) and args.get("layers"):
             key = tuple(args["layers"])
-            row = rows.setdefault(key, {
-                "name": str(event.get("name", "")), "device": args.get("device", "GPU"),
-                "segment": args.get("segment", 0), "layers": list(key), "us": 0.0,
-            })  # fmt: skip
-            row["us"] += float(args["measured_us"])
+            first.setdefault(key, event)
+            totals[key] = totals.get(key, 0.0) + float(args["measured_us"])
             frames.setdefault(key, set()).add(args.get("frame", event["ts"]))
-    return [{**row, "us": row["us"] / len(frames[key])} for key, row in rows.items()]
+    return [
+        MeasuredPart(
+            name=str(event.get("name", "")), device=event["args"].get("device", "GPU"),
+            segment=event["args"].get("segment", 0), layers=list(key),
+            us=totals[key] / len(frames[key]), clock=clock,
+        )
+        for key, event in first.items()
+    ]  # fmt: skip
 
 
-def unbooked_times(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Returns what of a frame's measured time is of no layer: {"what", "us", "nodes"}.
+def unbooked_times(trace: Mapping[str, Any] | None) -> list[UnbookedTime]:
+    """Returns what of a frame's measured time is of no layer.
 
     Conversions at segments' borders have a row of their own; each node counts once a segment.
     """
@@ -130,192 +151,199 @@ def unbooked_times(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             own = {(args.get("segment"), node) for node in args.get("measured_nodes") or ()}
             nodes.setdefault(what, set()).update(own)
     return [
-        {"what": what, "us": total / len(frames), "nodes": len(nodes[what])}
+        UnbookedTime(what=what, us=total / len(frames), nodes=len(nodes[what]))
         for what, total in totals.items()
         if total > 0
     ]
 
 
-def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> dict[str, Any] | None:
+def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> TraceSummary | None:
     """Says what the trace has and where it lies."""
     if not trace:
         return None
     events = [event for event in trace.get("traceEvents") or () if event.get("ph") != "M"]
-    return {
-        "file": file,
-        "events": len(events),
-        "clocks": dict((trace.get("otherData") or {}).get("clocks") or {}),
-        "frames": len({event["args"].get("frame") for event in _slices(trace, "segment")}),
-        "measured_layers": len(layer_times(trace)),
-        "unbooked": unbooked_times(trace),
-    }
+    return TraceSummary(
+        file=file,
+        events=len(events),
+        clocks=dict((trace.get("otherData") or {}).get("clocks") or {}),
+        frames=len({event["args"].get("frame") for event in _slices(trace, "segment")}),
+        measured_layers=len(layer_times(trace)),
+        unbooked=unbooked_times(trace),
+    )
 
 
-def layer_rows(facts: RunFacts, on_gpu: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+def layer_rows(
+    facts: RunFacts, on_gpu: Sequence[Why], parts: Sequence[MeasuredPart]
+) -> list[ReportedLayer]:
     """Returns one row a layer in graph order: place, verdict, prediction and size.
 
-    ``on_gpu`` says why layers are on the GPU that could run on a DLA (``gpu_reasons``).
+    Args:
+        facts: The run.
+        on_gpu: Why layers are on the GPU that could run on a DLA (``gpu_reasons``).
+        parts: What was timed as a whole.
     """
     times = layer_times(facts.trace)
-    clock = (facts.bench or {}).get("clock", "")
+    clock = facts.clock
     within = {
-        name: {key: part[key] for key in ("name", "clock", "us")} | {"layers": len(part["layers"])}
-        for part in reversed(part_rows(facts))
-        for name in part["layers"]
+        name: Whole(name=part.name, clock=part.clock, us=part.us, layers=len(part.layers))
+        for part in reversed(parts)
+        for name in part.layers
     }
     known = {layer.name: layer for layer in facts.network.layers}
     tensors = facts.network.tensors
     why = {
-        layer["name"]: {"rule": group["rule"], "message": layer["message"]}
+        layer.name: OnGpu(rule=group.rule, message=layer.message)
         for group in on_gpu
-        for layer in group["layers"]
+        for layer in group.layers
     }
     rows = []
     booked = booked_layers(facts.plan.plans[0], facts.network)
     for number, placed in enumerate(booked, start=1):
         layer = known.get(placed.name)
         verdict = facts.judgement.verdicts.get(placed.name)
-        rows.append({
-            "number": number,
-            "name": placed.name,
-            "kind": layer.kind if layer else "",
-            "op": layer.op if layer else "",
-            "shape": [
+        timed = placed.name in times
+        rows.append(ReportedLayer(
+            number=number,
+            name=placed.name,
+            kind=layer.kind if layer else "",
+            op=layer.op if layer else "",
+            shape=[
                 list(tensors[name].shape) for name in (layer.outputs if layer else ())
                 if name in tensors
             ],
-            "on_gpu": why.get(placed.name),
-            "nodes": list(placed.nodes),
-            "device": placed.device,
-            "precision": placed.precision,
-            "segment": placed.segment,
-            "dla_ok": verdict.ok if verdict else None,
-            "certainty": verdict.certainty if verdict else "",
-            "reasons": [reason.to_json() for reason in verdict.reasons] if verdict else [],
-            "macs": layer.macs if layer else 0,
-            "predicted_us": placed.predicted_us,
-            "predicted_uj": placed.predicted_uj,
-            "measured": {"clock": clock, "us": times[placed.name]}
-            if placed.name in times
-            else None,
-            "within": None if placed.name in times else within.get(placed.name),
-        })  # fmt: skip
+            on_gpu=why.get(placed.name),
+            nodes=list(placed.nodes),
+            device=placed.device,
+            precision=placed.precision,
+            segment=placed.segment,
+            dla_ok=verdict.ok if verdict else None,
+            certainty=verdict.certainty if verdict else "",
+            reasons=[_reason(reason) for reason in verdict.reasons] if verdict else [],
+            macs=layer.macs if layer else 0,
+            predicted_us=placed.predicted_us,
+            predicted_uj=placed.predicted_uj,
+            measured=MeasuredTime(clock=clock, us=times[placed.name]) if timed else None,
+            within=None if timed else within.get(placed.name),
+        ))  # fmt: skip
     return rows
 
 
-def shape_words(row: Mapping[str, Any]) -> str:
+def _reason(reason: VerdictReason) -> LayerReason:
+    return LayerReason(
+        rule=reason.rule, message=reason.message, found=reason.found, limit=reason.limit,
+        source=reason.source, fix=reason.fix,
+    )  # fmt: skip
+
+
+def shape_words(row: ReportedLayer) -> str:
     """Returns the shapes that a layer writes: "1x64x28x28"; "" if they are not known."""
-    shapes = [text.shape(one) for one in row.get("shape") or ()]
+    shapes = [text.shape(one) for one in row.shape]
     return ", ".join(shapes[:2]) + (", …" if shapes[2:] else "")
 
 
-def board_us(row: Mapping[str, Any]) -> float:
+def _board_time(row: ReportedLayer) -> float | None:
+    measured = row.measured
+    return measured.us if measured and measured.clock == "board-measured" else None
+
+
+def board_us(row: ReportedLayer) -> float:
     """Returns a layer's time on the board: measured there, else predicted; never a CPU's."""
-    measured = row.get("measured") or {}
-    on_board = measured.get("clock") == "board-measured"
-    return float(measured["us"] if on_board else row["predicted_us"])
+    measured = _board_time(row)
+    return row.predicted_us if measured is None else measured
 
 
-def by_time(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def by_time(rows: Iterable[ReportedLayer]) -> list[ReportedLayer]:
     """Returns layers, the slowest on the board first."""
-    return sorted(rows, key=lambda row: (-board_us(row), -row["predicted_us"], row["number"]))
+    return sorted(rows, key=lambda row: (-board_us(row), -row.predicted_us, row.number))
 
 
-def order_words(rows: Iterable[Mapping[str, Any]]) -> str:
+def order_words(rows: Iterable[ReportedLayer]) -> str:
     """Returns by what ``by_time`` sorts."""
-    on_board = any((row.get("measured") or {}).get("clock") == "board-measured" for row in rows)
+    on_board = any(_board_time(row) is not None for row in rows)
     return "measured on the board or else predicted" if on_board else "predicted"
 
 
-def busy_with(row: Mapping[str, Any]) -> list[str]:
-    """Returns what keeps a device busy that runs no layer."""
-    return [] if row["layers"] else ["reformats and launches"]
+def busy_with(layers: int) -> list[str]:
+    """Returns what keeps a device of so many layers busy that has none."""
+    return [] if layers else ["reformats and launches"]
 
 
-def busy_time(row: Mapping[str, Any], key: str) -> str:
+def busy_time(us: float | None, layers: int) -> str:
     """Returns how long a device works for a frame, and at what if it runs no layer."""
-    why = "".join(f" ({one})" for one in busy_with(row) if row[key])
-    return f"{text.microseconds(row[key])}{why}"
+    why = "".join(f" ({one})" for one in busy_with(layers) if us)
+    return f"{text.microseconds(us)}{why}"
 
 
-def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> str:
+def sharing_words(frame: FrameTimes | None, *, short: bool = False) -> str:
     """Returns why a frame takes longer than the busiest device works; "" if it does not.
 
     Args:
-        frame: ``frame_times`` of the plan; older documents have none.
+        frame: Of the plan; older documents have none.
         short: Only what sharing the memory, and waiting for the GPU, costs.
     """
-    if not frame or not frame["sharing_us"]:
+    if frame is None or not frame.sharing_us:
         return ""
-    lost = text.microseconds(frame["sharing_us"])
-    waits = "gpu" in frame.get("shared", ())
+    lost, period = text.microseconds(frame.sharing_us), text.microseconds(frame.period_us)
+    waits = "gpu" in frame.shared
     why = "memory contention and waiting for the GPU take" if waits else "memory contention takes"
     if short:
-        return f"{why} {lost} of each {text.microseconds(frame['period_us'])}"
+        return f"{why} {lost} of each {period}"
     return (
-        f"one frame every {text.microseconds(frame['period_us'])}: {frame['device']} is "
-        f"busy for {text.microseconds(frame['busy_us'][frame['device']])} of it, and "
+        f"one frame every {period}: {frame.device} is "
+        f"busy for {text.microseconds(frame.busy_us.get(frame.device))} of it, and "
         f"{why} {lost} (predicted)"
     )
 
 
-def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
-    """Returns what was timed as a whole: loadables and fusions of layers."""
-    clock = (facts.bench or {}).get("clock", "")
-    return [{**part, "clock": clock} for part in measured_parts(facts.trace)]
-
-
-def device_rows(
-    rows: Sequence[Mapping[str, Any]], times: Mapping[str, float]
-) -> list[dict[str, Any]]:
+def device_rows(rows: Sequence[ReportedLayer], times: Mapping[str, float]) -> list[DeviceShare]:
     """Returns layers, MACs and predicted time by device; a DLA core without work has no row.
 
     ``times`` are what the devices work for in a frame, from ``device_times``.
     """
     busy = {device for device, us in times.items() if us}
-    devices = ["GPU", *sorted({*(row["device"] for row in rows), *busy} - {"GPU"})]
-    total = sum(row["macs"] for row in rows)
+    devices = ["GPU", *sorted({*(row.device for row in rows), *busy} - {"GPU"})]
+    total = sum(row.macs for row in rows)
     found = []
     for device in devices:
-        own = [row for row in rows if row["device"] == device]
-        macs = sum(row["macs"] for row in own)
-        found.append({
-            "device": device, "layers": len(own), "macs": macs,
-            "macs_fraction": macs / total if total else 0.0,
-            "predicted_us": times.get(device, 0.0),
-        })  # fmt: skip
+        own = [row for row in rows if row.device == device]
+        macs = sum(row.macs for row in own)
+        found.append(DeviceShare(
+            device=device, layers=len(own), macs=macs,
+            macs_fraction=macs / total if total else 0.0,
+            predicted_us=times.get(device, 0.0),
+        ))  # fmt: skip
     return found
 
 
-def why_not(judgement: Judgement) -> list[dict[str, Any]]:
+def why_not(judgement: Judgement) -> list[Why]:
     """Returns the reasons against the DLA by rule, the most frequent rule first.
 
     A fix or source that differs between layers of one rule stands with the layer.
     """
-    groups: dict[str, list[tuple[str, dict[str, str]]]] = {}
-    for verdict in judgement.verdicts.values():
+    groups: dict[str, list[tuple[str, VerdictReason]]] = {}
+    for name, verdict in judgement.verdicts.items():
         if not verdict.placeable:
             for reason in verdict.reasons:
-                groups.setdefault(reason.rule, []).append((verdict.layer, reason.to_json()))
+                groups.setdefault(reason.rule, []).append((name, reason))
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
-        {
-            "rule": rule,
-            "count": len({layer for layer, _ in found}),
-            "sources": list(dict.fromkeys(reason["source"] for _, reason in found)),
-            "fixes": list(dict.fromkeys(reason["fix"] for _, reason in found if reason["fix"])),
-            "layers": [
-                {"name": layer, "message": reason["message"], "found": reason["found"],
-                 "limit": reason["limit"]}
+        Why(
+            rule=rule,
+            count=len({layer for layer, _ in found}),
+            sources=list(dict.fromkeys(reason.source for _, reason in found)),
+            fixes=list(dict.fromkeys(reason.fix for _, reason in found if reason.fix)),
+            layers=[
+                WhyLayer(name=layer, message=reason.message, found=reason.found,
+                         limit=reason.limit)
                 for layer, reason in found
             ],
-        }
+        )
         for rule, found in ordered
     ]  # fmt: skip
 
 
 def within_words(
-    row: Mapping[str, Any], letters: int = 80, labels: Mapping[str, str] | None = None
+    row: ReportedLayer, letters: int = 80, labels: Mapping[str, str] | None = None
 ) -> str:
     """Returns of which whole a layer's time is a part; "" if it has a time of its own, or none.
 
@@ -324,22 +352,37 @@ def within_words(
         letters: A longer name is cut in its middle, for its ends name the first and last layer.
         labels: Shorter ones of wholes that stand in a table, by their names.
     """
-    within = row.get("within")
-    if not within:
+    within = row.within
+    if within is None:
         return ""
-    name = (labels or {}).get(within["name"]) or text.clean(within["name"])
+    name = (labels or {}).get(within.name) or text.clean(within.name)
     if len(name) > letters:
         name = f"{name[: letters // 2]}…{name[-letters // 2 :]}"
-    return f"in {name}, {text.microseconds(within['us'])} together"
+    return f"in {name}, {text.microseconds(within.us)} together"
 
 
 def _kind(name: str) -> str:
     return "loadable" if name.startswith("{ForeignNode") else "fusion"
 
 
-def part_cells(
-    parts: Sequence[Mapping[str, Any]], total: float, most: int = _MOST
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class PartCells:
+    """A row of what was timed as a whole, as texts.
+
+    ``label`` is what the layers' rows call it ("loadable 1"), ``whole`` its full name; both are ""
+    for the row of all that are not listed.
+    """
+
+    label: str
+    whole: str
+    name: str
+    device: str
+    layers: str
+    time: str
+    share: str
+
+
+def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -> list[PartCells]:
     """Returns a row a part, the longest first.
 
     Args:
@@ -347,23 +390,21 @@ def part_cells(
         total: Microseconds of all that was timed.
         most: Rows at most.
     """
-    known = sorted(parts, key=lambda one: -float(one["us"]))
+    known = sorted(parts, key=lambda one: -one.us)
+
+    def times(us: float) -> tuple[str, str]:
+        return text.microseconds(us), percent(us / total if total > 0 else None)
+
     found = [
-        {
-            "label": f"{_kind(one['name'])} {number}", "whole": one["name"],
-            "name": text.clean(one["name"]), "device": text.clean(one["device"]),
-            "layers": text.count(len(one["layers"])), "us": one["us"],
-        }
+        PartCells(
+            f"{_kind(one.name)} {number}", one.name, text.clean(one.name),
+            text.clean(one.device), text.count(len(one.layers)), *times(one.us),
+        )
         for number, one in enumerate(known[:most], start=1)
     ]  # fmt: skip
     if rest := known[most:]:
-        found.append({
-            "label": "", "whole": "", "name": f"{len(rest):,} more, in report.json", "device": "",
-            "layers": text.count(sum(len(one["layers"]) for one in rest)),
-            "us": sum(one["us"] for one in rest),
-        })  # fmt: skip
-    return [
-        {**one, "time": text.microseconds(one["us"]),
-         "share": percent(one["us"] / total if total > 0 else None)}
-        for one in found
-    ]  # fmt: skip
+        found.append(PartCells(
+            "", "", f"{len(rest):,} more, in report.json", "",
+            text.count(sum(len(one.layers) for one in rest)), *times(sum(one.us for one in rest)),
+        ))  # fmt: skip
+    return found

@@ -6,9 +6,10 @@ cut and says so. Names come from models, boards and configurations: none of them
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from edgekit.benchmark.document import Bench
 from edgekit.errors import DataError
 from edgekit.reports import text
 from edgekit.reports.comparison import (
@@ -39,7 +40,9 @@ from edgekit.reports.layers import (
     sharing_words,
     within_words,
 )
-from edgekit.reports.text import clean, several_plans
+from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison, Report
+from edgekit.reports.text import clean
+from edgekit.results.comparison import ComparedRun, Comparison
 from edgekit.text import percent, sentence
 
 LIMIT = 65_536
@@ -163,7 +166,9 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
+def markdown(
+    document: Report | Bench | Comparison | Mapping[str, Any], *, limit: int = LIMIT
+) -> str:
     """Returns a document as Markdown.
 
     Args:
@@ -174,139 +179,135 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
     Raises:
         DataError: It is another document.
     """
-    writers: dict[str, Callable[[Mapping[str, Any], Paper], None]] = {
-        "edgekit.report/1": write_report,
-        "edgekit.bench/1": write_bench,
-        "edgekit.compare/1": write_compare,
-        "edgekit.checks/1": write_checks,
-        "edgekit.log/1": write_log,
-    }
-    write = writers.get(str(document.get("schema")))
-    if write is None:
-        raise DataError(
-            f"no Markdown is available for {clean(document.get('schema'))!r}",
-            code="markdown.schema",
-            hint=f"one of {', '.join(writers)}",
-        )
     paper = Paper(limit)
-    write(document, paper)
+    match document:
+        case Report():
+            write_report(document, paper)
+        case Bench():
+            write_bench(document, paper)
+        case Comparison():
+            write_compare(document, paper)
+        case {"schema": "edgekit.checks/1"}:
+            write_checks(document, paper)
+        case {"schema": "edgekit.log/1"}:
+            write_log(document, paper)
+        case _:
+            raise DataError(
+                f"no Markdown is available for {clean(document.get('schema'))!r}",
+                code="markdown.schema",
+                hint="a report, a measurement, a comparison, checks and a log's explanation have "
+                "one",
+            )
     return str(paper)
 
 
-def write_report(document: Mapping[str, Any], paper: Paper) -> None:
+def write_report(report: Report, paper: Paper) -> None:
     """Writes a run: headline, what was predicted next to what was measured, details folded."""
-    target = document["target"]["name"]
-    facts = [target, text.mode_words(document), document["precision"].upper(),
-             f"TensorRT {document['tensorrt']}"]  # fmt: skip
-    paper.add(f"### edgekit: {code(document['name'])}")
-    answer = document.get("answer") or [{"words": document["headline"], "ok": None}]
-    icons = {True: "✅ ", False: "❌ "}
+    facts = [report.target.name, text.mode_words(report), report.precision.upper(),
+             f"TensorRT {report.tensorrt}"]  # fmt: skip
+    paper.add(f"### edgekit: {code(report.name)}")
+    icons = {True: "✅ ", False: "❌ ", None: ""}
     paper.add("  \n".join([
-        *(f"{icons.get(one['ok'], '')}{escaped(one['words'], 400)}" for one in answer),
+        *(f"{icons[one.ok]}{escaped(one.words, 400)}" for one in report.answers()),
         ", ".join(escaped(fact) for fact in facts if fact),
     ]))  # fmt: skip
-    baseline = document.get("baseline")
-    if baseline and (refused := refused_words(baseline)):
-        paper.add(f"{_ICONS['unknown']} {escaped(refused, 400)}")
-    elif baseline:
+    baseline = report.baseline
+    if isinstance(baseline, RefusedComparison):
+        paper.add(f"{_ICONS['unknown']} {escaped(refused_words(baseline), 400)}")
+    elif baseline is not None:
         _write_baseline(baseline, paper)
-    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
-    if bench:
-        bench = {**bench, "energy": (document["power"] or {}).get("energy")}
-    on_cpu = (bench or {}).get("clock") == "cpu-measured"
+    bench: Bench | None = report.bench if report.bench and report.bench.latency_ms else None
+    if bench and report.power:
+        bench = bench.model_copy(update={"energy": report.power.energy})
+    on_cpu = bench is not None and bench.clock == "cpu-measured"
     if bench and not on_cpu:
         _write_verdict(bench, paper)
-    _write_predicted(document, paper)
+    _write_predicted(report.predicted, paper)
     if bench and not on_cpu:
         _write_measured(bench, paper)
-    _write_checks(document, paper)
+    _write_checks(report, paper)
     if bench and on_cpu:  # it says nothing about a board
         _write_verdict(bench, paper)
         _write_measured(bench, paper)
-    _write_details(document, paper)
+    _write_details(report, paper)
 
 
-def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
+def _write_predicted(predicted: Predicted, paper: Paper) -> None:
     rows = []
-    for row in document["predicted"]["rows"]:
-        if row["latency_us"] is None:
-            known = "not possible" if row.get("possible") is False else "unknown"
-            rows.append([escaped(row["label"]), known, "", "", ""])
+    for row in predicted.rows:
+        if row.latency_us is None:
+            rows.append([escaped(row.label), "unknown" if row.possible else "not possible", "", "",
+                         ""])  # fmt: skip
             continue
         rows.append([
-            escaped(row["label"]), text.microseconds(row["latency_us"]),
-            text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
-            text.microseconds(row.get("gpu_us")),
+            escaped(row.label), text.microseconds(row.latency_us),
+            text.significant(row.throughput_qps), text.energy(row.energy_uj),
+            text.microseconds(row.gpu_us),
         ])  # fmt: skip
-    predicted = document["predicted"]
-    title = text.prediction_title(
-        predicted.get("source", ""), predicted.get("unknown_cost", 0), predicted.get("rate_hz")
-    )
+    title = text.prediction_title(predicted.source, predicted.unknown_cost, predicted.rate_hz)
     head = (escaped(title, 200), "latency", "per second", "energy", "GPU time")
     paper.table(head, rows, "lrrrr")
-    if band := document["predicted"].get("latency_band_us"):
-        low, high = map(text.microseconds, band)
+    if predicted.latency_band_us:
+        low, high = map(text.microseconds, predicted.latency_band_us)
         paper.add(f"The plan's latency lies between {low} and {high} by the prediction error.")
-    if brings := document["predicted"].get("advantage"):
-        paper.add(escaped(brings, 400))
+    if predicted.advantage:
+        paper.add(escaped(predicted.advantage, 400))
 
 
-def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
+def write_bench(bench: Bench, paper: Paper) -> None:
     """Writes a measurement."""
-    paper.add(f"### edgekit bench: {code(document.get('name'))}")
-    if not document.get("latency_ms"):
+    paper.add(f"### edgekit bench: {code(bench.name)}")
+    if not bench.latency_ms:
         paper.add("Nothing was measured.")
         return
-    on_cpu = document.get("clock") == "cpu-measured"
+    on_cpu = bench.clock == "cpu-measured"
     if not on_cpu:
-        _write_verdict(document, paper)
-    _write_measured(document, paper)
+        _write_verdict(bench, paper)
+    _write_measured(bench, paper)
     if on_cpu:  # a footnote, as in the terminal
-        _write_verdict(document, paper)
-    parts = document.get("segments") or ()
-    several = several_plans(parts)
+        _write_verdict(bench, paper)
+    several = len({one.lane for one in bench.segments}) > 1
     segments = [
-        [*([str((one.get("lane") or 0) + 1)] if several else []), escaped(one.get("index", "")),
-         escaped(one.get("device")), _ms((one.get("latency_ms") or {}).get("median"))]
-        for one in parts
+        [*([str(one.lane + 1)] if several else []), escaped(one.index), escaped(one.device),
+         _ms((one.latency_ms or {}).get("median"))]
+        for one in bench.segments
     ]  # fmt: skip
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
-    _write_pairs("Settings", document.get("settings"), paper)
-    _write_pairs("Runtime", document.get("runtime"), paper)
+    _write_pairs("Settings", bench.settings.to_json() if bench.settings else None, paper)
+    _write_pairs("Runtime", bench.runtime.to_json() if bench.runtime else None, paper)
 
 
-def _write_verdict(bench: Mapping[str, Any], paper: Paper) -> None:
+def _write_verdict(bench: Bench, paper: Paper) -> None:
     """Says whether the measurement can be quoted, before any number of it."""
-    verdict = bench.get("verdict") or {}
-    status = str(verdict.get("status") or "not judged")
-    board = bench.get("board") or {}
-    where = f", board {code(board['name'])}" if board.get("name") else ""
-    mode = f", {escaped(bench['power_mode'])}" if bench.get("power_mode") else ""
-    clock = _CLOCKS.get(str(bench.get("clock")), escaped(bench.get("clock")))
+    verdict = bench.verdict
+    status = verdict.status if verdict else "not judged"
+    where = f", board {code(bench.board.name)}" if bench.board and bench.board.name else ""
+    mode = f", {escaped(bench.power_mode)}" if bench.power_mode else ""
+    clock = _CLOCKS.get(bench.clock or "", escaped(bench.clock))
     paper.add(
         f"{_ICONS.get(status, '')} **measurement {escaped(status)}**: "
-        f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
+        f"{text.count(bench.iterations)} inferences, {clock}{where}{mode}"
     )
     if other := serving_words(bench):
         paper.add(f"Measured: {escaped(other, 600)}.")
     reasons = [
-        f"- {escaped(one.get('message'), 400)}. *{escaped(one.get('remedy'), 400)}*"
-        for one in verdict.get("reasons") or ()
+        f"- {escaped(one.message, 400)}. *{escaped(one.remedy, 400)}*"
+        for one in (verdict.reasons if verdict else ())
     ]
-    if reasons and verdict.get("command"):
-        reasons.append(f"- measure again: {code(verdict['command'])}")
+    if verdict and verdict.reasons and verdict.command:
+        reasons.append(f"- measure again: {code(verdict.command)}")
     if reasons:
         paper.add("\n".join(reasons), "why the measurement is INVALID")
 
 
-def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
-    latency = bench["latency_ms"]
+def _write_measured(bench: Bench, paper: Paper) -> None:
+    latency = bench.latency_ms or {}
     shown = latency_shown(bench)
-    head = [f"Latency, {'CPU' if bench.get('clock') == 'cpu-measured' else 'board'}",
+    head = [f"Latency, {'CPU' if bench.clock == 'cpu-measured' else 'board'}",
             *(name.replace("*", "\\*") for name in shown.values()), "per second"]  # fmt: skip
     row = ["measured", *(text.measured(latency[key]) for key in shown),
-           text.significant(bench.get("throughput_qps"))]  # fmt: skip
+           text.significant(bench.throughput_qps)]  # fmt: skip
     paper.table(head, [row], "l" + "r" * (len(shown) + 1))
     if few := few_words(bench):
         paper.add(escaped(few))
@@ -315,77 +316,75 @@ def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
         paper.table(("Resources", ""), rows, "lr")
 
 
-def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
+def _write_checks(report: Report, paper: Paper) -> None:
     rows = []
-    accuracy, bundle = document["accuracy"], document["bundle"]
+    accuracy, bundle, placement = report.accuracy, report.bundle, report.placement
     if accuracy:
-        gated = accuracy.get("min") is not None  # older documents say "passed" without a gate
-        gated = gated and not accuracy.get("constant")
-        if accuracy.get("passed"):  # never green on data that are not the user's
-            gated = gated and not accuracy.get("stand_in")
-        gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "") if gated else ""
-        cosine = "not known" if accuracy.get("constant") else measure_words(accuracy, "cosine")
+        # older documents say "passed" without a gate
+        gated = accuracy.min is not None and not accuracy.constant
+        if accuracy.passed:  # never green on data that are not the user's
+            gated = gated and not accuracy.stand_in
+        gate = {True: " ✅", False: " ❌", None: ""}[accuracy.passed] if gated else ""
+        cosine = "not known" if accuracy.constant else measure_words(accuracy, "cosine")
         how = f" ({on})" if (on := text.compared_on(accuracy)) else ""
         rows.append([escaped(f"Cosine to FP32{how}", 400), cosine + gate])
         rows += [["", escaped(one, 400)] for one in warning_words(accuracy)]
         rows += [["", escaped(one, 400)] for one in part_words(accuracy)]
-        if not accuracy.get("constant"):
+        if not accuracy.constant:
             rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:
-        rows.append(["Bundle without weights", text.size(bundle.get("stripped_bytes"))])
-        rows.append(["Bundle with weights", text.size(bundle.get("bytes"))])
-    placement = document["placement"]
-    several = len(placement["shares"]) > 1
-    for row in placement["devices"]:
-        if row["predicted_us"]:
-            whose = " in the first plan" if several else ""
+        rows.append(["Bundle without weights", text.size(bundle.stripped_bytes)])
+        rows.append(["Bundle with weights", text.size(bundle.bytes)])
+    whose = " in the first plan" if len(placement.shares) > 1 else ""
+    for row in placement.devices:
+        if row.predicted_us:
             rows.append([
-                f"{escaped(row['device'])} busy{whose}, predicted",
-                busy_time(row, "predicted_us"),
+                f"{escaped(row.device)} busy{whose}, predicted",
+                busy_time(row.predicted_us, row.layers),
             ])  # fmt: skip
-    if lost := sharing_words(placement.get("frame")):
+    if lost := sharing_words(placement.frame):
         rows.append(["Contention", escaped(lost, 400)])
-    if document["target"]["dla_cores"]:
-        if placement["macs"]:
-            rows.append(["MACs on the DLA", percent(placement["dla_macs_fraction"])])
-        rows.append(["Loadables", text.count(len(placement["loadables"]))])
+    if report.target.dla_cores:
+        if placement.macs:
+            rows.append(["MACs on the DLA", percent(placement.dla_macs_fraction)])
+        rows.append(["Loadables", text.count(len(placement.loadables))])
     if rows:
         paper.table(("Check", ""), rows, "lr")
 
 
-def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
-    notes = document["notes"]
-    if notes:
-        paper.folded("Notes", ("",), [[escaped(sentence(note), 400)] for note in notes])
+def _write_details(report: Report, paper: Paper) -> None:
+    if report.notes:
+        paper.folded("Notes", ("",), [[escaped(sentence(note), 400)] for note in report.notes])
     why = [
-        [code(one["rule"]), text.count(one["count"]), escaped(one["fixes"][0] if one["fixes"]
-                                                              else "", 400)]
-        for one in document["why_not"]
-    ]  # fmt: skip
+        [code(one.rule), text.count(one.count), escaped(one.fixes[0] if one.fixes else "", 400)]
+        for one in report.why_not
+    ]
     paper.folded(
         "Why layers are not on the DLA",
         ("rule", "layers", "fixes"),
         why,
         "lrl",
     )
-    _write_pairs("Settings of the measurement", (document["bench"] or {}).get("settings"), paper)
-    paper.text("Configuration", document["config"])
-    parts = document.get("measured_parts") or ()
-    every = [row["measured"] for row in document["layers"] if row.get("measured")]
+    settings = report.bench.settings if report.bench else None
+    _write_pairs("Settings of the measurement", settings.to_json() if settings else None, paper)
+    paper.text("Configuration", report.config)
+    parts = report.measured_parts
+    timed = sum(row.measured.us for row in report.layers if row.measured)
     wholes = [
-        [code(one["name"]), escaped(one["device"]), one["layers"], one["time"], one["share"]]
-        for one in part_cells(parts, sum(one["us"] for one in (*every, *parts)))
+        [code(one.name), escaped(one.device), one.layers, one.time, one.share]
+        for one in part_cells(parts, timed + sum(one.us for one in parts))
     ]
     whole = ("timed as a whole", "device", "layers", "measured", "of all layers")
     paper.folded("Loadables and fusions, timed as a whole", whole, wholes, "llrrr")
     layers = [
-        [code(row["name"]), escaped(row["kind"]), escaped(row["device"]),
-         escaped(row["precision"]), text.microseconds(row["predicted_us"]),
-         escaped(within_words(row)) or text.microseconds((row.get("measured") or {}).get("us"))]
-        for row in by_time(document["layers"])
+        [code(row.name), escaped(row.kind), escaped(row.device),
+         escaped(row.precision), text.microseconds(row.predicted_us),
+         escaped(within_words(row))
+         or text.microseconds(row.measured.us if row.measured else None)]
+        for row in by_time(report.layers)
     ]  # fmt: skip
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
-    order = order_words(document["layers"])
+    order = order_words(report.layers)
     paper.folded(f"Layers, slowest first ({order})", head, layers, "llllrr")
 
 
@@ -514,70 +513,68 @@ def write_log(document: Mapping[str, Any], paper: Paper) -> None:
         paper.add("\n".join(notes), "notes")
 
 
-def write_compare(document: Mapping[str, Any], paper: Paper) -> None:
+def write_compare(compared: Comparison, paper: Paper) -> None:
     """Writes a comparison."""
-    paper.add(f"### edgekit compare: {escaped(document['metric'])}")
-    _write_answer(document, paper)
-    rows = [[escaped(one["what"]), escaped(one["a"]), escaped(one["b"])]
-            for one in document["differences"]]  # fmt: skip
+    paper.add(f"### edgekit compare: {escaped(compared.metric)}")
+    _write_answer(compared, paper)
+    rows = [[escaped(one.what), escaped(one.a), escaped(one.b)] for one in compared.differences]
     paper.folded("What else differs", ("", "A", "B"), rows)
     runs = [
-        [side.upper(), escaped(run["label"]), value_words(run["value"], document["unit"]),
-         _commit(run), escaped((run["bundle"] or "")[:12]), escaped(run["verdict"] or "")]
-        for side in "ab"
-        for run in document[side]["runs"]
+        [side, escaped(run.label), value_words(run.value, compared.unit), _commit(run),
+         escaped((run.bundle or "")[:12]), escaped(run.verdict or "")]
+        for side, found in (("A", compared.a), ("B", compared.b))
+        for run in found.runs
     ]  # fmt: skip
     paper.folded("Runs", ("", "run", "value", "commit", "bundle", "verdict"), runs, "llrlll")
 
 
-def _write_answer(document: Mapping[str, Any], paper: Paper) -> None:
-    a, b = compared_values(document)
-    icon = _ICONS[document["direction"]]
+def _write_answer(compared: Comparison, paper: Paper) -> None:
+    a, b = compared_values(compared)
+    icon = _ICONS[compared.direction]
     paper.table(
-        ("", escaped(document["a"]["label"]), escaped(document["b"]["label"]), "difference"),
-        [[escaped(document["metric"]), a, b, escaped(ratio_words(document))]],
+        ("", escaped(compared.a.label), escaped(compared.b.label), "difference"),
+        [[escaped(compared.metric), a, b, escaped(ratio_words(compared))]],
         "lrrr",
     )
-    verdict = document["verdict"]  # the headline begins with it
-    rest = headline(document).removeprefix(verdict)
+    verdict = compared.verdict  # the headline begins with it
+    rest = headline(compared).removeprefix(verdict)
     paper.add(f"{icon} **{escaped(verdict)}**{escaped(rest, 400)}")
-    _write_notes(document, document["notes"], paper)
+    _write_notes(compared, compared.notes, paper)
 
 
-def _write_baseline(baseline: Mapping[str, Any], paper: Paper) -> None:
+def _write_baseline(baseline: MoreComparison, paper: Paper) -> None:
     """Writes a row a metric, as the page has it."""
-    every = compared_metrics(baseline)
     rows = [
         [
-            escaped(metric_name(one["metric"])),
+            escaped(metric_name(one.metric)),
             *map(escaped, compared_values(one)),
             escaped(ratio_words(one)),
-            f"{_ICONS[one['direction']]} "
-            f"{escaped(one['verdict'])}{', above the threshold' if one['regression'] else ''}",
+            f"{_ICONS[one.direction]} "
+            f"{escaped(one.verdict)}{', above the threshold' if one.regression else ''}",
         ]
-        for one in every
+        for one in compared_metrics(baseline)
     ]
     head = ("Against the baseline", "baseline", "this run", "difference", "answer")
     paper.table(head, rows, "lrrrl")
-    limit = percent(baseline["threshold"], 0)
-    paper.add(f"Baseline: {code(baseline['a']['label'])}; changes above {limit} are regressions.")
+    limit = percent(baseline.threshold, 0)
+    paper.add(f"Baseline: {code(baseline.a.label)}; changes above {limit} are regressions.")
     _write_notes(baseline, compared_notes(baseline), paper)
 
 
-def _write_notes(document: Mapping[str, Any], notes: Sequence[str], paper: Paper) -> None:
-    lines = [f"- forced: {escaped(reason, 400)}" for reason in document["forced"]]
+def _write_notes(compared: Comparison, notes: Sequence[str], paper: Paper) -> None:
+    lines = [f"- forced: {escaped(reason, 400)}" for reason in compared.forced]
     lines += [f"- {escaped(sentence(note), 400)}" for note in notes]
     if lines:
         paper.add("\n".join(lines), "notes")
 
 
-def _write_pairs(title: str, mapping: Mapping[str, Any] | None, paper: Paper) -> None:
+def _write_pairs(title: str, mapping: Mapping[str, object] | None, paper: Paper) -> None:
     rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping)]
     paper.folded(title, ("", ""), rows)
 
 
-def _commit(run: Mapping[str, Any]) -> str:
-    return code(f"{run['commit'][:12]}{'+' if run['dirty'] else ''}") if run["commit"] else ""
+def _commit(run: ComparedRun) -> str:
+    return code(f"{run.commit[:12]}{'+' if run.dirty else ''}") if run.commit else ""
 
 
 def _ms(value: float | None) -> str:

@@ -1,6 +1,7 @@
-"""The schema of ``edgekit.report/1``: what a document must have before a page is made of it. The
-bench, the verdict's reasons, the energy and the comparison are the models of the packages that make
-them. Further keys are kept; a part that a document lacks is not shown.
+"""The report's document ``edgekit.report/1``: ``Report`` and its parts, which ``report_document``
+makes and every page, Markdown and terminal summary is made of. The bench, the verdict's reasons,
+the energy and the comparison are the models of the packages that make them. A part that an older
+document lacks is not shown.
 """
 
 from __future__ import annotations
@@ -9,31 +10,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
-from edgekit.benchmark.document import Bench, BoardName
+from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import fault_words, load_json
+from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
 from edgekit.errors import DataError
+from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.results.comparison import Comparison
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
 Micro = Annotated[float, Field(description="microseconds")]
 Size = Annotated[int, Field(ge=0, description="bytes")]
 Fraction = Annotated[float, Field(ge=0, le=1.000001)]
-Facts = dict[str, Any]
+# JSON has lists, which a strict model does not take for tuples
+Edge = Annotated[tuple[int, int], Field(strict=False)]
+Point = Annotated[tuple[float, float], Field(strict=False)]
+Facts = dict[str, JsonValue]  # versions, settings and flags, as their programs name them
 LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
 
-class ReportModel(BaseModel):
-    """A part of the document; keys that are not named here are kept."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
-
-
-class Gate(ReportModel):
+class Gate(Document):
     """One thing that a run had to keep; ``passed`` is null where it was not judged. ``metric`` and
     ``on`` (which data) are accuracy's, ``pool`` is the memory's, ``told`` why a measurement is
     INVALID or what regressed.
@@ -41,15 +40,15 @@ class Gate(ReportModel):
 
     gate: str
     passed: bool | None = None
-    found: float | None = None
-    limit: float | None = None
+    found: Number | None = None
+    limit: Number | None = None
     metric: str = ""
     on: str = ""
     pool: str = ""
     told: str = ""
 
 
-class ReportedAnswer(ReportModel):
+class ReportedAnswer(Document):
     """The answer to one of a user's first questions; ``ok`` is null where it does not arise."""
 
     question: Literal["fit", "speed", "accuracy", "release"]
@@ -58,18 +57,18 @@ class ReportedAnswer(ReportModel):
     clock: Clock | Literal[""] = ""
 
 
-class ReportedVerdict(ReportModel):
+class ReportedVerdict(Document):
     """Whether the measurement may be quoted, and which gates held."""
 
     status: Literal["VALID", "INVALID", "NOT MEASURED"] = "NOT MEASURED"
     clock: Clock = "predicted"
-    reasons: list[Reason] = []
+    reasons: list[Reason] = Field([])
     command: str = ""
-    unchecked: list[str] = []
-    gates: list[Gate] = []
+    unchecked: list[str] = Field([])
+    gates: list[Gate] = Field([])
 
 
-class ReportedBoard(ReportModel):
+class ReportedBoard(Document):
     """The target that the network was placed for."""
 
     name: str
@@ -77,7 +76,7 @@ class ReportedBoard(ReportModel):
     dla_cores: int = Field(ge=0)
 
 
-class DeviceShare(ReportModel):
+class DeviceShare(Document):
     """What runs on one device, and how long it works for it: launches and reformats included."""
 
     device: Device
@@ -87,7 +86,7 @@ class DeviceShare(ReportModel):
     predicted_us: Micro
 
 
-class Loadable(ReportModel):
+class Loadable(Document):
     """A DLA subgraph and the pools that it needs."""
 
     core: int
@@ -95,48 +94,29 @@ class Loadable(ReportModel):
     first: str
     last: str
     memory: dict[str, Size]
+    formats: dict[str, str] = Field({}, description="by tensor")
 
 
-class PlanDevice(ReportModel):
+class PlanDevice(Document):
     """What a device has of a frame of one of several plans."""
 
+    clock: Literal["predicted"] = "predicted"
     device: Device
     layers: int
-    busy_us: Micro
+    segments: int = 0
+    busy_us: Micro | None
     macs: int
     macs_fraction: Fraction
 
 
-class ReportedPlanShare(ReportModel):
+class ReportedPlanShare(Document):
     """The frames that a plan has, and its devices."""
 
     share: float
     devices: list[PlanDevice]
 
 
-class FrameTimes(ReportModel):
-    """How long a frame takes, and which device decides it."""
-
-    period_us: Micro | None = Field(description="null: no layer has a known time")
-    sharing_us: Micro = Field(description="memory contention, and waits of a hybrid engine")
-    shared: list[Literal["memory", "gpu"]] = Field(
-        ["memory"], description='"gpu": layers of a hybrid engine wait for it'
-    )
-    device: Device | None = None
-    busy_us: dict[Device, Micro | None] = {}
-
-
-class Slack(ReportModel):
-    """How far the plan is from the optimum, and which figure decided."""
-
-    allowed: Fraction
-    optimum: float
-    given_up: float
-    metric: str
-    at_optimum: float
-
-
-class Placement(ReportModel):
+class Placement(Document):
     """Which layers run where, and what that takes."""
 
     layers: int
@@ -148,23 +128,24 @@ class Placement(ReportModel):
     disputed_layers: int
     loadables: list[Loadable]
     pools: dict[str, Size]
-    pool_limits: dict[str, Size] = {}
+    pool_limits: dict[str, Size] = Field({})
     transitions: int
     segments: int
     objective: str
     optimal: bool
+    bound: float | None = Field(None, description="no plan's objective is better")
     gap: float
-    slack: Slack | None = None
-    extrapolated: list[str] = []
+    slack: Annotated[SlackChoice, Coded()] | None = None
+    extrapolated: list[str] = Field([])
     unknown_cost: list[str] = Field(
         default=[], description="layers whose cost is unknown, not counted in any figure"
     )
     shares: list[float]
-    frame: FrameTimes | None = None
-    plans: list[ReportedPlanShare] = []
+    frame: Annotated[FrameTimes, Coded()] | None = None
+    plans: list[ReportedPlanShare] = Field([])
 
 
-class Row(ReportModel):
+class Row(Document):
     """The plan or one of its baselines; null times where that placement is not possible, or where
     no layer has a known time."""
 
@@ -174,12 +155,18 @@ class Row(ReportModel):
     throughput_qps: float | None = None
     energy_uj: float | None = None
     gpu_us: Micro | None = None
-    change: float | None = Field(default=None, description="of the plan's objective")
-    keeps: bool | None = Field(default=None, description="whether it keeps the limits")
+    latency_ratio: float | None = Field(None, description="to the plan's")
+    change: float | None = Field(None, description="of the plan's objective")
+    keeps: bool | None = Field(None, description="whether it keeps the limits")
     possible: bool = True
 
+    def figure(self, key: str) -> float | None:
+        """Returns one of ``latency_us``, ``throughput_qps``, ``energy_uj`` and ``gpu_us``."""
+        value: float | None = getattr(self, key)
+        return value
 
-class Predicted(ReportModel):
+
+class Predicted(Document):
     """What the cost model says of the plan and of its baselines, the plan first."""
 
     clock: Literal["predicted"]
@@ -195,7 +182,7 @@ class Predicted(ReportModel):
     rate_hz: float | None = Field(
         default=None, description="frames a second that the energies are of; null: back to back"
     )
-    latency_band_us: tuple[float, float] | None = Field(
+    latency_band_us: Point | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"
     )
     doubts: list[str] = Field(
@@ -203,7 +190,7 @@ class Predicted(ReportModel):
     )
 
 
-class ReportedSegment(ReportModel):
+class ReportedSegment(Document):
     """A run of layers on one device."""
 
     segment: int
@@ -211,12 +198,13 @@ class ReportedSegment(ReportModel):
     layers: int
     first: str
     last: str
+    macs: int = 0
     predicted_us: Micro
-    reformats_us: Micro = Field(default=0.0, description="of predicted_us")
-    launch_us: Micro = Field(default=0.0, description="of predicted_us: to start the loadable")
+    reformats_us: Micro = Field(0.0, description="of predicted_us")
+    launch_us: Micro = Field(0.0, description="of predicted_us: to start the loadable")
 
 
-class Reformats(ReportModel):
+class Reformats(Document):
     """Reformats that a device does for a segment, outside of any segment of its own."""
 
     segment: int
@@ -224,16 +212,16 @@ class Reformats(ReportModel):
     predicted_us: Micro
 
 
-class Graph(ReportModel):
+class Graph(Document):
     """Edges as numbers of layers, and as numbers of segments with how many tensors."""
 
-    edges: list[tuple[int, int]] = []
-    segments: list[ReportedSegment] = []
-    reformats: list[Reformats] = []
-    segment_edges: list[tuple[int, int, int]] = []
+    edges: list[Edge] = Field([])
+    segments: list[ReportedSegment] = Field([])
+    reformats: list[Reformats] = Field([])
+    segment_edges: list[Annotated[tuple[int, int, int], Field(strict=False)]] = Field([])
 
 
-class Slot(ReportModel):
+class Slot(Document):
     """A turn of a device, from the frame's start: a segment, or reformats for one (no layers)."""
 
     plan: int
@@ -248,79 +236,80 @@ class Slot(ReportModel):
     launch_us: Micro = 0.0
 
 
-class ReportedFrame(ReportModel):
+class ReportedFrame(Document):
     """One measured frame."""
 
     clock: Literal["cpu-measured", "board-measured"]
+    frame: int = 0
     end_us: Micro
     slots: list[Slot]
 
 
-class Timeline(ReportModel):
+class Timeline(Document):
     """When the segments run: predicted, and a measured frame where there is one."""
 
     clock: Literal["predicted"]
     end_us: Micro
-    busy_us: dict[Device, Micro] = Field(default_factory=dict)
+    busy_us: dict[Device, Micro] = Field({})
     tracks: list[Device]
     slots: list[Slot]
     measured: ReportedFrame | None = None
 
 
-class Line(ReportModel):
+class Line(Document):
     """A value over time; points are [seconds, value]."""
 
     name: str
     min: float
     mean: float
     max: float
-    points: list[tuple[float, float]]
+    points: list[Point]
 
 
-class MonitorSummary(ReportModel):
+class MonitorSummary(Document):
     """How it was sampled; the bench document has the samples."""
 
     interval_ms: float | None = None
-    sources: list[str] = []
+    sources: list[str] = Field([])
     samples: int = 0
     idle_samples: int = 0
-    facts: Facts = {}
+    facts: Facts = Field({})
     unknown: int = 0
-    warnings: list[str] = []
+    warnings: list[str] = Field([])
 
 
-class ReportedPower(ReportModel):
+class ReportedPower(Document):
     """What the monitor saw during the measurement, and the energy by rail."""
 
     clock: Clock
     monitor: MonitorSummary | None = None
-    series: dict[str, list[Line]] = {}
+    series: dict[str, list[Line]] = Field({})
     energy: Energy | None = None
     settings: PowerSettings | None = None
 
 
-class Worst(ReportModel):
+class Worst(Document):
     """The channel of a group that is farthest from FP32."""
 
     channel: int
     snr_db: float | None = Field(description="null: exact, or nothing varies")
-    exact: bool | None = Field(default=None, description="no error at all; null: not kept")
+    exact: bool | None = Field(None, description="no error at all; null: not kept")
 
 
-class ChannelGroup(ReportModel):
+class ChannelGroup(Document):
     """Channels of an output that are alike in range, where those of others are not."""
 
     output: str
-    channels: list[tuple[int, int]] = Field(description="pairs of first and last channel")
+    channels: list[Edge] = Field(description="pairs of first and last channel")
     range: float = Field(description="largest magnitude in FP32")
     snr_db: float | None = Field(description="null: exact, or nothing varies")
-    exact: bool | None = Field(default=None, description="no error at all; null: not kept")
+    exact: bool | None = Field(None, description="no error at all; null: not kept")
     cosine: float
     worst: Worst
     collapsed: bool = Field(description="nothing of the FP32 result is left")
 
 
-class RemainingScores(ReportModel):
+class RemainingScores(Document):
     """A detector's scores above 0.25 in FP32, and how many of them are above it still."""
 
     output: str
@@ -328,14 +317,16 @@ class RemainingScores(ReportModel):
     kept: int
 
 
-class ReportedDeviation(ReportModel):
-    """How far outputs are from FP32."""
+class ReportedDeviation(Document):
+    """How far outputs are from FP32; ``cosine_min`` is of the worst input."""
 
     cosine: float | None = None
+    cosine_min: float | None = None
     snr_db: float | None = Field(
         default=None, description="null with max_abs 0: exact, else nothing varies"
     )
     max_abs: float | None = None
+    exact: bool | None = Field(None, description="no error at all; null: not kept")
 
 
 class SegmentDeviation(ReportedDeviation):
@@ -344,21 +335,26 @@ class SegmentDeviation(ReportedDeviation):
     lane: int | None = None
     segment: int | None = None
     device: Device = ""
-    constant: list[Facts] | bool | None = None
+    tensor: str = Field("", description="the worst output")
+    constant: bool | None = None
 
 
-class Unusable(ReportModel):
+class Unusable(Document):
     """An output of which the figures say nothing."""
 
     told: str = Field(description="the reason as a sentence")
+    output: str = ""
+    variation: float | None = Field(
+        default=None, description="of the output between the inputs, 0 to 1"
+    )
 
 
 class Accuracy(ReportedDeviation):
     """How far the build is from FP32, the worst output's figures, and what these may hide."""
 
     top1_agreement: Fraction | None = None
-    metric: str = "cosine"
-    min: float | None = Field(default=None, description="the gate's limit")
+    metric: Literal["cosine", "snr_db", "top1_agreement"] = "cosine"
+    min: float | None = Field(None, description="the gate's limit")
     passed: bool | None = None
     stand_in: str = Field(
         default="", description="what stands in for the user's: random weights, synthetic inputs"
@@ -366,17 +362,22 @@ class Accuracy(ReportedDeviation):
     data: str | None = None
     inputs: int | None = None
     computed: str | None = None
-    groups: list[ChannelGroup] = []
-    scores: list[RemainingScores] = []
-    failures: list[str] = []
+    groups: list[ChannelGroup] = Field([])
+    scores: list[RemainingScores] = Field([])
+    failures: list[str] = Field([])
     constant: list[Unusable] = Field(
         default=[], description="outputs nearly the same for all inputs: the figures say nothing"
     )
-    nonfinite: list[Unusable] = Field(default=[], description="outputs with NaN or infinity")
-    segments: list[SegmentDeviation] = []
+    nonfinite: list[Unusable] = Field([], description="outputs with NaN or infinity")
+    segments: list[SegmentDeviation] = Field([])
+
+    def figure(self) -> float | None:
+        """Returns what the gate's metric came to."""
+        value: float | None = getattr(self, self.metric)
+        return value
 
 
-class ScaleChange(ReportModel):
+class ScaleChange(Document):
     """A scale that constraints of the hardware changed."""
 
     tensor: str
@@ -385,39 +386,43 @@ class ScaleChange(ReportModel):
     bits: float = Field(description="resolution lost")
     rule: str
     layers: list[str]
+    widest: str = Field("", description="the tensor that had the widest scale")
 
 
-class Calibration(ReportModel):
+class Calibration(Document):
     """Where the INT8 scales come from."""
 
     method: str
     data: str
     tensors: int
-    changes: list[ScaleChange] = []
+    changes: list[ScaleChange] = Field([])
 
 
-class BundleSizes(ReportModel):
+class BundleSizes(Document):
     """The bundle: bytes with its weights and without."""
 
     path: str = ""
     digest: str = ""
     bytes: int | None = None
     stripped_bytes: int | None = None
+    others: list[str] = Field([], description="bundles for other kinds of boards")
+    qdq: str = Field("", description="the model with Q/DQ nodes that TensorRT builds from")
 
 
-class RefitAnswer(ReportModel):
+class RefitAnswer(Document):
     """Whether the refitted release's outputs equal the unstripped build's."""
 
     bit_equal: bool | None = None
+    tensors: int | None = None
 
 
-class ReportedAttempt(ReportModel):
+class ReportedAttempt(OpenDocument):
     """A try of the builder."""
 
-    flags: list[str] = []
+    flags: list[str] = Field([])
 
 
-class ReportedEngine(ReportModel):
+class ReportedEngine(OpenDocument):
     """An engine as the board built it."""
 
     key: str
@@ -429,13 +434,13 @@ class ReportedEngine(ReportModel):
     attempts: list[ReportedAttempt] = Field(min_length=1)
 
 
-class ReportedBuild(ReportModel):
+class ReportedBuild(OpenDocument):
     """Where the engines are not as planned."""
 
     differences: list[str]
 
 
-class BuiltBoard(ReportModel):
+class BuiltBoard(OpenDocument):
     """What a board built."""
 
     board: str
@@ -445,27 +450,13 @@ class BuiltBoard(ReportModel):
     engines: list[ReportedEngine]
 
 
-class ReportedRewrite(ReportModel):
+class ReportedRewrite(OpenDocument):
     """An applied rewrite; ``max_error`` is null where its proof is not numeric."""
 
     name: str
-    nodes: list[str] = []
+    nodes: list[str] = Field([])
     reason: str = ""
     max_error: float | None = None
-
-
-class Histogram(ReportModel):
-    """Counts of equal bins from the fastest to the slowest latency."""
-
-    low_ms: float
-    high_ms: float
-    counts: list[int]
-
-
-class ReportedBench(Bench):
-    """The measurement without its single samples and what the monitor saw of it."""
-
-    histogram: Histogram | None = None
 
 
 class MoreComparison(Comparison):
@@ -474,7 +465,7 @@ class MoreComparison(Comparison):
     more: list[Comparison] = Field([])
 
 
-class Refused(ReportModel):
+class Refused(Document):
     """Why the run was not compared."""
 
     code: str
@@ -482,13 +473,13 @@ class Refused(ReportModel):
     where: str | None = None
 
 
-class RefusedComparison(ReportModel):
+class RefusedComparison(Document):
     """A comparison that was asked for and could not be made."""
 
     refused: Refused
 
 
-class UnbookedTime(ReportModel):
+class UnbookedTime(Document):
     """Measured time of a frame that is of no layer."""
 
     what: str
@@ -496,40 +487,43 @@ class UnbookedTime(ReportModel):
     nodes: int
 
 
-class TraceSummary(ReportModel):
+class TraceSummary(Document):
     """Where the trace is, and what it has."""
 
     file: str | None = None
     events: int = 0
     frames: int = 0
     measured_layers: int = 0
-    clocks: dict[str, str] = {}
-    unbooked: list[UnbookedTime] = []
+    clocks: dict[str, str] = Field({})
+    unbooked: list[UnbookedTime] = Field([])
 
 
-class LayerReason(ReportModel):
+class LayerReason(Document):
     """A rule that keeps a layer off the DLA."""
 
     rule: str
     message: str
+    found: str = ""
+    limit: str = ""
+    source: str = ""
     fix: str = ""
 
 
-class OnGpu(ReportModel):
+class OnGpu(Document):
     """Why a layer is on the GPU that could run on a DLA."""
 
     rule: str
     message: str
 
 
-class MeasuredTime(ReportModel):
+class MeasuredTime(Document):
     """A layer's own time."""
 
     clock: str
     us: Micro
 
 
-class Whole(ReportModel):
+class Whole(Document):
     """What was timed as a whole with a layer in it."""
 
     name: str
@@ -538,16 +532,16 @@ class Whole(ReportModel):
     layers: int
 
 
-class ReportedLayer(ReportModel):
+class ReportedLayer(Document):
     """A layer in graph order; ``number`` counts from 1."""
 
     number: int = Field(ge=1)
     name: str
     op: str = ""
-    shape: list[list[int]] = Field(default=[])
+    shape: list[list[int | str]] = Field([])
     on_gpu: OnGpu | None = None
     kind: str
-    nodes: list[str] = Field(default=[])
+    nodes: list[str] = Field([])
     device: Device
     precision: str
     segment: int
@@ -556,11 +550,12 @@ class ReportedLayer(ReportModel):
     reasons: list[LayerReason]
     macs: int
     predicted_us: Micro
+    predicted_uj: float | None = Field(None, description="microjoules")
     measured: MeasuredTime | None = None
     within: Whole | None = None
 
 
-class MeasuredPart(ReportModel):
+class MeasuredPart(Document):
     """What was timed as a whole: a loadable or a fusion of layers."""
 
     name: str
@@ -571,7 +566,7 @@ class MeasuredPart(ReportModel):
     clock: str = ""
 
 
-class WhyLayer(ReportModel):
+class WhyLayer(Document):
     """A layer against a rule."""
 
     name: str
@@ -580,7 +575,7 @@ class WhyLayer(ReportModel):
     limit: str
 
 
-class Why(ReportModel):
+class Why(Document):
     """A rule with the layers that it keeps off the DLA."""
 
     rule: str
@@ -590,15 +585,16 @@ class Why(ReportModel):
     layers: list[WhyLayer]
 
 
-class ReportedStep(ReportModel):
+class ReportedStep(Document):
     """A step of the pipeline."""
 
     name: str
     status: str
     seconds: float | None = None
+    detail: str = ""
 
 
-class Report(ReportModel):
+class Report(Document):
     """One run: verdict, placement, predictions, measurement, and how it was made."""
 
     schema_: Literal["edgekit.report/1"] = Field(alias="schema")
@@ -611,7 +607,7 @@ class Report(ReportModel):
     mode: str
     backend: str | None
     headline: str
-    answer: list[ReportedAnswer] = Field(default=[])
+    answer: list[ReportedAnswer] = Field([])
     verdict: ReportedVerdict = ReportedVerdict()
     placement: Placement
     predicted: Predicted
@@ -619,16 +615,16 @@ class Report(ReportModel):
     calibration: Calibration | None = None
     bundle: BundleSizes | None = None
     refit: RefitAnswer | None = None
-    built: list[BuiltBoard] = Field(default=[])
+    built: list[BuiltBoard] = Field([])
     bench: ReportedBench | None = None
     power: ReportedPower | None = None
     baseline: MoreComparison | RefusedComparison | None = None
     board: BoardName | None = None
-    rewrites: list[ReportedRewrite] = Field(default=[])
+    rewrites: list[ReportedRewrite] = Field([])
     layers: list[ReportedLayer]
-    measured_parts: list[MeasuredPart] = Field(default=[])
+    measured_parts: list[MeasuredPart] = Field([])
     why_not: list[Why]
-    why_gpu: list[Why] = Field(default=[])
+    why_gpu: list[Why] = Field([])
     graph: Graph = Graph()
     timeline: Timeline
     trace: TraceSummary | None = None
@@ -637,11 +633,15 @@ class Report(ReportModel):
     config: str
     environment: Facts
     notes: list[str]
-    note_groups: dict[str, list[str]] = Field(default={})
+    note_groups: dict[str, list[str]] = Field({})
+
+    def answers(self) -> list[ReportedAnswer]:
+        """Returns the sentences that stand first; an older document has its headline."""
+        return self.answer or [ReportedAnswer(question="fit", words=self.headline)]
 
 
-def checked(document: Any, *, where: str = "the report document") -> dict[str, Any]:
-    """Returns the document with the parts that it lacks as null or empty.
+def checked(document: Any, *, where: str = "the report document") -> Report:
+    """Returns the report that a JSON document is.
 
     Args:
         document: An ``edgekit.report/1``, as ``report.json`` has it.
@@ -658,7 +658,7 @@ def checked(document: Any, *, where: str = "the report document") -> dict[str, A
             hint="give a configuration or the report.json of a run",
         )  # fmt: skip
     try:
-        return Report.model_validate(document).model_dump(by_alias=True)
+        return Report.model_validate(document)
     except ValidationError as error:
         raise DataError(
             f"the report document does not fit its schema: {fault_words(error)}",
@@ -669,8 +669,8 @@ def checked(document: Any, *, where: str = "the report document") -> dict[str, A
         ) from None
 
 
-def read_report(path: Path) -> dict[str, Any]:
-    """Returns the document of a ``report.json``, checked.
+def read_report(path: Path) -> Report:
+    """Returns the report of a ``report.json``.
 
     Raises:
         DataError: The file cannot be read, is no JSON, or does not fit the schema.

@@ -7,9 +7,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.text import ABSENT, counted, plain
+
+if TYPE_CHECKING:
+    from edgekit.reports.schema import Accuracy, Report
 
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 WIDTH = 80
@@ -30,11 +33,11 @@ def clean(text: object) -> str:
     return plain(str(text), lines=False)
 
 
-def compared_on(accuracy: Mapping[str, Any]) -> str:
+def compared_on(accuracy: Accuracy) -> str:
     """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
-    inputs = accuracy.get("inputs")
-    data = accuracy.get("data") or (counted(inputs, "input") if inputs else "")
-    return ", ".join(clean(one) for one in (data, accuracy.get("computed")) if one)
+    inputs = accuracy.inputs
+    data = accuracy.data or (counted(inputs, "input") if inputs else "")
+    return ", ".join(clean(one) for one in (data, accuracy.computed) if one)
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -150,20 +153,20 @@ def change(percent: float) -> str:
     return f"{shown} %"
 
 
-def mode_words(document: Mapping[str, Any]) -> str:
+def mode_words(report: Report) -> str:
     """Returns a report's power mode: the plan's, and the measured one where that is another."""
-    planned, bench = document["power_mode"], document.get("bench") or {}
-    if not planned or not bench.get("latency_ms"):
-        return str(planned or "")
-    seen = str(bench.get("power_mode") or "")
+    planned, bench = report.power_mode, report.bench
+    if not planned or bench is None or not bench.latency_ms:
+        return planned
+    seen = bench.power_mode or ""
     if seen.upper().removeprefix("MODE_") == planned.upper():
-        return str(planned)
+        return planned
     return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
 
 
-def several_plans(parts: Iterable[Mapping[str, Any]], key: str = "lane") -> bool:
-    """Tells whether parts of a run (segments, slots of a timeline) are of more than one plan."""
-    return len({part.get(key) or 0 for part in parts}) > 1
+def several_plans(plans: Iterable[int | None]) -> bool:
+    """Tells whether parts of a run are of more than one plan, by their plans' numbers."""
+    return len({plan or 0 for plan in plans}) > 1
 
 
 def plan_prefix(number: int | None, several: bool) -> str:
@@ -171,7 +174,7 @@ def plan_prefix(number: int | None, several: bool) -> str:
     return f"plan {(number or 0) + 1}, " if several else ""
 
 
-def shape(sizes: Sequence[int]) -> str:
+def shape(sizes: Sequence[int | str]) -> str:
     """Returns a tensor's shape: "1x64x28x28", "scalar"."""
     return "x".join(map(str, sizes)) or "scalar"
 

@@ -15,10 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from edgekit.benchmark.document import Bench
-from edgekit.documents import fault_words
 from edgekit.errors import DataError
 from edgekit.results.store import (
     Git,
@@ -82,7 +79,7 @@ class Project(Protocol):
 
 
 def record(
-    document: Mapping[str, Any],
+    document: Bench,
     *,
     config: Project | None = None,
     release: Mapping[str, Any] | None = None,
@@ -91,7 +88,7 @@ def record(
     """Keeps a measurement in the history.
 
     Args:
-        document: An ``edgekit.bench/1`` with something measured; its "samples_ms" are kept, too.
+        document: With something measured; its "samples_ms" are kept, too.
         config: Its folder's git commit is noted.
         release: What was measured: "digest" of the bundle, "release", and what the board said of
             itself ("hello", "fingerprint"), as far as known.
@@ -101,11 +98,11 @@ def record(
         Its id. The same measurement, recorded again, keeps its first one.
 
     Raises:
-        DataError: Nothing was measured, or the document is not JSON.
+        DataError: Nothing was measured.
         EnvironmentLack: The history cannot be written. A caller goes on and warns: a measurement
             matters more than its entry.
     """
-    if not document.get("latency_ms"):
+    if not document.latency_ms:
         raise DataError("there is no measurement to record", code="history.nothing-measured")
     result = _result(document, config, release or {})
     row = row_of(result).to_json()
@@ -129,23 +126,15 @@ def record(
         })  # fmt: skip
 
 
-def _result(
-    document: Mapping[str, Any], config: Project | None, release: Mapping[str, Any]
-) -> Result:
-    try:
-        measured = Bench.model_validate(document)
-    except ValidationError as error:
-        raise DataError(
-            f"the measurement cannot be recorded: {fault_words(error)}", code="history.not-json"
-        ) from error
-    environment = measured.environment or {}
+def _result(document: Bench, config: Project | None, release: Mapping[str, Any]) -> Result:
+    environment = document.environment or {}
     known = {**environment, **(release.get("hello") or {}), **(release.get("fingerprint") or {})}
     return replace(
-        result_of_document(measured),
+        result_of_document(document),
         git=git_state(config.folder) if config is not None else None,
         bundle=release.get("digest"),
         release=release.get("release"),
-        host=_host(measured),
+        host=_host(document),
         fingerprint={key: known[key] for key in _FINGERPRINT if known.get(key)},
     )
 
@@ -158,7 +147,7 @@ def result_of_document(document: Bench, label: str = "") -> Result:
         samples=tuple(document.samples_ms or ()),
         label=label,
         board=f"{board.kind or ''}:{board.name or ''}" if board else "",
-        release=(document.environment or {}).get("release"),
+        release=str((document.environment or {}).get("release") or "") or None,
     )
 
 
@@ -179,11 +168,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def amend(document: Mapping[str, Any], *, path: Path | None = None) -> int | None:
+def amend(document: Bench, *, path: Path | None = None) -> int | None:
     """Gives the result of a measurement its energy, monitor and verdict as the document has them.
 
     Args:
-        document: An ``edgekit.bench/1`` whose times are those that were recorded.
+        document: Its times are those that were recorded.
         path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
 
     Returns:

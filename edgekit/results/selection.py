@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgekit.benchmark.document import Bench
+from edgekit.benchmark.document import SCHEMA, ReportedBench
 from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError, UsageError
 from edgekit.results.recording import result_of_document, revision
 from edgekit.results.store import (
     HISTORY_SCHEMA,
     History,
+    HistoryRow,
     Result,
     ResultStore,
     history_path,
@@ -128,6 +129,12 @@ def _some(found: list[Result], what: str, store: ResultStore) -> list[Result]:
     return found
 
 
+class _ReadBench(ReportedBench):
+    """A measurement as ``edgekit bench``, a report or ``edgekit history show`` wrote it."""
+
+    history: HistoryRow | None = None
+
+
 def read_result(path: Path) -> Result:
     """Returns the measurement of a ``bench.json``, or of a ``run --json`` or exported document.
 
@@ -138,9 +145,9 @@ def read_result(path: Path) -> Result:
         document = load_json(path, _LARGEST)
         if isinstance(document, Mapping) and isinstance(document.get("bench"), Mapping):
             document = document["bench"]
-        if not isinstance(document, Mapping) or document.get("schema") != "edgekit.bench/1":
-            raise ValueError("its schema is not edgekit.bench/1")
-        return result_of_document(Bench.model_validate(document), str(path))
+        if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        return result_of_document(_ReadBench.model_validate(document), str(path))
     except OSError as error:
         raise DataError(
             f"the file cannot be read: {error.strerror or error}", code="compare.file",

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.measurement import Times
-from edgekit.documents import Number, OpenDocument, fault_words
+from edgekit.documents import Document, Number, fault_words
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
 from edgekit.knowledge import cache_folder
 
@@ -163,7 +163,7 @@ class Result:
         return energy.total.uj_per_inference if energy and energy.total else None
 
 
-class HistoryRow(OpenDocument):
+class HistoryRow(Document):
     """A result of ``edgekit.history/1``: its facts without its document and its single times."""
 
     id: int | None
@@ -193,7 +193,7 @@ class HistoryRow(OpenDocument):
     trial: bool = Field(description="whether it is a trial of edgekit tune")
 
 
-class History(OpenDocument):
+class History(Document):
     """Results, the newest first."""
 
     schema_: Literal["edgekit.history/1"] = Field(HISTORY_SCHEMA, alias="schema")

@@ -11,7 +11,7 @@ from typing import Any
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
 from edgekit.network.model import Network
-from edgekit.placement.assembly import DIGITS, PROOF_NOTES, assemble
+from edgekit.placement.assembly import DIGITS, assemble
 from edgekit.placement.placing import Prepared
 from edgekit.placement.plan import Options, Plan
 from edgekit.placement.problem import BuiltProblem
@@ -285,11 +285,10 @@ def _assembled(
     one: PlacedNetwork, prepared: Prepared, built: BuiltProblem, placing: Placing
 ) -> Plan:
     solved = Solved((PlanShare(1.0, placing),), placing.value, placing.value)
-    plan = assemble(prepared.request, built, solved, one.prepared.baselines)
     # what is proved is said of all networks together
-    notes = tuple(note for note in plan.notes if not note.startswith(PROOF_NOTES))
-    cores = list(one.prepared.request.cores)
-    return replace(plan, notes=notes, constraints={**plan.constraints, "dla_cores": cores})
+    plan = assemble(prepared.request, built, solved, one.prepared.baselines, notes_proof=False)
+    cores = tuple(one.prepared.request.cores)
+    return replace(plan, constraints=replace(plan.constraints, dla_cores=cores))
 
 
 def _utilisation(

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from edgekit.benchmark.monitor import check_sample, rails_of
+from edgekit.benchmark.monitor import Sample, live_sample
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.errors import BoardError, EdgekitError, UsageError
-from edgekit.pipeline.boards.status import taken_back_note
+from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.cache import Cache, digest_of
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.run import HOST_STEPS
@@ -30,6 +30,7 @@ from edgekit.placement.plan import Plan
 from edgekit.results.store import is_trial, trial_name
 from edgekit.targets.board import Target
 from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, no_power_error
+from edgekit_device.jobs.job import LIVE
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 _MOST_RELEASES = 100
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
-_LIVE = ("queued", "running")
 _GRACE_S = 3.0
 _ONCE_MS = 200
 
@@ -219,16 +219,15 @@ class BoardMeasurer:
         """
         assert self._client is not None
         client, name = self._client, str(config.file.name)
-        state = client.releases(name)["apps"].get(name, {})
-        back, notes = state.get("taken_back"), []
-        if back is not None:
-            notes.append(taken_back_note(client.name, state["current"], back, config.path))
+        state, notes = client.releases_of(name), []
+        if state.taken_back is not None:
+            notes.append(taken_back_note(client.name, state.current, state.taken_back, config.path))
         notes += leftover_notes(client, name, self.app)
-        with contextlib.suppress(EdgekitError, KeyError):
+        with contextlib.suppress(EdgekitError):
             notes += [
                 f"{app} is running on the board at the same time: they slow each other down"
-                for app, one in client.status()["apps"].items()
-                if one.get("serving") and app != self.app
+                for app, one in client.status().apps.items()
+                if one.serving is not None and app != self.app
             ]
         return notes
 
@@ -248,8 +247,8 @@ class BoardMeasurer:
                 take(pipeline.context, placed, self._fp16_by_gate),
                 method_by_gate=self.first.context.method_by_gate,
             )
-            found = pipeline.bench()
-            took = (one["seconds"] for one in pipeline.log.done if one["name"] not in HOST_STEPS)
+            found = pipeline.bench().to_json()
+            took = (one.seconds for one in pipeline.log.done if one.name not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))
             return found
 
@@ -280,10 +279,10 @@ def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object
     how = f"edgekit remove BOARD --app {app}"
     try:
         for job in client.jobs():
-            if job.get("name") == app and job.get("state") in _LIVE:
-                client.cancel_job(str(job["job"]), grace_s=_GRACE_S)
+            if job.name == app and job.state in LIVE:
+                client.cancel_job(job.job, grace_s=_GRACE_S)
         # all of them are requested: a board reports an unknown one as without releases
-        if app in client.releases().get("apps", {}):
+        if app in client.releases():
             client.remove(app)
     except EdgekitError as error:
         on_note(
@@ -306,7 +305,7 @@ def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
         app: This tuning's own application, which it removes in the end.
     """
     try:
-        apps = client.releases().get("apps", {})
+        apps = client.releases()
     except EdgekitError:
         return []
     return [
@@ -323,11 +322,10 @@ def need_rails(client: BoardClient, target: Target) -> None:
     Raises:
         EnvironmentLack: "tune.no-power": those that make the total are not there.
     """
-    seen: list[dict[str, Any]] = []
+    seen: list[Sample] = []
 
     def one(sample: dict[str, Any]) -> bool:
-        check_sample(sample, client.name)
-        seen.append(sample)
+        seen.append(live_sample(sample, client.name))
         return False
 
     try:
@@ -335,7 +333,7 @@ def need_rails(client: BoardClient, target: Target) -> None:
     except BoardError:
         return  # the measurement says it better
     total = target.rails.total if target.rails else ()
-    there = rails_of(seen[0]) if seen else {}
+    there = seen[0].rails() if seen else {}
     if not there or not total:
         raise no_power_error()
     if missing := [name for name in total if name not in there]:

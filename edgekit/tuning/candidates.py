@@ -294,7 +294,7 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
         found.append(PlanTerms(
             share.share, layers, {name: tuple(some) for name, some in load.items()},
             {"frame": 1.0, "transition": float(share.transitions), "launch": launch,
-             "transfer": max(0.0, predicted.latency_us - own - launch)},
+             "transfer": max(0.0, (predicted.latency_us or 0.0) - own - launch)},
         ))  # fmt: skip
     return tuple(found)
 

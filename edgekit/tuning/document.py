@@ -33,6 +33,7 @@ from edgekit.tuning.trials import (
     readable_value,
     rounded_value,
 )
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.tuning.session import Tuning
@@ -87,7 +88,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
             "meaning": "no untried plan is likely to be better than this "
             "(from all measurements so far)",
         },
-        "plan": plan_summary(winner.plan),
+        "plan": write(plan_summary(winner.plan)),
         "trials": [_trial(tuning, trial) for trial in tuning.trials],
         "learnt": _learnt(worlds, table),
         "changes": _changes(tuning, worlds),

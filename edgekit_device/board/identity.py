@@ -80,12 +80,13 @@ _TEXT = nullable(text())
 
 
 @dataclass(frozen=True)
-class Hello:
-    """The answer of ``hello``; what is missing or not known is None.
+class DeviceSoftware:
+    """What runs on a board; what is missing or not known is None.
 
     Attributes:
+        version: Of edgekit_device.
         loader: SHA-256 of the zipapp.
-        memory_bytes: Available.
+        root: ROOT, absolute.
     """
 
     version: Optional[str] = member(_TEXT)
@@ -94,9 +95,15 @@ class Hello:
     machine: str = member(text())
     numpy: Optional[str] = member(_TEXT)
     onnxruntime: Optional[str] = member(_TEXT)
-    ssh_keygen: Optional[str] = member(_TEXT)
     backends: Tuple[str, ...] = member(array(text()))
     root: str = member(text())
+
+
+@dataclass(frozen=True)
+class Hello(DeviceSoftware):
+    """The answer of ``hello``; ``memory_bytes`` are those available."""
+
+    ssh_keygen: Optional[str] = member(_TEXT)
     free_bytes: int = member(_BYTES)
     module: Optional[str] = member(_TEXT)
     board_id: Optional[str] = member(_TEXT)

@@ -5,6 +5,7 @@ with the bundle, and latency on the board's own clock.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
@@ -12,9 +13,17 @@ from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst
 from edgekit_device.benchmark.measure import summary
 from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted
-from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import TensorEntry
-from edgekit_device.release.changed import Health, fingerprint_now, read_health, write_health
+from edgekit_device.release.changed import (
+    CollapsedChannels,
+    FrameTimes,
+    GoldenOutcome,
+    Health,
+    MeasuredAccuracy,
+    fingerprint_now,
+    read_health,
+    write_health,
+)
 from edgekit_device.release.journal import stamp
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, need_golden
@@ -41,7 +50,7 @@ def examine(
     model: Optional[Model] = None,
     *,
     keeps: bool = True,
-) -> Dict[str, Any]:
+) -> Health:
     """Runs all checks of the policy on a release and writes the figures to its health.json.
 
     Args:
@@ -52,9 +61,6 @@ def examine(
         model: The release, where it is loaded already.
         keeps: Whether the record is written. A soak only repeats the checks: what was measured
             before the release served, with the board's whole time, stands.
-
-    Returns:
-        ``edgekit.health/1`` (docs/health.md).
 
     Raises:
         DeviceError: "selftest.failed", "health.accuracy", "health.latency"; "policy.invalid",
@@ -77,53 +83,47 @@ def examine(
         backend=model.backend,
         clock=clock_of(model),
         fingerprint=fingerprint_now(root.folder, checked.manifest.backend, loads=True),
-        golden={"cases": len(golden["cases"]), "bit_equal": golden["bit_equal"]},
+        golden=GoldenOutcome(len(golden["cases"]), golden["bit_equal"]),
         accuracy=accuracy,
         latency_ms=latency,
         notes=tuple(model.notes),
     )
     if keeps:
         write_health(folder, health)
-    return dict(write(health))
+    return health
 
 
-def _known_latency(folder: Path, limits: Policy) -> Optional[Dict[str, Any]]:
+def _known_latency(folder: Path, limits: Policy) -> Optional[FrameTimes]:
     """The figures of before, where nothing is to be measured: a soak examines again and again."""
     if limits.measure_s or limits.latency_ms is not None:
         return None
     known = read_health(folder)
-    return None if known is None else dict(known.latency_ms)
+    return None if known is None else known.latency_ms
 
 
-def _latency(
-    model: Model, frame: Dict[str, np.ndarray], limits: Policy, where: str
-) -> Dict[str, Any]:
+def _latency(model: Model, frame: Dict[str, np.ndarray], limits: Policy, where: str) -> FrameTimes:
     """The release's figures; a slow round is measured again first."""
     budget, seconds = limits.latency_ms, limits.measure_s
     if budget is None:
         seconds = min(seconds, _UNGATED_S)
     for number in range(_TRIES):
-        found = dict(measure_latency(model, frame, seconds), rounds=number + 1)
-        if budget is None or found["p50"] <= budget:
+        found = replace(measure_latency(model, frame, seconds), rounds=number + 1)
+        if budget is None or found.p50 <= budget:
             return found
     raise DeviceError(
         "the release is too slow on this board: the median is {:.3f} ms (limit {:g} ms; "
-        "measured {} times, {})".format(found["p50"], budget or 0.0, _TRIES, clock_of(model)),
+        "measured {} times, {})".format(found.p50, budget or 0.0, _TRIES, clock_of(model)),
         code="health.latency",
         where=where,
         hint="raise deploy.health.latency_ms, or build a faster one",
     )
 
 
-def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]:
+def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccuracy]:
     """Runs the bundle's samples on every lane, against FP32's outputs; the worst lane's figures.
 
     Returns:
-        "metric", "value" (None: "snr_db" without any error, or where nothing varies), "min" (the
-        bundle's), "samples", "source", "synthetic", and all of "cosine", "cosine_min", "snr_db",
-        "exact", "max_abs", "top1_agreement", and with labels "top1_accuracy"; "collapsed": groups
-        of an output's channels that are not what they were ("output", "channels", "cosine"); None
-        for a bundle without samples.
+        The figures with the bundle's own limit; None for a bundle without samples.
 
     Raises:
         DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
@@ -149,27 +149,30 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
     figures["top1_agreement"] = min(each[0].top1_agreement() for each in errors)
     if rows:
         figures["top1_accuracy"] = min(right) / rows
-    figures["collapsed"] = [
-        {"output": tensor.name, "channels": group["channels"], "cosine": group["cosine"]}
+    collapsed = [
+        CollapsedChannels(
+            tensor.name, tuple(tuple(span) for span in group["channels"]), group["cosine"]
+        )
         for each in errors
         for error, tensor in zip(each, manifest.outputs)  # noqa: B905 (3.8)
         for group in error.groups()
         if group["collapsed"]
     ]
-    return {
-        "metric": samples.metric,
-        "value": figures[samples.metric],
-        "min": samples.least,
-        "samples": len(samples.cases),
-        "source": samples.source,
-        "synthetic": samples.synthetic,
+    return MeasuredAccuracy(
+        metric=samples.metric,
+        value=figures[samples.metric],
+        least=samples.least,
+        samples=len(samples.cases),
+        source=samples.source,
+        synthetic=samples.synthetic,
+        collapsed=tuple(collapsed),
         **figures,
-    }
+    )
 
 
 def need_accuracy(
     model: Model, checked: Checked, least: Optional[float], where: str
-) -> Optional[Dict[str, Any]]:
+) -> Optional[MeasuredAccuracy]:
     """Measures the accuracy, as ``measure_accuracy`` does, and compares it with its limit.
 
     Args:
@@ -192,29 +195,29 @@ def need_accuracy(
                 hint="add samples with deploy.health.samples",
             )
         return None
-    if found["collapsed"]:
-        worst = found["collapsed"][0]
+    if found.collapsed:
+        worst = found.collapsed[0]
         raise DeviceError(
             "channels {} of output {!r} collapse on this board (cosine {:.3g})".format(
-                ", ".join("{} to {}".format(*span) for span in worst["channels"]),
-                worst["output"],
-                worst["cosine"],
+                ", ".join("{} to {}".format(*span) for span in worst.channels),
+                worst.output,
+                worst.cosine,
             ),
             code="health.accuracy",
             where=where,
             hint="build again; edgekit's report shows the host's results",
         )
-    limit = found["min"] if least is None else least
-    found["min"] = limit
-    value = found["value"]
+    limit = found.least if least is None else least
+    found = replace(found, least=limit)
+    value = found.value
     if limit is not None and value is not None and value < limit:
         raise DeviceError(
             "{} on {} ({}) is {} on this board (limit {:g})".format(
-                found["metric"],
-                counted(found["samples"], "sample"),
-                found["source"],
+                found.metric,
+                counted(found.samples, "sample"),
+                found.source,
                 decibels(value, False, "{:.6g}")
-                if found["metric"] == "snr_db"
+                if found.metric == "snr_db"
                 else "{:.6g}".format(value),
                 limit,
             ),
@@ -243,12 +246,8 @@ def clock_of(model: Model) -> str:
     return "cpu-measured" if model.backend == "reference" else "board-measured"
 
 
-def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) -> Dict[str, Any]:
-    """Runs frames one after the other, for ``seconds`` and at least 10 of them.
-
-    Returns:
-        "p50", "p99" and "mean" (ms, whole frames) and "frames".
-    """
+def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) -> FrameTimes:
+    """Runs frames one after the other, for ``seconds`` and at least 10 of them."""
     turns = share_lanes(model.lanes)
     checked = model.check(frame)
     for _ in range(_WARM_FRAMES):
@@ -261,6 +260,4 @@ def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) 
         model.run_lane(lane, checked)
         spent.append((time.perf_counter() - before) * 1e3)
     found = summary(spent)
-    return {
-        "p50": found["median"], "p99": found["p99"], "mean": found["mean"], "frames": len(spent),
-    }  # fmt: skip
+    return FrameTimes(found["median"], found["p99"], found["mean"], len(spent))

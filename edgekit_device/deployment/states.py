@@ -20,15 +20,17 @@ from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import read, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.server import reload, serving
 from edgekit_device.protocol.serving import ServingStatus
+from edgekit_device.release.changed import Health
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import (
     BEFORE_SWITCH,
     DeploymentJournal,
     DeploymentResult,
+    RefitReport,
     record_end,
 )
 from edgekit_device.release.offer import drop_incoming, read_incoming
@@ -76,7 +78,7 @@ class Deployment:
         self.on_progress = on_progress
         self.stopped = stopped
         self._held = held
-        self._refit: Dict[str, Any] = {}
+        self._refit = RefitReport()
 
     @property
     def policy(self) -> Policy:
@@ -182,12 +184,12 @@ class Deployment:
             refit, model = refit_release(self.root, self.app, folder)
             turn("testing")
             health = examine(self.root, self.app, folder, facts.policy, model)
-            return {"refit": refit, "health": health}
+            return {"refit": write(refit), "health": write(health)}
 
         limits = self.policy.timeouts
         found = self.child(work, {"refitting": limits.refit_s, "testing": limits.test_s})
-        self._refit = found["refit"]
-        self.journal.update(health=found["health"])
+        self._refit = read(RefitReport, found["refit"])
+        self.journal.update(health=read(Health, found["health"]))
 
     def _switch(self) -> None:
         self.stopped()
@@ -353,7 +355,8 @@ def _examine(run: Deployment, policy: Policy) -> None:
     def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
         turn("soaking")
         folder = run.app.release(facts.release)
-        return examine(run.root, run.app, folder, checks, keeps=False)
+        examine(run.root, run.app, folder, checks, keeps=False)
+        return {}
 
     run.child(work, {"soaking": policy.timeouts.test_s})
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
-from edgekit_device.board.identity import hello
+from edgekit_device.board.identity import DeviceSoftware, hello
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     flag,
@@ -28,6 +27,7 @@ from edgekit_device.protocol.server import serving
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import Changed, changed_of
 from edgekit_device.release.journal import (
+    DeploymentEntry,
     DeploymentFacts,
     HistoryEntry,
     history,
@@ -41,7 +41,6 @@ from edgekit_device.store.root import App, Root
 from edgekit_device.trust.keys import Refusal, refusals
 
 SCHEMA = "edgekit.board-status/1"
-_BOARD = ("version", "loader", "python", "machine", "numpy", "onnxruntime", "backends", "root")
 _SHOWN = 5
 _COUNT = integer(0, 1 << 62)
 _Found = TypeVar("_Found")
@@ -67,7 +66,7 @@ class AppStatus(AppReleases):
     """
 
     deployment: Optional[ShownDeployment] = member(nullable(record(ShownDeployment)))
-    history: Tuple[HistoryEntry, ...] = member(array(history_entry))
+    history: "Tuple[DeploymentEntry | HistoryEntry, ...]" = member(array(history_entry))
     error: Optional[Failure] = member(nullable(record(Failure)))
     refused: Tuple[Refusal, ...] = member(records(Refusal))
     serving: "ServingStatus | Failed | None" = member(nullable(or_failed(ServingStatus)))
@@ -88,11 +87,11 @@ class BoardStatus:
     """``edgekit.board-status/1``.
 
     Attributes:
-        board: A part of ``Hello``.
+        device: What runs on the board.
         power: What a benchmark that was cut off had left of power mode and clocks.
     """
 
-    board: Mapping[str, Any] = member(mapping(anything))
+    device: DeviceSoftware = member(record(DeviceSoftware), key="board")
     apps: Mapping[str, AppStatus] = member(mapping(record(AppStatus)))
     store: StoreUse = member(record(StoreUse))
     free_bytes: int = member(_COUNT)
@@ -112,7 +111,9 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
     facts = hello(root.folder)
     apps = root.apps() if app is None else [app]
     return BoardStatus(
-        board={name: getattr(facts, name) for name in _BOARD},
+        device=DeviceSoftware(
+            **{item.name: getattr(facts, item.name) for item in fields(DeviceSoftware)}
+        ),
         apps={one.name: _app(root, one) for one in apps if one.folder.is_dir()},
         store=StoreUse(
             **root.store.usage(),

@@ -133,6 +133,16 @@ class NumberedEvent(JobEvent):
 
 
 @dataclass(frozen=True)
+class WatchedEvent(NumberedEvent):
+    """An event as a host follows it: with the job's state then.
+
+    ``n`` is 0 where the phase is "connection": the host has not reached the board.
+    """
+
+    state: str = member(_STATE)
+
+
+@dataclass(frozen=True)
 class JobRow:
     """A row of ``job-list``: of the state what is for people, and the last event."""
 

@@ -40,7 +40,6 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.files import read_kept
 
 #: From a JSON value to what is held; raises DeviceError.
 Rule = Callable[[Any], Any]
@@ -167,6 +166,9 @@ def load(
     Raises:
         DeviceError: "state.version"; "root.link", "root.owner" or "root.writable".
     """
+    # hashing is for files alone, and takes time that a check has not
+    from edgekit_device.files import read_kept
+
     try:
         data = read_kept(path, most)
     except OSError:

@@ -23,17 +23,20 @@ from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_ver
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import owners_of, read_owned, write_durably
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     digest,
     dump,
+    flag,
+    integer,
     load,
     mapping,
     member,
     nullable,
+    number,
     parse_json,
     read,
+    record,
     records,
     release_name,
     text,
@@ -58,6 +61,72 @@ HEALTH = "health.json"
 _HEALTH_SCHEMA = "edgekit.health/1"
 
 
+_COUNT = integer(0, 1 << 31)
+_FIGURE = number(-1e300, 1e300)
+_MS = number(0.0, 1e12)
+
+
+@dataclass(frozen=True)
+class GoldenOutcome:
+    """The golden cases: how many were run, and whether all outputs had the expected bits."""
+
+    cases: int = member(_COUNT)
+    bit_equal: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class CollapsedChannels:
+    """Channels (first and last of each span) of an output that are not what they were."""
+
+    output: str = member(text())
+    channels: Tuple[Tuple[int, ...], ...] = member(array(array(_COUNT)))
+    cosine: float = member(_FIGURE)
+
+
+@dataclass(frozen=True)
+class MeasuredAccuracy:
+    """The accuracy on the bundle's samples: the worst lane's figures.
+
+    Attributes:
+        metric: Which of the figures is judged.
+        value: Its value; None for "snr_db" where nothing has an error or nothing varies.
+        least: What it must reach, None for no limit.
+        samples: How many.
+        source: Where they are from.
+        synthetic: Whether they are made up.
+        snr_db: Decibels.
+        exact: Whether no output has an error.
+        top1_accuracy: Of samples with labels.
+        collapsed: Groups of an output's channels that are not what they were.
+    """
+
+    metric: str = member(text())
+    value: Optional[float] = member(nullable(_FIGURE))
+    least: Optional[float] = member(nullable(_FIGURE), key="min")
+    samples: int = member(_COUNT)
+    source: str = member(text())
+    synthetic: bool = member(flag)
+    cosine: float = member(_FIGURE)
+    cosine_min: float = member(_FIGURE)
+    snr_db: Optional[float] = member(nullable(_FIGURE))
+    exact: bool = member(flag)
+    max_abs: float = member(_FIGURE)
+    top1_agreement: float = member(_FIGURE)
+    collapsed: Tuple[CollapsedChannels, ...] = member(records(CollapsedChannels))
+    top1_accuracy: Optional[float] = member(_FIGURE, absent=None)
+
+
+@dataclass(frozen=True)
+class FrameTimes:
+    """Milliseconds of whole frames; ``rounds``: how often they were measured."""
+
+    p50: float = member(_MS)
+    p99: float = member(_MS)
+    mean: float = member(_MS)
+    frames: int = member(_COUNT)
+    rounds: Optional[int] = member(_COUNT, absent=None)
+
+
 @dataclass(frozen=True)
 class Health:
     """health.json, ``edgekit.health/1``: what a release was tested on, and how that went
@@ -70,9 +139,9 @@ class Health:
     backend: str = member(text())
     clock: str = member(text())
     fingerprint: Mapping[str, str] = member(mapping(text()))
-    golden: Mapping[str, Any] = member(mapping(anything))
-    accuracy: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
-    latency_ms: Mapping[str, float] = member(mapping(anything))
+    golden: GoldenOutcome = member(record(GoldenOutcome))
+    accuracy: Optional[MeasuredAccuracy] = member(nullable(record(MeasuredAccuracy)))
+    latency_ms: FrameTimes = member(record(FrameTimes))
     notes: Tuple[str, ...] = member(array(text()))
     schema: str = member(choice(_HEALTH_SCHEMA), default=_HEALTH_SCHEMA)
 

@@ -31,6 +31,7 @@ from edgekit_device.files import (
 from edgekit_device.protocol.codec import (
     anything,
     app_name,
+    array,
     choice,
     digest,
     dump,
@@ -50,6 +51,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failure
+from edgekit_device.release.changed import Health
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.counters import SeenIssue
 
@@ -78,6 +80,7 @@ _BY_HAND_S = 2.0
 _RELEASE = nullable(release_name)
 _TEXT = nullable(text())
 _REASON = text(most=1 << 18)
+_COUNT = integer(0, 1 << 62)
 
 
 @dataclass(frozen=True)
@@ -147,25 +150,39 @@ class DeploymentFacts(DeploymentEntry):
 
     Attributes:
         policy: As the request has it.
-        health: As ``examine`` returns it; None before.
+        health: What was measured; None before.
         steps: The states so far.
     """
 
     policy: Mapping[str, Any] = member(mapping(anything))
-    health: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
+    health: Optional[Health] = member(nullable(record(Health)))
     steps: Tuple[DeploymentStep, ...] = member(records(DeploymentStep))
 
 
 @dataclass(frozen=True)
-class DeploymentResult(DeploymentFacts):
-    """What the job "deploy" makes.
+class RefitReport:
+    """What a refit did; nothing is known where there was none.
 
     Attributes:
-        refit: What the refit said; None where there was none.
-        changed: Whether another release serves now.
+        weights: How many tensors the release has.
+        bytes: Their bytes.
+        engines: How many engines took them.
+        reused: Whether the release was ready before.
     """
 
-    refit: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
+    release: Optional[str] = member(release_name, absent=None)
+    weights: Optional[int] = member(_COUNT, absent=None)
+    bytes: Optional[int] = member(_COUNT, absent=None)
+    engines: Optional[int] = member(_COUNT, absent=None)
+    reused: Optional[bool] = member(flag, absent=None)
+    notes: Optional[Tuple[str, ...]] = member(array(text(most=1 << 18)), absent=None)
+
+
+@dataclass(frozen=True)
+class DeploymentResult(DeploymentFacts):
+    """What the job "deploy" makes; ``changed``: whether another release serves now."""
+
+    refit: RefitReport = member(record(RefitReport))
     changed: bool = member(flag)
 
 

@@ -22,6 +22,7 @@ from edgekit_device.protocol.codec import (
     release_name,
     text,
 )
+from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import is_read
 from edgekit_device.release.journal import (
     TakenBack,
@@ -82,6 +83,15 @@ class AppReleases:
     releases: Tuple[DescribedRelease, ...] = member(records(DescribedRelease))
     taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
 
+    @property
+    def current_release(self) -> Optional[DescribedRelease]:
+        """The release that serves."""
+        return next((one for one in self.releases if one.id == self.current), None)
+
+
+#: Of an app that is not there.
+NO_RELEASES = AppReleases(None, None, (), None)
+
 
 @dataclass(frozen=True)
 class ReleaseList:
@@ -104,6 +114,28 @@ class RolledBack:
     previous: Optional[str] = member(nullable(release_name))
     before: Optional[str] = member(nullable(release_name), key="from")
     taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
+
+
+@dataclass(frozen=True)
+class ServeAnswer:
+    """The answer of ``serve --background`` and ``serve-status``.
+
+    Attributes:
+        serving: None where no server runs.
+        taken_back: The release that was taken back for what serves, where one was.
+    """
+
+    app: str = member(app_name)
+    serving: Optional[ServingStatus] = member(nullable(record(ServingStatus)))
+    taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
+
+
+@dataclass(frozen=True)
+class ServerStopped:
+    """The answer of ``serve-stop``; not ``stopped``: none ran."""
+
+    app: str = member(app_name)
+    stopped: bool = member(flag)
 
 
 @dataclass(frozen=True)

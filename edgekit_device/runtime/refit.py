@@ -5,15 +5,16 @@ and its engines are loaded with them once. Also the commands refit, selftest and
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
 
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.files import fsync_folder, map_file, write_durably
-from edgekit_device.protocol.codec import dump
+from edgekit_device.protocol.codec import dump, write
 from edgekit_device.protocol.manifest import Manifest, WeightEntry
-from edgekit_device.release.journal import stamp
+from edgekit_device.release.journal import RefitReport, stamp
 from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready
 from edgekit_device.runtime.golden import need_golden
 from edgekit_device.runtime.model import Model, open_model
@@ -30,7 +31,7 @@ _BY_NODE = ("batch-norm-", "constant-of-shape:")
 
 def refit_release(
     root: Root, app: App, folder: Path, threads: int = 0
-) -> Tuple[Dict[str, Any], Model]:
+) -> Tuple[RefitReport, Model]:
     """Checks a release's weights, loads its engines with them, and calls it ready.
 
     Args:
@@ -55,16 +56,16 @@ def refit_release(
         _settle(root, app, folder, checked.manifest.sizes())
         model = open_model(checked, threads, untested=True)
         reused = is_ready(folder)
-        document = {
-            "release": folder.name,
-            "weights": len(checked.manifest.weights),
-            "bytes": total,
-            "engines": len({digest for digest, _ in model.engines}),
-        }
+        found = RefitReport(
+            release=folder.name,
+            weights=len(checked.manifest.weights),
+            bytes=total,
+            engines=len({digest for digest, _ in model.engines}),
+        )
         if not reused:
             with app.lock(), map_os_errors(str(folder)):
-                write_durably(folder / REFIT, dump(dict(document, at=stamp())))
-    return dict(document, reused=reused, notes=list(model.notes)), model
+                write_durably(folder / REFIT, dump(dict(write(found), at=stamp())))
+    return replace(found, reused=reused, notes=tuple(model.notes)), model
 
 
 def _settle(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
@@ -171,7 +172,7 @@ def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     if arguments.onnx is not None:
         need_numpy()
         fill_from_onnx(root, check_release(root, folder).manifest, arguments.onnx)
-    return refit_release(root, app, folder, arguments.threads)[0]
+    return dict(write(refit_release(root, app, folder, arguments.threads)[0]))
 
 
 def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

@@ -8,20 +8,14 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import check_kept, locked, replace_link, write_durably
 from edgekit_device.protocol.codec import (
-    app_name,
-    flag,
-    member,
-    nullable,
     parse_json,
     read,
-    record,
     write,
 )
 from edgekit_device.protocol.failure import Failed
@@ -34,7 +28,8 @@ from edgekit_device.protocol.server import (
     serving,
 )
 from edgekit_device.protocol.serving import ServingStatus, StopAnswer
-from edgekit_device.release.journal import TakenBack, last_taken_back
+from edgekit_device.release.journal import last_taken_back
+from edgekit_device.release.releases import ServeAnswer, ServerStopped
 from edgekit_device.store.root import App, Root
 
 #: The loader that a server runs from: hosts replace those in ROOT/bin.
@@ -43,28 +38,6 @@ _LOG, _LOCK = "serve.log", "serve.lock"
 _STOP_S = 60.0
 _POLL_S = 0.05
 _EXECUTED = "EDGEKIT_SERVE_LOADER"
-
-
-@dataclass(frozen=True)
-class ServeAnswer:
-    """The answer of ``serve --background`` and ``serve-status``.
-
-    Attributes:
-        serving: None where no server runs.
-        taken_back: The release that was taken back for what serves, where one was.
-    """
-
-    app: str = member(app_name)
-    serving: Optional[ServingStatus] = member(nullable(record(ServingStatus)))
-    taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
-
-
-@dataclass(frozen=True)
-class ServerStopped:
-    """The answer of ``serve-stop``; not ``stopped``: none ran."""
-
-    app: str = member(app_name)
-    stopped: bool = member(flag)
 
 
 def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.benchmark.measurement import (
+    Measurement,
+    measurement_of_board,
+    read_measurement,
+)
+from edgekit.benchmark.trace.run import trace_document
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.plan import PlacedLayer, Plan, PlannedLoadable, PredictedCost, Share
@@ -118,6 +124,18 @@ def measurement(*, pipelined: bool = False, profile: bool = True) -> dict[str, A
         "nodes": nodes if profile else None,
         "environment": {"machine": "x86_64", "onnxruntime": "1.31.0"},
     }  # fmt: skip
+
+
+def measured(*, pipelined: bool = False, profile: bool = True, **changes: Any) -> Measurement:
+    """Returns what ``measurement`` sends, with changes, as it is read."""
+    sent = measurement(pipelined=pipelined, profile=profile)
+    return measurement_of_board({**sent, **changes})
+
+
+def trace(plan: Plan | None, sent: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
+    """Returns the trace of what a loader sent."""
+    found = None if sent is None else read_measurement(sent, Measurement)
+    return trace_document(plan, found, **options)
 
 
 def _overlapping(order: list[tuple[int, str]]) -> list[dict[str, Any]]:

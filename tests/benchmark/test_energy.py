@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.benchmark.document import measured_facts
+from edgekit.benchmark.document import bench_document
 from edgekit.benchmark.energy import energy
+from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.benchmark.monitor import Monitor, with_release_warning
 from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
 from edgekit.errors import BoardError, DataError
@@ -125,11 +126,11 @@ def test_a_real_session_agrees_with_its_authors_summary() -> None:
     said = json.loads((DATA / "conc_solo_dla0.json").read_text("utf-8"))
     rails = get("jetson-agx-orin-64gb").rails
     session = read_tegrastats(DATA / "teg_conc_solo_dla0.log", rails=rails)
-    assert session["unknown"] == {}
-    assert session["interval_ms"] == pytest.approx(100, rel=0.1)
+    assert session.unknown == {}
+    assert session.interval_ms == pytest.approx(100, rel=0.1)
     seconds = 10.0  # of the 20 of which the summary is
     found = energy(
-        Monitor.model_validate(session),
+        session,
         rails,
         round(said["aggregate_throughput_qps"] * seconds),
         seconds,
@@ -148,11 +149,11 @@ def test_a_real_session_agrees_with_its_authors_summary() -> None:
 def test_a_log_that_was_cut_and_mixed_up() -> None:
     lines = (DATA / "teg_conc_solo_dla0.log").read_text("ascii").splitlines(keepends=True)
     cut = monitor_of_log([*lines[:40], "# a note\n", "\n", "Segmentation fault\n", lines[40][:200]])
-    assert len(cut["samples"]) == 40  # the last one lost its rails
-    assert cut["warnings"][0].startswith("1 line is none")
+    assert len(cut.samples) == 40  # the last one lost its rails
+    assert cut.warnings[0].startswith("1 line is none")
     known = monitor_of_log(lines[:9], interval_ms=500)
-    assert known["samples"][8]["t_s"] - known["samples"][0]["t_s"] == pytest.approx(4.0)
-    assert monitor_of_log([])["samples"] == []
+    assert known.samples[8].t_s - known.samples[0].t_s == pytest.approx(4.0)
+    assert monitor_of_log([]).samples == []
 
 
 def test_a_file_that_is_no_log(tmp_path: Path) -> None:
@@ -166,13 +167,12 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
 
 
 def test_a_release_that_nobody_knows_is_reported() -> None:
-    for known in ({"l4t": "36.4.3"}, {"l4t": None}, {}):
-        assert with_release_warning({"facts": known})["warnings"] == []
-    strange = {"facts": {"l4t": "99.1.0"}, "warnings": ["before"]}
-    once = with_release_warning(with_release_warning(strange))
-    assert once["warnings"][0] == "before"
-    assert "99.1.0" in once["warnings"][1]
-    assert len(once["warnings"]) == 2
+    for known in ("36.4.3", None):
+        assert with_release_warning([], known) == []
+    once = with_release_warning(with_release_warning(["before"], "99.1.0"), "99.1.0")
+    assert once[0] == "before"
+    assert "99.1.0" in once[1]
+    assert len(once) == 2
 
 
 _ODD: st.SearchStrategy[Any] = st.recursive(
@@ -189,6 +189,7 @@ _ODD: st.SearchStrategy[Any] = st.recursive(
 def test_what_a_board_may_send_is_used_or_refused(samples: Any, rails: Any, at: float) -> None:
     listed = [{"t_s": at, "rails_mw": rails}, sample(at + 1, A=1, B=2), samples]
     sampled = {"samples": listed, "idle": samples, "busy_from_s": rails}
-    measured = {"latency_ms": {"mean": 1.0}, "duration_s": 2.0, "iterations": 3}
+    measured = {"latency_ms": {"median": 1.0}, "duration_s": 2.0, "iterations": 3}
     with contextlib.suppress(BoardError):
-        json.dumps(measured_facts({**measured, "monitor": sampled}), allow_nan=False)
+        read = measurement_of_board({**measured, "monitor": sampled})
+        json.dumps(bench_document(read, None).to_json(), allow_nan=False)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from edgekit.benchmark.energy import energy
-from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.tegrastats import read_tegrastats
 from edgekit.targets.loader import get
 
@@ -25,10 +24,10 @@ def test_energy_agrees_with_the_authors_summary() -> None:
         said = json.loads(path.read_text("utf-8"))
         log = path.with_name(Path(said["tegrastats_log"]).name)
         session = read_tegrastats(log, rails=rails)
-        assert len(session["samples"]) == said["n_samples"]
+        assert len(session.samples) == said["n_samples"]
         seconds = float(said["duration_s"])
         frames = round(said["aggregate_throughput_qps"] * seconds)
-        found = energy(Monitor.model_validate(session), rails, frames, seconds)
+        found = energy(session, rails, frames, seconds)
         assert found is not None
         assert found.total.uj_per_inference == pytest.approx(
             1e6 / said["aggregate_inf_per_s_per_w"], rel=0.03

@@ -16,7 +16,6 @@ import pytest
 
 from edgekit.benchmark.trace.nsys import NsysSource
 from edgekit.benchmark.trace.nsys_export import open_export
-from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import RunTrace, write_trace
 from tests.benchmark import handmade_plan, monitor_samples
 from tests.benchmark.nsys_export import engine_run
@@ -123,9 +122,8 @@ def run_queries(trace, *queries):
 def test_perfetto_reads_a_run_with_monitors_and_an_nsys_export(tmp_path):
     plan = handmade_plan.plan()
     measurement = handmade_plan.measurement(pipelined=True) | monitor_samples.measured()
-    own = RunTrace(
-        "bench", trace_document(plan, measurement, dla_cores=2, network=handmade_plan.network())
-    )
+    network = handmade_plan.network()
+    own = RunTrace("bench", handmade_plan.trace(plan, measurement, dla_cores=2, network=network))
     export = open_export(engine_run(tmp_path / "a.sqlite"))
     out = tmp_path / "t.json"
     write_trace(out, [own, NsysSource(export, "a.sqlite")], {"name": "t"})

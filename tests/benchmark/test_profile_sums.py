@@ -1,17 +1,18 @@
 """Layers' times beside their segment's."""
 
 from edgekit.benchmark.document import profile_notes
+from edgekit.benchmark.measurement import measurement_of_board
 
 
 def measured(layer_us):
-    return {
+    return measurement_of_board({
         "nodes": [{"lane": 0, "index": 3, "node": "erf3", "op": "Erf", "median_us": layer_us}],
         "segments": [{"lane": 0, "index": 3, "device": "GPU", "latency_ms": {"median": 0.4}}],
-    }
+    })  # fmt: skip
 
 
 def test_layers_that_take_clearly_more_than_their_segment_are_reported():
     (note,) = profile_notes(measured(15300.0))
     assert "segment 3 on GPU: 15.3 ms of layers, 0.4 ms measured" in note
     assert profile_notes(measured(700.0)) == []  # the profiler's own work
-    assert profile_notes({"nodes": None}) == []
+    assert profile_notes(measurement_of_board({"nodes": None})) == []

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.benchmark.trace.chrome import validate_trace
-from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError
 from edgekit.reports.layers import unbooked_times
 from tests.benchmark import handmade_plan
@@ -16,7 +15,7 @@ from tests.benchmark import handmade_plan
 
 def make(**options):
     measurement = handmade_plan.measurement(pipelined=True)
-    return trace_document(
+    return handmade_plan.trace(
         handmade_plan.plan(), measurement, dla_cores=2, network=handmade_plan.network(), **options
     )
 
@@ -64,7 +63,7 @@ def test_a_process_has_the_devices_that_work_and_no_others():
 
 def test_a_target_without_dla_has_no_dla_track():
     plan = handmade_plan.plan()
-    document = trace_document(plan, None, dla_cores=0)
+    document = handmade_plan.trace(plan, None, dla_cores=0)
     # the plan's own device still gets one rather than being lost
     assert tracks(document) == {"predicted for jetson-agx-orin-64gb MAXN": ["host", "GPU", "DLA0"]}
 
@@ -108,7 +107,7 @@ def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
     for op in ("QuantizeLinear", "Cast"):
         measurement["nodes"].append({"lane": 0, "index": segment, "node": f"{layer}_out#q#{op}",
                                      "op": op, "mean_us": 900.0, "median_us": 6.0})  # fmt: skip
-    document = trace_document(
+    document = handmade_plan.trace(
         handmade_plan.plan(), measurement, dla_cores=2, network=handmade_plan.network()
     )
     measured = slices(document, "layer", "cpu-measured")
@@ -117,23 +116,23 @@ def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
     assert "layer" not in border
     own = [e["args"] for e in measured if e["name"] == layer]
     assert {(args["segment"], args["device"]) for args in own} == {home}
-    assert unbooked_times(document) == [
-        {"what": "between segments", "us": pytest.approx(12.0), "nodes": 2}
-    ]
+    (unbooked,) = unbooked_times(document)
+    assert (unbooked.what, unbooked.nodes) == ("between segments", 2)
+    assert unbooked.us == pytest.approx(12.0)
 
 
 def test_profiled_times_never_overrun_their_segment():
     measurement = handmade_plan.measurement()
     for node in measurement["nodes"]:
         node["median_us"] = 1e6
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
     assert slices(document, "layer", "cpu-measured")
 
 
 def test_without_a_profile_only_segments_are_measured():
     measurement = handmade_plan.measurement(profile=False)
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
     assert slices(document, "layer", "cpu-measured") == []
     assert len(slices(document, "segment", "cpu-measured")) == 15
@@ -142,7 +141,7 @@ def test_without_a_profile_only_segments_are_measured():
 
 def test_without_events_the_segments_means_are_shown():
     measurement = {**handmade_plan.measurement(), "events": []}
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     shown = slices(document, "segment", "cpu-measured")
     assert [e["dur"] for e in shown] == [800.0, 9000.0, 800.0, 9000.0, 800.0]
     assert validate_trace(document) == []
@@ -150,14 +149,14 @@ def test_without_events_the_segments_means_are_shown():
 
 def test_with_nothing_but_a_mean_the_host_shows_it():
     measurement = {"clock": "cpu-measured", "latency_ms": {"mean": 3.5}}
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert [e["dur"] for e in slices(document, "frame", "cpu-measured")] == [3500.0]
     assert validate_trace(document) == []
 
 
 def test_two_plans_share_the_gpu_and_use_a_core_each():
     plan = handmade_plan.plan(variants=2)
-    document = trace_document(plan, None, dla_cores=2, network=handmade_plan.network())
+    document = handmade_plan.trace(plan, None, dla_cores=2, network=handmade_plan.network())
     assert validate_trace(document) == []
     devices = {e["args"]["device"] for e in slices(document, "segment")}
     assert devices == {"GPU", "DLA0", "DLA1"}
@@ -176,14 +175,14 @@ def test_overlapping_runs_of_one_device_get_a_further_track():
          "duration_us": 50.0}
         for f in range(2)
     ]  # fmt: skip
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
     assert any("GPU (2)" in names for names in tracks(document).values())
 
 
 def first_in_flight(**more):
     measurement = handmade_plan.measurement(pipelined=True) | more
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
     labels = {e["pid"]: e["args"]["labels"] for e in document["traceEvents"]
               if e["name"] == "process_labels"}  # fmt: skip
@@ -220,7 +219,7 @@ def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
     if (name, absurd) == ("copies[0].start_us", -5.0):
         return  # a copy may come before the first segment
     with pytest.raises(DataError, match=re.escape(name)) as caught:
-        trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+        handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert caught.value.code == "trace.time"
     assert "not a valid time" in caught.value.message
 
@@ -242,7 +241,7 @@ def test_any_measurement_makes_a_sound_trace(found):
         ],
         "nodes": [{"lane": 0, "index": 0, "node": "n", "op": "Conv", "median_us": 7.3}],
     }  # fmt: skip
-    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
 
 
@@ -303,7 +302,7 @@ def test_what_edgekit_and_the_runtime_added_is_called_after_what_it_does():
     added = {"x#q#QuantizeLinear": "QuantizeLinear", "x_dq": "DequantizeLinear",
              "x#codes#Mul": "Mul", "ReorderOutput_token_3": "ReorderOutput"}  # fmt: skip
     measurement["nodes"] += [{**first, "node": node, "op": op} for node, op in added.items()]
-    document = trace_document(
+    document = handmade_plan.trace(
         handmade_plan.plan(), measurement, dla_cores=1, network=handmade_plan.network()
     )
     names = {e["name"] for e in slices(document, "layer", "cpu-measured")}

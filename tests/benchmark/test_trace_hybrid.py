@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from edgekit.benchmark.trace.chrome import validate_trace
-from edgekit.benchmark.trace.run import trace_document
 from tests.benchmark import handmade_plan
 
 NODES = [
@@ -30,7 +29,7 @@ def hybrid(**event):
     """One frame: the host calls for 5.4 ms, the device is at work for 0.9 ms of them."""
     run = {"frame": 0, "lane": 0, "index": 0, "device": "DLA0", "start_us": 0.0,
            "duration_us": 5400.0}  # fmt: skip
-    document = trace_document(plan(), {
+    document = handmade_plan.trace(plan(), {
         "clock": "board-measured", "latency_ms": {"mean": 5.5}, "events": [{**run, **event}],
         "copies": [{"frame": 0, "phase": "h2d", "start_us": 4444.0, "duration_us": 6.0},
                    {"frame": 0, "phase": "d2h", "start_us": 5600.0, "duration_us": 6.0}],

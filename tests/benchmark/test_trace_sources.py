@@ -7,7 +7,6 @@ from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.monitor import monitor_process
 from edgekit.benchmark.trace.nsys import NsysSource
 from edgekit.benchmark.trace.nsys_export import open_export
-from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     RunTrace,
@@ -33,7 +32,7 @@ def combined(sources, out):
 
 def bench(**measured):
     measurement = handmade_plan.measurement() | measured
-    return trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    return handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
 
 
 def counters(document, name):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.benchmark.document import bench_document
+from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.benchmark.statistics import MeasurementLimits, limit
 from edgekit.errors import BoardError
 from edgekit.targets.loader import get
@@ -53,13 +54,13 @@ def judged(samples=None, target="jetson-agx-orin-64gb", **changes):
         "power": power(), **changes,
     }  # fmt: skip
     plan = handmade_plan.plan()
-    return bench_document(facts, plan, target=get(target))["verdict"]
+    return bench_document(measurement_of_board(facts), plan, target=get(target)).verdict
 
 
 def codes(**changes):
     verdict = judged(**changes)
-    assert all(reason["remedy"] and reason["message"] for reason in verdict["reasons"])
-    return [reason["code"] for reason in verdict["reasons"]]
+    assert all(reason.remedy and reason.message for reason in verdict.reasons)
+    return [reason.code for reason in verdict.reasons]
 
 
 def moved(key, value):
@@ -68,7 +69,9 @@ def moved(key, value):
 
 def test_a_watched_and_steady_measurement_is_valid():
     verdict = judged()
-    assert verdict == {"status": "VALID", "reasons": [], "unchecked": [], "command": ""}
+    assert verdict.to_json() == {
+        "status": "VALID", "reasons": [], "unchecked": [], "command": ""
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -110,20 +113,20 @@ def test_a_gpu_that_nothing_used_may_sleep():
 def test_the_default_mode_of_agx_xavier_is_reported_with_its_dla_clock():
     xavier = [sample(t / 10, dla=115.2) for t in range(10)]
     verdict = judged(samples=xavier, target="jetson-agx-xavier", power=power("MODE_15W_DESKTOP"))
-    by_code = {reason["code"]: reason for reason in verdict["reasons"]}
+    by_code = {reason.code: reason for reason in verdict.reasons}
     assert set(by_code) == {"bench.power-mode", "bench.dla-clock"}
-    assert "115 MHz" in by_code["bench.power-mode"]["message"]
-    assert "--power-mode MAXN" in by_code["bench.power-mode"]["remedy"]
-    assert by_code["bench.dla-clock"]["found"] == 115.2
+    assert "115 MHz" in by_code["bench.power-mode"].message
+    assert "--power-mode MAXN" in by_code["bench.power-mode"].remedy
+    assert by_code["bench.dla-clock"].found == 115.2
     # the clock is known from the mode where nothing showed it
     blind = judged(samples=[{"t_s": 0.1}], target="jetson-agx-xavier", power=power("15w_desktop"))
-    assert "bench.dla-clock" in {reason["code"] for reason in blind["reasons"]}
+    assert "bench.dla-clock" in {reason.code for reason in blind.reasons}
 
 
 def test_what_nobody_saw_is_reported():
     verdict = judged(monitor=None, power=None)
-    assert verdict["status"] == "VALID"
-    unchecked = " ".join(verdict["unchecked"])
+    assert verdict.status == "VALID"
+    unchecked = " ".join(verdict.unchecked)
     for word in ("power mode", "clock of GPU", "clock of DLA0", "EMC", "throttling", "swap",
                  "other CPU load", "other GPU load"):  # fmt: skip
         assert word in unchecked
@@ -133,15 +136,15 @@ def test_a_board_that_was_seen_and_reported_nothing_is_not_called_calm():
     # samples with their times alone, as a sampler in a container has them
     blind = [{"t_s": t / 10} for t in range(30)]
     found = judged(monitor={"samples": blind, "idle": [{"t_s": -1.0}], "facts": {}}, power=None)
-    assert found["unchecked"] == [
+    assert found.unchecked == [
         text.replace("not sampled before the measurement (--idle)", "not reported by any monitor")
-        for text in judged(monitor=None, power=None)["unchecked"]
+        for text in judged(monitor=None, power=None).unchecked
     ]
 
 
 def test_a_pc_is_judged_by_what_a_pc_has():
     verdict = judged(clock="cpu-measured", monitor=None, power=None)
-    unchecked = " ".join(verdict["unchecked"])
+    unchecked = " ".join(verdict.unchecked)
     assert "swap" in unchecked
     assert not any(word in unchecked for word in ("DLA", "power mode", "throttling"))
 
@@ -157,9 +160,9 @@ def test_trtexec_is_agreed_with_or_said_to_differ():
 
     assert codes(trtexec=engines(0.01, -0.02)) == []
     assert codes(trtexec=engines(0.01, -0.2)) == ["bench.trtexec-differs"]
-    assert "DLA0 segment 1: trtexec cannot" in judged(trtexec=engines(0, None))["unchecked"][0]
+    assert "DLA0 segment 1: trtexec cannot" in judged(trtexec=engines(0, None)).unchecked[0]
     lost = judged(trtexec={"why": "there is no trtexec", "engines": []})
-    assert lost["unchecked"] == ["trtexec's times: there is no trtexec"]
+    assert lost.unchecked == ["trtexec's times: there is no trtexec"]
 
 
 def test_every_limit_names_a_source_that_is_explained():
@@ -200,12 +203,14 @@ def test_what_another_loader_writes_is_judged_or_refused(changes, odd):
         one = sample(**{"t_s": 0.1, **odd}) if isinstance(odd, dict) else odd
         changes["monitor"]["samples"] = [one]
     with contextlib.suppress(BoardError):
-        bench_document({**handmade_plan.measurement(), "clock": "board-measured", **changes},
-                       handmade_plan.plan(), target=get("jetson-agx-xavier"))  # fmt: skip
+        facts = measurement_of_board(
+            {**handmade_plan.measurement(), "clock": "board-measured", **changes}
+        )
+        bench_document(facts, handmade_plan.plan(), target=get("jetson-agx-xavier"))
 
 
 def remedy(code, **changes):
-    return next(one["remedy"] for one in judged(**changes)["reasons"] if one["code"] == code)
+    return next(one.remedy for one in judged(**changes).reasons if one.code == code)
 
 
 def test_no_remedy_is_one_that_does_not_help():
@@ -226,12 +231,12 @@ def test_no_remedy_is_one_that_does_not_help():
 
 def test_the_power_mode_is_the_measured_one():
     plan, board = handmade_plan.plan(), get("jetson-agx-orin-64gb")
-    facts = {**handmade_plan.measurement(), "power": power("MODE_30W")}
+    facts = handmade_plan.measured(power=power("MODE_30W"))
     found = bench_document(facts, plan, target=board)
-    assert (found["power_mode"], found["planned_power_mode"]) == ("MODE_30W", "MAXN")
-    (unchecked,) = [one for one in found["verdict"]["unchecked"] if "power mode" in one]
+    assert (found.power_mode, found.planned_power_mode) == ("MODE_30W", "MAXN")
+    (unchecked,) = [one for one in found.verdict.unchecked if "power mode" in one]
     assert "MODE_30W" in unchecked
     assert "MAXN" in unchecked
-    pc = bench_document(handmade_plan.measurement(), plan, target=board)
-    assert (pc["power_mode"], pc["planned_power_mode"]) == (None, "MAXN")
-    assert "power mode" not in " ".join(pc["verdict"]["unchecked"])
+    pc = bench_document(handmade_plan.measured(), plan, target=board)
+    assert (pc.power_mode, pc.planned_power_mode) == (None, "MAXN")
+    assert "power mode" not in " ".join(pc.verdict.unchecked)

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgekit.deployment.answers import answer_of
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import JobLog
+from edgekit.deployment.transport import Completed
 from edgekit.errors import BoardError, EnvironmentLack
+from edgekit_device.board.probe import Probe
+from edgekit_device.board.setup import SetupAnswer
+from edgekit_device.jobs.job import JobRow, WatchedEvent
+from tests.security.board_answers import SAMPLES
 
-__all__ = ["ID", "FakeBoard", "config_of", "job_row", "lend"]
+__all__ = ["ID", "FakeBoard", "answer", "config_of", "job_row", "lend"]
 
 ID = "0123456789abcdef"
 
 
-def job_row(state: str, **changes: Any) -> dict[str, Any]:
+def answer(command: str, **changes: Any) -> Any:
+    """The sample of a command's answer, with other values of fields."""
+    done = Completed(0, json.dumps(SAMPLES[command]).encode(), b"")
+    return replace(answer_of(done, "lab", "python3", command), **changes)
+
+
+def job_row(state: str, **changes: Any) -> JobRow:
     """A row of ``job-list``."""
-    row = {"job": ID, "kind": "build", "name": "net", "state": state, "queued_at": 1.0,
-           "started_at": 2.0, "ended_at": None, "phase": "tactics", "done": 1, "total": 2,
-           "error": None}  # fmt: skip
-    return {**row, **changes}
+    row = JobRow(ID, "build", "net", state, 1.0, 2.0, None, "tactics", 1, 2, None)
+    return replace(row, **changes)
 
 
 class FakeBoard:
@@ -38,7 +50,7 @@ class FakeBoard:
 
     kind, note = "ssh", "a fake"
 
-    def __init__(self, name: str, *rows: dict[str, Any], down: bool = False) -> None:
+    def __init__(self, name: str, *rows: JobRow, down: bool = False) -> None:
         self.name = name
         self.rows = list(rows)
         self.events: list[Any] = []
@@ -46,10 +58,10 @@ class FakeBoard:
         self.down = down
         self.answers: dict[str, Any] = {}
 
-    def jobs(self) -> list[dict[str, Any]]:
-        return self.rows
+    def jobs(self) -> tuple[JobRow, ...]:
+        return tuple(self.rows)
 
-    def watch_job(self, id: str) -> Iterator[dict[str, Any]]:
+    def watch_job(self, id: str) -> Iterator[WatchedEvent]:
         while self.events:
             event = self.events.pop(0)
             if isinstance(event, BaseException):
@@ -57,9 +69,9 @@ class FakeBoard:
             yield event
 
     def job_result(self, id: str) -> dict[str, Any]:
-        error = self.rows[0]["error"]
+        error = self.rows[0].error
         if error:
-            raise BoardError(error["message"], code=error["code"], where=self.name)
+            raise BoardError(error.message, code=error.code, where=self.name)
         return {"made": 1}
 
     def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
@@ -72,12 +84,14 @@ class FakeBoard:
     def remove_job(self, id: str) -> None:
         self.requested.append(("remove", id))
 
-    def probe(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.answers["probe"]
+    def probe(self) -> Probe:
+        found: Probe = self.answers["probe"]
         return found
 
-    def setup(self, *, undo: bool, apply: bool) -> dict[str, Any]:
-        return {"state": self.answers["applied" if apply else "state"], "text": "a plan"}
+    def setup(self, *, undo: bool, apply: bool) -> SetupAnswer:
+        state = self.answers["applied" if apply else "state"]
+        found: SetupAnswer = answer("setup", state=state, text="a plan")
+        return found
 
 
 def lend(monkeypatch: pytest.MonkeyPatch, *boards: FakeBoard) -> None:

@@ -9,6 +9,7 @@ from edgekit.cli.steps import _check_baseline
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
+from edgekit.reports.schema import read_report
 from edgekit.results.recording import record
 from tests.reports import handmade_run
 from tests.results.measurements import bench, times
@@ -23,7 +24,7 @@ def run(*arguments):
 @pytest.fixture
 def document(tmp_path):
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(report_document(handmade_run.facts())), encoding="utf-8")
+    path.write_text(json.dumps(report_document(handmade_run.facts()).to_json()), encoding="utf-8")
     return path
 
 
@@ -31,7 +32,7 @@ def test_a_document_is_rendered_again(document, tmp_path, capsys):
     page = tmp_path / "sub" / "page.html"
     assert run("report", document, "-o", page) == 0
     assert capsys.readouterr().out.strip() == str(page)
-    assert page.read_text("utf-8") == render_html(json.loads(document.read_text("utf-8")))
+    assert page.read_text("utf-8") == render_html(read_report(document))
     before = document.read_bytes()
     assert run("report", document) == 0
     assert document.with_suffix(".html").exists()
@@ -58,7 +59,7 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     for one in (before, own):
         record(one)
     # the report was moved since: its measurement lies beside it
-    (tmp_path / "bench.json").write_text(json.dumps(own), encoding="utf-8")
+    (tmp_path / "bench.json").write_text(json.dumps(own.to_json()), encoding="utf-8")
     whole = json.loads(document.read_text("utf-8"))
     whole["files"]["bench"] = "edgekit-out/resnet50/bench.json"
     document.write_text(json.dumps(whole), encoding="utf-8")
@@ -82,7 +83,7 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     assert page.count("Latency, p99: it needs") == 1
     # without a difference a terminal is told that, too
     same = tmp_path / "same.json"
-    same.write_text(json.dumps(own), encoding="utf-8")
+    same.write_text(json.dumps(own.to_json()), encoding="utf-8")
     assert run("report", document, "--baseline", same) == 0
     out, said = capsys.readouterr()
     assert out == f"{document.with_suffix('.html')}\n"
@@ -92,8 +93,9 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
 
 def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
     own = bench(times(300, 2.0, seed=1), name="resnet50")
-    (tmp_path / "other.json").write_text(json.dumps({**own, "power_mode": "15W"}), "utf-8")
-    (tmp_path / "bench.json").write_text(json.dumps(own), encoding="utf-8")
+    other = {**own.to_json(), "power_mode": "15W"}
+    (tmp_path / "other.json").write_text(json.dumps(other), "utf-8")
+    (tmp_path / "bench.json").write_text(json.dumps(own.to_json()), encoding="utf-8")
     whole = json.loads(document.read_text("utf-8"))
     whole["files"]["bench"] = str(tmp_path / "bench.json")
     document.write_text(json.dumps(whole), encoding="utf-8")
@@ -150,7 +152,7 @@ def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monke
     said = capsys.readouterr().err
     assert "edgekit-out/resnet50/times.json, was not found" in said
     assert "give a bench.json from" not in said
-    (tmp_path / "times.json").write_text(json.dumps(own), encoding="utf-8")
+    (tmp_path / "times.json").write_text(json.dumps(own.to_json()), encoding="utf-8")
     record(own)
     assert run("report", document, "--baseline", "last") == 0
     assert "note: Not compared: the history has no earlier run" in capsys.readouterr().err

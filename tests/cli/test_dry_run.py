@@ -76,7 +76,7 @@ def test_what_would_change_is_said_and_nothing_changes(bench: Bench) -> None:
         document = bench.ask("rollback", "--dry-run")
         assert document["dry_run"]
         assert [(one["from"], one["to"]) for one in document["boards"]] == [(new, old)]
-        assert edgekit.rollback(bench.config, dry_run=True)["boards"][0]["to"] == old
+        assert edgekit.rollback(bench.config, dry_run=True).boards[0].now == old
         removal = bench.ask("remove", "--dry-run")
         assert [one["removed"] for one in removal["boards"]] == [[old, new]]
         assert bench.ask("remove", "--dry-run", "--release", old)["boards"][0]["removed"] == [old]

@@ -11,6 +11,8 @@ import pytest
 
 from edgekit.cli.main import app, main
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
+from edgekit_device.jobs.job import WatchedEvent
+from edgekit_device.protocol.failure import Failure
 from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
 
 Out = pytest.CaptureFixture[str]
@@ -100,8 +102,7 @@ def test_documents_have_a_schema(
         "edgekit.job/1", ID, "left")  # fmt: skip
 
 
-EVENT = {"n": 1, "time": 5.0, "phase": "tactics", "done": 1, "total": 2, "text": "",
-         "state": "running"}  # fmt: skip
+EVENT = WatchedEvent(5.0, "tactics", 1, 2, "", 1, "running")
 
 
 @pytest.mark.parametrize("names", [("left",), ("left", "right")])
@@ -143,7 +144,7 @@ def test_a_host_is_named_with_its_options(monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_job_that_failed_says_why_on_its_line(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: Out
 ) -> None:
-    error = {"code": "build.failed", "message": "no tactic for conv1", "hint": ""}
+    error = Failure("build.failed", "no tactic for conv1", "", "")
     board = FakeBoard("left", job_row("failed", error=error))
     board.events = [EVENT]
     lend(monkeypatch, board, FakeBoard("right"))

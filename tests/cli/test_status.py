@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
+from edgekit_device.deployment.status import BoardStatus
+from edgekit_device.install import Resumed
+from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.protocol.serving import ServingStatus
+from edgekit_device.release.journal import HistoryEntry, TakenBack
+from edgekit_device.release.releases import AppReleases, DescribedRelease, RolledBack
+from edgekit_device.trust.keys import RefusedRelease, TrustAnswer
 from tests.boards.fixtures import StartBoard, boards, home
-from tests.cli.board_fakes import FakeBoard, config_of, lend
+from tests.cli.board_fakes import FakeBoard, answer, config_of, lend
 
 __all__ = ["boards", "home"]
 
@@ -25,55 +33,69 @@ class Serving(FakeBoard):
     def __init__(self, name: str, state: str = "committed", *, down: bool = False) -> None:
         super().__init__(name, down=down)
         self.state, self.alive = state, False
-        self.error: dict[str, str] | None = None
-        self.history: list[dict[str, Any]] = []
-        self.serving: dict[str, Any] | None = None
+        self.error: Failure | None = None
+        self.history: list[HistoryEntry] = []
+        self.serving: ServingStatus | None = None
         self.revoked: list[str] = []
-        self.back: dict[str, str] | None = None
+        self.back: TakenBack | None = None
 
-    def status(self, app: str | None = None) -> dict[str, Any]:
-        deployment = {
-            "state": self.state,
-            "state_at": "2026-01-02T03:04:05Z",
-            "alive": self.alive,
-            "operator": "ann@desk",
-            "job": "0123456789abcdef",
-            "error": self.error,
-        }
-        facts = {"current": NEW, "previous": OLD, "deployment": deployment, "releases": [],
-                 "history": self.history, "serving": self.serving, "changed": None,
-                 "error": None}  # fmt: skip
-        return {"schema": "edgekit.board-status/1", "board": {"python": "3.8.10"},
-                "apps": {"net": facts}, "store": {"blobs": 1, "bytes": 2, "partial_bytes": 0},
-                "free_bytes": 1000}  # fmt: skip
+    def status(self, app: str | None = None) -> BoardStatus:
+        sample: BoardStatus = answer("status", free_bytes=1000, power=None)
+        facts = sample.apps["net"]
+        assert facts.deployment is not None
+        deployment = replace(
+            facts.deployment,
+            id="1",
+            state=self.state,
+            state_at=WHEN,
+            alive=self.alive,
+            operator="ann@desk",
+            job="0123456789abcdef",
+            error=self.error,
+        )
+        facts = replace(
+            facts,
+            current=NEW,
+            previous=OLD,
+            deployment=deployment,
+            releases=(),
+            history=tuple(self.history),
+            serving=self.serving,
+            changed=None,
+            error=None,
+            refused=(),
+        )
+        return replace(sample, apps={"net": facts})
 
-    def resume(self, app: str | None = None) -> list[dict[str, Any]]:
+    def resume(self, app: str | None = None) -> tuple[Resumed, ...]:
         self.requested.append(("resume", app))
         self.alive = True
-        return [{"app": "net", "job": "0123456789abcdef", "state": self.state}]
+        return (Resumed("net", "0123456789abcdef", self.state),)
 
-    def releases(self, app: str | None = None) -> dict[str, Any]:
-        rows = [{"id": id, "digest": id[-12:] * 5, "signer": "me", "staged_at": "then",
-                 "ready": True} for id in (OLD, NEW)]  # fmt: skip
-        rows.append(dict(rows[0], id=RETAINED, taken_back=self.back))
-        return {"apps": {"net": {"current": NEW, "previous": OLD, "releases": rows}}}
+    def releases(self, app: str | None = None) -> dict[str, AppReleases]:
+        old, new, retained = (
+            DescribedRelease(id, id[-12:] * 5, "reference", "me", "then", True, None)
+            for id in (OLD, NEW, RETAINED)
+        )
+        rows = (old, new, replace(retained, taken_back=self.back))
+        return {"net": AppReleases(NEW, OLD, rows, None)}
 
-    def trust(self) -> dict[str, Any]:
-        why = {"code": "bundle.revoked-signer", "message": "it is revoked"}
-        return {
-            "refused": [
-                {"app": app, "release": RETAINED, "role": "kept", **why} for app in self.revoked
-            ]
-        }
+    def trust(self) -> TrustAnswer:
+        refused = tuple(
+            RefusedRelease(RETAINED, "bundle.revoked-signer", "it is revoked", app, "kept")
+            for app in self.revoked
+        )
+        found: TrustAnswer = answer("trust", refused=refused)
+        return found
 
-    def rollback(self, app: str, reason: str | None = None) -> dict[str, Any]:
+    def rollback(self, app: str, reason: str | None = None) -> RolledBack:
         self.requested.append(("rollback", app, reason))
-        return {"app": app, "current": OLD, "previous": NEW, "from": NEW, "taken_back": None}
+        return RolledBack(app, OLD, NEW, NEW, None)
 
-    def remove(self, app: str, release: str | None = None) -> dict[str, Any]:
+    def remove(self, app: str, release: str | None = None) -> tuple[str, ...]:
         if release == NEW:
             raise BoardError("the release is in use", code="release.in-use", where=self.name)
-        return {"removed": [OLD]}
+        return (OLD,)
 
 
 def test_status_as_a_table_and_as_json(
@@ -132,7 +154,7 @@ def test_status_says_why_it_went_back_and_shows_nothing_but_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab", "rolled-back")
-    board.error = {"code": "health.latency", "message": "too slow [red]\x1b[31m here"}
+    board.error = Failure("health.latency", "too slow [red]\x1b[31m here", "", "")
     lend(monkeypatch, board)
     assert app(["status", "lab"]) == 0
     text = capsys.readouterr().out
@@ -154,7 +176,7 @@ def test_releases_mark_what_was_taken_back_and_say_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
-    board.back = {"release": RETAINED, "at": WHEN, "reason": "too many false alarms"}
+    board.back = TakenBack(RETAINED, WHEN, "too many false alarms")
     lend(monkeypatch, board)
     assert app(["releases", "lab"]) == 0
     text = capsys.readouterr().out
@@ -165,7 +187,7 @@ def test_releases_mark_what_was_taken_back_and_say_why(
     assert app(["releases", "lab", "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["boards"]
     backs = {one["id"]: one.get("taken_back") for one in shown["apps"]["net"]["releases"]}
-    assert backs == {OLD: None, NEW: None, RETAINED: board.back}
+    assert backs == {OLD: None, NEW: None, RETAINED: write(board.back)}
 
 
 def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(

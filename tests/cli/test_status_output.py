@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +16,45 @@ import pytest
 from edgekit.cli.boards import last_error, show, table
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
-from tests.cli.board_fakes import config_of, lend
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.protocol.serving import LastError
+from edgekit_device.release.journal import HistoryEntry
+from tests.cli.board_fakes import answer, config_of, lend
 from tests.cli.test_status import NEW, OLD, RETAINED, WHEN, Serving
 
-_CRASH = {"message": "the worker died", "code": "serve.crashed", "at": WHEN, "where": "net"}
+_CRASH = LastError("serve.crashed", "the worker died", "net", "", WHEN)
 
 
-def _back(**changes: Any) -> dict[str, Any]:
-    return {"id": "77", "state": "rolled-back", "state_at": "2026-01-03T00:00:00Z", "release": NEW,
-            "error": {"code": "rollback.asked", "message": "too many\nfalse alarms"},
-            **changes}  # fmt: skip
+def _line(id: str, state: str, **changes: Any) -> HistoryEntry:
+    entry = HistoryEntry(
+        "edgekit.rollback/1", id, "net", state, NEW, OLD, WHEN, "2026-01-03T00:00:00Z", None
+    )
+    return replace(entry, **changes)
+
+
+def _back() -> HistoryEntry:
+    error = Failure("rollback.asked", "too many\nfalse alarms", "", "")
+    return _line("77", "rolled-back", error=error)
 
 
 def test_a_servers_last_error_is_reported_as_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
-    board.serving = {"release": NEW, "requests": 1, "errors": 1, "last_error": _CRASH}
+    board.serving = replace(answer("serve").serving, release=NEW, last_error=_CRASH)
     lend(monkeypatch, board)
     assert app(["status", "lab"]) == 0
     text = capsys.readouterr().out
     assert f"the server's last error: {WHEN} the worker died (serve.crashed)" in text
     assert "{" not in text
-    assert last_error({"last_error": None}) == ""
+    assert last_error(None) == ""
 
 
 def test_a_roll_back_is_reported_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
-    board.history = [{"id": "1", "state": "committed"}, _back()]
+    board.history = [_line("1", "committed"), _back()]
     lend(monkeypatch, board)
     assert app(["status", "lab"]) == 0
     text = capsys.readouterr().out
@@ -52,7 +62,7 @@ def test_a_roll_back_is_reported_with_its_reason(
     assert f"rolled back at 2026-01-03T00:00:00Z from {NEW}: too many false alarms" in text
     assert "committed" not in text
     # what was deployed since is the news
-    board.history.append({"id": "2", "state": "committed"})
+    board.history.append(_line("2", "committed"))
     assert app(["status", "lab"]) == 0
     text = capsys.readouterr().out
     assert "committed" in text
@@ -70,7 +80,7 @@ def test_nothing_is_cut_where_no_terminal_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     board = Serving("a-board-with-quite-a-long-name-of-its-own", "failed")
-    board.error = {"code": "deploy.x", "message": "let no key in " * 20}
+    board.error = Failure("deploy.x", "let no key in " * 20, "", "")
     board.revoked = ["net", "other"]
     lend(monkeypatch, board)
     assert app(["status", "lab"]) == 0

@@ -12,21 +12,18 @@ import pytest
 from edgekit.bundles.sign import ensure_key
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
+from edgekit_device.trust.keys import Revocations, TrustAnswer, TrustedKey
 from tests.cli.board_fakes import FakeBoard, lend
-
-_NOTHING: dict[str, Any] = {"added": 0, "removed": 0, "revoked": 0, "refused": []}
 
 
 class _Trusting(FakeBoard):
-    def trust(self, lines: list[str], **changes: Any) -> dict[str, Any]:
+    def trust(self, lines: list[str], **changes: Any) -> TrustAnswer:
         self.requested.append((lines, changes))
         if "nobody" in changes["remove"]:
             raise BoardError("no such key", code="trust.no-such-key", where=self.name,
                              hint="list them with edgekit trust BOARD --list")  # fmt: skip
-        key = {"identity": "ann@desk", "kind": "ssh-ed25519", "fingerprint": "SHA256:x",
-               "valid_after": None, "valid_before": None}  # fmt: skip
-        return {**_NOTHING, "signers": ["ann@desk"], "keys": [key],
-                "revocations": {"kind": "none", "fingerprints": []}}  # fmt: skip
+        key = TrustedKey("ann@desk", "ssh-ed25519", "SHA256:x", False, None, None)
+        return TrustAnswer(0, 0, 0, ("ann@desk",), (key,), Revocations("none", ()), ())
 
 
 def test_a_list_says_nothing_of_changes(

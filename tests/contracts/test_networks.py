@@ -13,6 +13,7 @@ import pytest
 
 import edgekit_device
 from edgekit.benchmark.document import bench_document
+from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
 from tests.benchmark.test_verdict import idle, power, sample
@@ -185,7 +186,8 @@ def test_a_measurement_that_is_valid(golden: Golden) -> None:
                     "idle": idle(), "facts": {}},
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
-    golden("control/bench-valid", bench_document(measured, handmade_plan.plan(), target=target))
+    document = bench_document(measurement_of_board(measured), handmade_plan.plan(), target=target)
+    golden("control/bench-valid", document.to_json())
 
 
 def test_build_logs_are_explained(

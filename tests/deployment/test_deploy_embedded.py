@@ -58,7 +58,7 @@ def test_without_a_board_edgekit_starts_its_own(home: Path, tmp_path: Path, sign
         release = install(bundle, board, signature=signature)
     # the server was thrown away, the releases were not
     with open_board(None, state_folder=state, signer_public_key=public(signer)) as board:
-        assert board.releases("net")["apps"]["net"]["current"] == release.id
+        assert board.releases_of("net").current == release.id
         assert install(bundle, board, signature=signature).blobs_sent == 0
 
 
@@ -199,14 +199,14 @@ def test_accepted_host_key_is_remembered_only_on_request(
     with open_board(board, state_folder=state, accept_host_key=True, remember_host_key=True):
         pass
     with open_board(board, state_folder=state) as client:
-        assert client.hello()["schema"] == "edgekit.device/1"
+        assert client.hello().schema == "edgekit.device/1"
 
 
 def test_local_board_of_a_config(home: Path, tmp_path: Path) -> None:
     board = Board("here", kind="local", root=str(tmp_path / "root"), python=sys.executable)
     with open_board(board, state_folder=tmp_path) as client:
         assert isinstance(client, BoardClient)
-        assert client.hello()["root"] == str(tmp_path / "root")
+        assert client.hello().root == str(tmp_path / "root")
 
 
 def test_loader_lies_once_under_its_digest(
@@ -218,7 +218,7 @@ def test_loader_lies_once_under_its_digest(
     board = Board("here", root=str(tmp_path / "root"), python=sys.executable, kind="local")
     for _ in range(2):
         with open_board(board, state_folder=tmp_path / "state") as client:
-            digest = client.hello()["loader"]
+            digest = client.hello().loader
             assert list(temporary.iterdir()) == []
     names = [path.name for path in (tmp_path / "state" / "loader").iterdir()]
     assert names == [f"edgekit_device-{digest[:16]}.pyz"]

@@ -28,6 +28,7 @@ from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError, BundleError
 from edgekit_device.benchmark.settings import BenchSettings
+from edgekit_device.release.offer import OfferAnswer
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
 from tests.bundles.bundle_toys import toy_bundle
@@ -86,9 +87,9 @@ def run(board: BoardClient, bundle: HandMade) -> bool:
 def says(board: BoardClient, change: Mapping[str, object], patch: pytest.MonkeyPatch) -> None:
     """Has the board say something else of itself, as it answers an offer."""
 
-    def offer(*bundle: object) -> dict[str, object]:
+    def offer(*bundle: object) -> OfferAnswer:
         answer = BoardClient.offer(board, *bundle)  # type: ignore[arg-type]
-        return {**answer, "hello": {**answer["hello"], **change}}
+        return replace(answer, hello=replace(answer.hello, **change))
 
     patch.setattr(board, "offer", offer)
 
@@ -106,7 +107,7 @@ def test_install_then_reinstall_sends_next_to_nothing(lab: BoardClient, signer: 
     assert first.blobs_sent == 3
     assert first.bytes_sent >= bundle.payload_bytes
     assert first.previous is None
-    assert first.selftest["ok"]
+    assert first.deployment.health is not None
     assert run(lab, bundle)
     second = install(bundle, lab, signature=signature)
     assert (second.blobs_sent, second.blobs_reused) == (0, 3)
@@ -125,7 +126,7 @@ def test_other_weights_ship_only_what_changed_and_rollback_returns(
     assert (second.blobs_sent, second.blobs_reused) == (2, 1)
     assert second.previous == first.id
     assert run(lab, new)
-    assert lab.rollback("net")["current"] == first.id
+    assert lab.rollback("net").current == first.id
     assert run(lab, old)
 
 
@@ -149,9 +150,9 @@ def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -
     for seed in range(4):
         bundle = hand_made(seed=seed)
         last = install(bundle, lab, signature=sign(bundle.manifest_bytes, signer), keep=2)
-    state = lab.releases("net")["apps"]["net"]
-    assert len(state["releases"]) == 2
-    assert state["current"] == last.id
+    state = lab.releases_of("net")
+    assert len(state.releases) == 2
+    assert state.current == last.id
 
 
 def test_any_folder_name_will_do(
@@ -178,7 +179,7 @@ def test_folders_relative_to_the_accounts_home(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     board = client(Board("here", root=root, python=sys.executable, kind="local"))
-    assert board.hello()["root"] == str(tmp_path / root.removeprefix("~/"))
+    assert board.hello().root == str(tmp_path / root.removeprefix("~/"))
 
 
 def test_unsigned_foreign_and_tampered_bundles_are_refused(
@@ -197,8 +198,8 @@ def test_unsigned_foreign_and_tampered_bundles_are_refused(
         assert caught.value.code == code
         assert caught.value.exit_code == 4
         assert caught.value.where.startswith("lab")
-    state = lab.releases("net")["apps"]["net"]
-    assert [entry["id"] for entry in state["releases"]] == [release.id]
+    state = lab.releases_of("net")
+    assert [entry.id for entry in state.releases] == [release.id]
     # refused before anything of it was sent
     assert set(evil.weights) <= set(lab.missing(evil.weights))
 
@@ -211,9 +212,9 @@ def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
     with pytest.raises(BoardError) as caught:
         install(bad, lab, signature=sign(bad.manifest_bytes, signer))
     assert caught.value.code == "selftest.failed"
-    state = lab.releases("net")["apps"]["net"]
-    assert state["current"] == release.id
-    assert [entry["id"] for entry in state["releases"]] == [release.id]
+    state = lab.releases_of("net")
+    assert state.current == release.id
+    assert [entry.id for entry in state.releases] == [release.id]
     assert run(lab, old)
 
 
@@ -247,9 +248,9 @@ def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
     signature = sign(new.manifest_bytes, signer)
     with pytest.raises(KeyboardInterrupt):
         install(new, board, signature=signature, progress=interrupt)
-    state = board.releases("net")["apps"]["net"]
-    assert state["current"] == release.id
-    assert [entry["id"] for entry in state["releases"]] == [release.id]
+    state = board.releases_of("net")
+    assert state.current == release.id
+    assert [entry.id for entry in state.releases] == [release.id]
     assert run(board, old)
     again = install(new, board, signature=signature)
     assert again.previous == release.id
@@ -278,9 +279,9 @@ def test_once_all_is_sent_the_board_goes_on_without_its_operator(
     assert len(set(jobs)) == 1
     assert again.previous == first.id
     assert run(lab, new)
-    facts = lab.status("net")["apps"]["net"]
-    assert facts["deployment"]["job"] == jobs[0]
-    assert [line["state"] for line in facts["history"]] == ["committed", "committed"]
+    facts = lab.status("net").apps["net"]
+    assert facts.deployment.job == jobs[0]
+    assert [line.state for line in facts.history] == ["committed", "committed"]
     reused = install(new, lab, signature=signature, again=False)
     assert (reused.reused, reused.bytes_sent, reused.id) == (True, 0, again.id)
 
@@ -301,12 +302,12 @@ def test_what_a_changed_board_refuses_is_tested_anew_by_the_same_deployment(
     assert caught.value.code == "board.changed"
     assert "runtime_version 1.0.0 -> " in caught.value.message
     assert "edgekit deploy CONFIG" in caught.value.hint
-    facts = board.status("net")["apps"]["net"]
-    assert (facts["current"], facts["changed"]["release"]) == (first.id, first.id)
+    facts = board.status("net").apps["net"]
+    assert (facts.current, facts.changed.release) == (first.id, first.id)
     again = install(bundle, board, signature=signature, again=False)
     assert (again.id, again.reused, again.blobs_sent) == (first.id, False, 0)
     assert run(board, bundle)
-    assert board.status("net")["apps"]["net"]["changed"] is None
+    assert board.status("net").apps["net"].changed is None
     assert install(bundle, board, signature=signature, again=False).reused
 
 
@@ -333,7 +334,7 @@ def test_power_cut_in_the_transfer_then_the_next_run_resumes(
         install(new, board, signature=signature, progress=cut)
     assert caught.value.code == "board.connection-lost"
     board = client(remote(boards(root)))
-    assert board.releases("net")["apps"]["net"]["current"] == release.id
+    assert board.releases_of("net").current == release.id
     assert run(board, old)
     assert install(new, board, signature=signature).previous == release.id
     assert run(board, new)
@@ -378,7 +379,7 @@ def test_full_disk_is_said_and_the_old_release_serves(
         board = client(replace(remote(server), root=str(root), python=python))
         old, new = hand_made(seed=1), hand_made(seed=2, columns=200_000)
         release = install(old, board, signature=sign(old.manifest_bytes, signer))
-        full = board.hello()["free_bytes"]
+        full = board.hello().free_bytes
         # the second time as when something else fills the disk after it was asked
         for free in (full, 1 << 60):
             says(board, {"free_bytes": free}, monkeypatch)
@@ -386,7 +387,7 @@ def test_full_disk_is_said_and_the_old_release_serves(
                 install(new, board, signature=sign(new.manifest_bytes, signer))
             assert caught.value.code == "board.disk-full"
             assert caught.value.where.startswith("lab")
-        assert board.releases("net")["apps"]["net"]["current"] == release.id
+        assert board.releases_of("net").current == release.id
         assert run(board, old)
         assert leftovers(root) == []
 
@@ -420,7 +421,7 @@ def test_board_without_the_runtime_is_reported_before_anything_is_sent(
     bundle = hand_made()
     for change, code in (
         ({"onnxruntime": None}, "bundle.no-runtime"),
-        ({"backends": ["tensorrt"]}, "bundle.backend"),
+        ({"backends": ("tensorrt",)}, "bundle.backend"),
     ):
         says(lab, change, monkeypatch)
         with pytest.raises(BundleError) as caught:
@@ -465,7 +466,7 @@ def test_interrupt_ends_what_runs_on_the_board(
         board = client(Board("here", root=root, python=sys.executable, kind="local"))
     bundle = hand_made()
     install(bundle, board, signature=sign(bundle.manifest_bytes, signer))
-    root = board.hello()["root"]
+    root = board.hello().root
     name = Path(root, "bin", "edgekit_device.pyz").resolve().name
     (agent,) = processes(name, root)
     seen: list[int] = []
@@ -531,7 +532,7 @@ def test_state_of_another_version_is_not_forgotten(
         install(third, lab, signature=signature)
     assert caught.value.code == "state.version"
     if "taken-back" not in name:  # which is asked of releases that the history does not know
-        assert lab.status("net")["apps"]["net"]["error"]["code"] == "state.version"
+        assert lab.status("net").apps["net"].error.code == "state.version"
     command = str(caught.value.hint).partition("on the board, ")[2]
     assert run(lab, old)  # what serves keeps serving
     subprocess.run(command, shell=True, check=True)
@@ -557,10 +558,10 @@ def test_an_older_release_counter_is_refused_unless_an_operator_says_why(
         install(older, lab)
     assert caught.value.code == "install.older"
     assert "--allow-older" in caught.value.hint
-    assert lab.releases("toy")["apps"]["toy"]["current"] == serving
+    assert lab.releases_of("toy").current == serving
     assert install(older, lab, on_purpose="5 drops frames").digest == older.digest
-    history = lab.status("toy")["apps"]["toy"]["history"]
-    assert history[-1]["on_purpose"] == "5 drops frames"
+    history = lab.status("toy").apps["toy"].history
+    assert history[-1].on_purpose == "5 drops frames"
     # the counter stays: the next release has a higher one
     with pytest.raises(BoardError) as caught:
         install(made(3, 5), lab)

@@ -62,9 +62,9 @@ def test_a_job_outlives_its_board_s_ssh_server_and_is_attached_again(
     server = boards(root)
     first = client(remote(server))
     wanted = request(["progress", "begin", 0, 2], ["wait", str(gate)], ["progress", "end", 2, 2])
-    job = first.start_job("build", wanted)["job"]
+    job = first.start_job("build", wanted).job
     watching = first.watch_job(job)
-    assert next(watching)["phase"] == "begin"
+    assert next(watching).phase == "begin"
     hard_kill(server)
     with pytest.raises(BoardError) as caught:
         next(watching)
@@ -74,9 +74,9 @@ def test_a_job_outlives_its_board_s_ssh_server_and_is_attached_again(
     assert second.start_job("build", wanted) == {
         "job": job, "state": "running", "reused": False, "joined": True}  # fmt: skip
     gate.touch()
-    assert [event["phase"] for event in second.watch_job(job, after=1)] == ["end"]
+    assert [event.phase for event in second.watch_job(job, after=1)] == ["end"]
     assert second.job_result(job) == {"schema": "toy", "made": []}
-    assert second.start_job("build", wanted)["reused"]
+    assert second.start_job("build", wanted).reused
 
 
 def test_watching_goes_on_over_a_cut(boards: StartBoard, client: Client, tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_watching_goes_on_over_a_cut(boards: StartBoard, client: Client, tmp_pat
 
     board = client(remote(servers[0]), again)
     steps = [["progress", "begin", 0, 2], ["wait", str(gate)], ["progress", "end", 2, 2]]
-    job = board.start_job("build", request(*steps))["job"]
+    job = board.start_job("build", request(*steps)).job
     seen = []
     for event in board.watch_job(job):
-        seen.append((event["n"], event["phase"]))
-        if event["phase"] == "begin":
+        seen.append((event.n, event.phase))
+        if event.phase == "begin":
             hard_kill(servers[0])
     assert seen == [(1, "begin"), (0, "connection"), (2, "end")]
     assert len(servers) == 2
@@ -135,7 +135,7 @@ def test_a_host_that_is_killed_leaves_its_job(
 
 def test_log_cancel_list_and_remove(boards: StartBoard, client: Client, tmp_path: Path) -> None:
     board = client(remote(boards(tmp_path / "board")))
-    job = board.start_job("build", request(["log", "x" * 3000], ["wait", "/nowhere/never"]))["job"]
+    job = board.start_job("build", request(["log", "x" * 3000], ["wait", "/nowhere/never"])).job
     until(lambda: board.job_log(job).size)
     pages = []
     start = 0
@@ -145,7 +145,7 @@ def test_log_cancel_list_and_remove(boards: StartBoard, client: Client, tmp_path
     assert b"".join(pages) == b"x" * 3000 + b"\n"
     assert (len(pages), page.size, page.state) == (4, 3001, "running")
     (row,) = board.jobs()
-    assert (row["job"], row["state"], row["name"]) == (job, "running", "net")
+    assert (row.job, row.state, row.name) == (job, "running", "net")
     with pytest.raises(BoardError) as caught:
         board.remove_job(job)
     assert caught.value.code == "job.running"
@@ -160,7 +160,7 @@ def test_log_cancel_list_and_remove(boards: StartBoard, client: Client, tmp_path
 
 def test_what_one_board_made_is_fetched(boards: StartBoard, client: Client, tmp_path: Path) -> None:
     board = client(remote(boards(tmp_path / "board")))
-    job = board.start_job("build", request(["store", "engine", 100_000], ["store", "", 0]))["job"]
+    job = board.start_job("build", request(["store", "engine", 100_000], ["store", "", 0])).job
     assert list(board.watch_job(job)) == []
     made = board.job_result(job)["made"]
     assert board.fetch(made) == {made[0]: b"engine" * 100_000, made[1]: b""}
@@ -246,12 +246,12 @@ def test_a_job_in_a_container_is_a_container_of_its_own(
     contained: BoardClient, tmp_path: Path
 ) -> None:
     wanted = request(["print", "inside"], ["progress", "end", 1, 1])
-    job = contained.start_job("build", wanted)["job"]
-    assert [event["phase"] for event in contained.watch_job(job)] == ["end"]
+    job = contained.start_job("build", wanted).job
+    assert [event.phase for event in contained.watch_job(job)] == ["end"]
     detached = [said for said in words(tmp_path) if "--detach" in said]
     assert [said[said.index("--name") + 1] for said in detached] == [f"edgekit-job-{job}"]
     assert contained.job_log(job).data == b"inside\n"
-    assert contained.start_job("build", wanted)["reused"]
+    assert contained.start_job("build", wanted).reused
     assert len([said for said in words(tmp_path) if "--detach" in said]) == 1
 
 
@@ -266,10 +266,10 @@ def test_a_container_that_does_not_start_is_reported(contained: BoardClient) -> 
 
 def test_probe_takes_the_board_from_outside(contained: BoardClient, tmp_path: Path) -> None:
     found: dict[str, Any] = contained.probe()
-    assert found["schema"] == "edgekit.probe/1"
-    assert found["docker"]["path"].endswith("docker")
-    assert any(note.startswith("board: ") for note in found["notes"])
-    assert any(note.startswith("container: ") for note in found["notes"])
+    assert found.schema == "edgekit.probe/1"
+    assert found.docker.path.endswith("docker")
+    assert any(note.startswith("board: ") for note in found.notes)
+    assert any(note.startswith("container: ") for note in found.notes)
 
 
 def test_two_hosts_share_one_job(boards: StartBoard, client: Client, tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_two_hosts_share_one_job(boards: StartBoard, client: Client, tmp_path: P
     def ask(host: BoardClient) -> None:
         started = host.start_job("build", request(["wait", str(gate)]))
         answers.append(started)
-        list(host.watch_job(started["job"]))
-        answers.append(host.job_result(started["job"]))
+        list(host.watch_job(started.job))
+        answers.append(host.job_result(started.job))
 
     threads = [threading.Thread(target=ask, args=(host,)) for host in hosts]
     for thread in threads:

@@ -37,15 +37,15 @@ def test_a_server_outlives_the_connection_and_takes_deployments(
     client.trust([allowed_signers_line(signer.with_name("signer.pub"))])
     first = install(old, client, signature=sign(old.manifest_bytes, signer))
     assert client.serve("net", "status") == {"app": "net", "serving": None}
-    started = client.serve("net", "start", ["--threads=1"])["serving"]
-    assert started["release"] == first.id
+    started = client.serve("net", "start", ["--threads=1"]).serving
+    assert started.release == first.id
     client.close()
-    folder = Path(started["socket"]).parent
+    folder = Path(started.socket).parent
     # hosts put newer loaders there and take old ones away
     shutil.rmtree(folder.parents[1] / "bin")
     client = open_client()
     try:
-        assert client.serve("net", "status")["serving"]["pid"] == started["pid"]
+        assert client.serve("net", "status").serving.pid == started.pid
         with connect(folder) as program:
             assert np.allclose(program(x)["y"], x @ old.matrix, atol=1e-5)
             second = install(new, client, signature=sign(new.manifest_bytes, signer))
@@ -53,8 +53,8 @@ def test_a_server_outlives_the_connection_and_takes_deployments(
             assert program.release == second.id
             client.rollback("net")
             assert np.allclose(program(x)["y"], x @ old.matrix, atol=1e-5)
-            status = client.status("net")["apps"]["net"]["serving"]
-            assert (status["release"], status["errors"]) == (first.id, 0)
+            status = client.status("net").apps["net"].serving
+            assert (status.release, status.errors) == (first.id, 0)
     finally:
-        assert client.serve("net", "stop")["stopped"] is True
+        assert client.serve("net", "stop").stopped is True
         client.close()

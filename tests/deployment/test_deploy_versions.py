@@ -73,19 +73,19 @@ def test_what_one_version_installs_another_takes_over(
         return install(bundle, client, signature=sign(bundle.manifest_bytes, signer)).id
 
     one = deploy(first, old)
-    versions = [client.status()["board"]["version"] for client in (first, second)]
+    versions = [client.status().device.version for client in (first, second)]
     assert versions == [before, after]
-    started = first.serve("net", "start", ["--threads=1"])["serving"]
+    started = first.serve("net", "start", ["--threads=1"]).serving
     try:
-        with connect_server(Path(started["socket"]).parent) as program:
+        with connect_server(Path(started.socket).parent) as program:
             two = deploy(second, new)
             assert np.allclose(program(x)["y"], x @ new.matrix, atol=1e-5)
             # the first host is still there, and its loader too
-            assert first.status("net")["apps"]["net"]["current"] == two
+            assert first.status("net").apps["net"].current == two
             first.rollback("net")
             assert np.allclose(program(x)["y"], x @ old.matrix, atol=1e-5)
-            assert second.status("net")["apps"]["net"]["current"] == one
+            assert second.status("net").apps["net"].current == one
             three = deploy(second, hand_made(seed=3))
-            assert first.status("net")["apps"]["net"]["current"] == three
+            assert first.status("net").apps["net"].current == three
     finally:
-        assert second.serve("net", "stop")["stopped"] is True
+        assert second.serve("net", "stop").stopped is True

@@ -39,11 +39,10 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
 
         def run(self):
             record(own)
-            (out / "bench.json").write_text(json.dumps(own))
-            document = report_document(handmade_run.facts(name="resnet50-orin")) | {
-                "files": {name: str(out / f"{name}.{end}")
-                          for name, end in (("report", "html"), ("bench", "json"))}
-            }  # fmt: skip
+            (out / "bench.json").write_text(json.dumps(own.to_json()))
+            files = {name: str(out / f"{name}.{end}")
+                     for name, end in (("report", "html"), ("bench", "json"))}  # fmt: skip
+            document = report_document(handmade_run.facts(name="resnet50-orin", files=files))
             write_report(document, out / "report.html")
             return types.SimpleNamespace(report=document, document={"releases": []})
 

@@ -21,6 +21,8 @@ from edgekit_device.deployment.job import deploy
 from edgekit_device.deployment.request import read_request
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import write_durably
+from edgekit_device.release.changed import FrameTimes, GoldenOutcome, Health
+from edgekit_device.release.journal import RefitReport
 from edgekit_device.release.offer import take_offer
 from edgekit_device.release.releases import REFIT
 from edgekit_device.store.partial import BlobWriter
@@ -83,15 +85,18 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
     root.mkdir(mode=0o700)
     bench = Bench(Root(root))
 
-    def refit(root: Root, app: App, folder: Path) -> tuple[dict[str, Any], None]:
+    def refit(root: Root, app: App, folder: Path) -> tuple[RefitReport, None]:
         bench.work("refitting")
         with app.lock():
             write_durably(folder / REFIT, b"{}\n")
-        return {"release": folder.name}, None
+        return RefitReport(release=folder.name), None
 
-    def test(root: Root, app: App, folder: Path, *more: Any, keeps: bool = True) -> dict[str, Any]:
+    def test(root: Root, app: App, folder: Path, *more: Any, keeps: bool = True) -> Health:
         bench.work("testing" if app.link("current") != folder.name else "soaking")
-        return {"golden": {"bit_equal": True}}
+        return Health(
+            folder.name, "a" * 64, "then", "reference", "cpu-measured", {},
+            GoldenOutcome(1, True), None, FrameTimes(1.0, 1.0, 1.0, 10), (),
+        )  # fmt: skip
 
     def child(
         work: Any, *, on_turn: Any, on_report: Any, stopped: Any, closes: Any = ()

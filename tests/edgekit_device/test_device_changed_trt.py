@@ -23,10 +23,11 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from edgekit_device.deployment.health import examine
+from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root
 root = Root(Path(sys.argv[2]))
 app = root.app(sys.argv[3])
-print(json.dumps(examine(root, app, app.release(None), {"measure_s": 0})))
+print(json.dumps(write(examine(root, app, app.release(None), {"measure_s": 0}))))
 """
 
 

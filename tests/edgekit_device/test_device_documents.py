@@ -80,7 +80,8 @@ _JOURNAL = {
 _HEALTH = {
     "schema": "edgekit.health/1", "release": _RELEASE, "digest": _DIGEST, "at": _NOW,
     "backend": "reference", "clock": "cpu-measured", "fingerprint": {"machine": "x86_64"},
-    "golden": {"cases": 1}, "accuracy": None, "latency_ms": {"p50": 1.5}, "notes": [],
+    "golden": {"cases": 1, "bit_equal": True}, "accuracy": None, "notes": [],
+    "latency_ms": {"p50": 1.5, "p99": 2.0, "mean": 1.6, "frames": 10, "rounds": 1},
 }  # fmt: skip
 _JOB = {
     "job": "0" * 16, "kind": "build", "name": "net", "state": "failed", "queued_at": 1.5,

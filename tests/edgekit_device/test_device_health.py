@@ -20,7 +20,7 @@ from edgekit_device.deployment import health
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
-from edgekit_device.release.changed import read_health
+from edgekit_device.release.changed import GoldenOutcome, read_health
 from edgekit_device.release.releases import check_release, switch
 from edgekit_device.runtime.golden import compare
 from edgekit_device.runtime.model import open_model
@@ -63,12 +63,14 @@ def root(tmp_path: Path, signer_line: str) -> Root:
 def test_figures_are_retained_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key, seed=0, least=0.999))
     found = examine(root, root.app("toy"), folder, POLICY)
-    assert found == write(read_health(folder)) == json.loads((folder / "health.json").read_text())
-    assert (found["clock"], found["backend"]) == ("cpu-measured", "reference")
-    assert found["golden"] == {"cases": 2, "bit_equal": True}
-    assert found["accuracy"]["value"] == pytest.approx(1.0)
-    assert (found["accuracy"]["samples"], found["accuracy"]["min"]) == (2, 0.999)
-    latency = found["latency_ms"]
+    assert found == read_health(folder)
+    assert write(found) == json.loads((folder / "health.json").read_text())
+    assert (found.clock, found.backend) == ("cpu-measured", "reference")
+    assert found.golden == GoldenOutcome(2, True)
+    assert found.accuracy is not None
+    assert found.accuracy.value == pytest.approx(1.0)
+    assert (found.accuracy.samples, found.accuracy.least) == (2, 0.999)
+    latency = write(found.latency_ms)
     assert 0 < latency["p50"] <= latency["p99"]
     assert latency["frames"] >= 10
 
@@ -82,7 +84,7 @@ def test_another_networks_answers_are_distinguished_from_its_own(
 ) -> None:
     # what FP32 makes of other weights: as if the engines had lost their accuracy
     folder = put(root, bundle_with(signing_key, seed=0, metric=metric, least=None))
-    assert examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": least})["accuracy"]
+    assert examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": least}).accuracy
     wrong = dataclasses.replace(samples(1, metric=metric), least=None)
     made = pack(
         name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
@@ -112,8 +114,9 @@ def test_labels_say_how_many_are_right(root: Root, signing_key: Path) -> None:
         ([[right[0]], [(right[1] + 1) % 10]], 0.5),
     ):
         folder = put(root, labelled(signing_key, labels))
-        found = examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.5})["accuracy"]
-        assert (found["metric"], found["value"], found["top1_agreement"]) == (
+        found = examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.5}).accuracy
+        assert found is not None
+        assert (found.metric, found.value, found.top1_agreement) == (
             "top1_accuracy", share, 1.0,
         )  # fmt: skip
     with pytest.raises(DeviceError) as caught:
@@ -186,8 +189,8 @@ def test_a_budget_counts_what_half_of_the_frames_need(
     # every tenth frame waits for something else on the board
     clock.last[bundle.digest] = lambda n: 0.1 if n % 10 == 0 else 0.004
     found = examine(root, root.app("toy"), folder, {"latency_ms": 5, "measure_s": 1})
-    assert found["latency_ms"]["p50"] == pytest.approx(4)
-    assert found["latency_ms"]["p99"] == pytest.approx(100)
+    assert found.latency_ms.p50 == pytest.approx(4)
+    assert found.latency_ms.p99 == pytest.approx(100)
     with pytest.raises(DeviceError) as caught:
         examine(root, root.app("toy"), folder, {"latency_ms": 3.9, "measure_s": 1})
     assert caught.value.code == "health.latency"
@@ -203,7 +206,7 @@ def test_one_slow_round_is_measured_again_before_it_counts(
     requested = {"latency_ms": 20, "measure_s": 0}
     slow_until = clock.frames + 15
     clock.last[bundle.digest] = lambda n: 0.030 if n < slow_until else 0.010
-    assert examine(root, root.app("toy"), folder, requested)["latency_ms"]["rounds"] == 2
+    assert examine(root, root.app("toy"), folder, requested).latency_ms.rounds == 2
     # the release that serves is no measure: neither loaded nor run
     other = bundle_with(signing_key, seed=1)
     switch(root.app("toy"), put(root, other).name)
@@ -214,8 +217,8 @@ def test_one_slow_round_is_measured_again_before_it_counts(
 
 def test_a_soak_keeps_the_figures_of_before(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key))
-    before = examine(root, root.app("toy"), folder, {"measure_s": 0.01})["latency_ms"]
-    assert examine(root, root.app("toy"), folder, POLICY)["latency_ms"] == before
+    before = examine(root, root.app("toy"), folder, {"measure_s": 0.01}).latency_ms
+    assert examine(root, root.app("toy"), folder, POLICY).latency_ms == before
 
 
 def test_a_release_that_was_not_refitted_is_not_examined(root: Root, signing_key: Path) -> None:

@@ -11,7 +11,8 @@ from edgekit.cli import fleet as fleet_module
 from edgekit.cli import main
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.progress import RolloutReporter
-from edgekit.fleet.store import Rollout, RolloutStore
+from edgekit.fleet.store import Rollout, RolloutStore, Row
+from edgekit_device.protocol.failure import Failure
 from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 
 
@@ -57,14 +58,14 @@ def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad, monkeypa
                     died = True
         with given.fleet_in(state) as fleet:
             rollout = fleet.rollout(name)
-            if rollout.facts["state"] not in ("done", "failed"):
+            if rollout.facts.state not in ("done", "failed"):
                 fleet.drive(name)
             document = fleet.document(name)
         wanted = {"b01": NEW, "b02": NEW, "b03": NEW, "b04": NEW}
         if bad:
             wanted.update(b03=OLD, b04=OLD)
         assert {n: given.boards.serves.get(n, OLD) for n in wanted} == wanted
-        assert document["state"] == ("failed" if bad else "done")
+        assert document.state == ("failed" if bad else "done")
         assert all(count == 1 for count in given.boards.deployed.values())
         assert len(given.boards.went_back) == len(set(given.boards.went_back))
         after += 1
@@ -76,9 +77,9 @@ def test_a_line_that_was_cut_off_is_forgotten(given):
         path = fleet.rollout(given.begin(fleet)).path
         with path.open("ab") as file:
             file.write(b'{"board": "b01", "set": {"state": "do')
-        assert fleet.document("one")["counts"] == {"pending": 10}
-        assert fleet.drive("one")["counts"] == {"done": 10}
-        assert fleet.document("one")["counts"] == {"done": 10}
+        assert fleet.document("one").counts == {"pending": 10}
+        assert fleet.drive("one").counts == {"done": 10}
+        assert fleet.document("one").counts == {"done": 10}
 
 
 def test_a_state_that_cannot_be_read_is_left_alone(given):
@@ -117,7 +118,7 @@ def test_a_change_is_on_the_disk_before_it_is_acted_upon(given, monkeypatch):
         synced.clear()
         rollout.set_board("b01", state="running")
         assert len(synced) == 1
-        assert fleet.document("one")["counts"] == {"pending": 9, "running": 1}
+        assert fleet.document("one").counts == {"pending": 9, "running": 1}
 
 
 def test_the_first_signal_pauses_and_the_second_is_pythons_again():
@@ -136,8 +137,8 @@ def test_a_signal_pauses_a_rollout(given):
         name = given.begin(fleet, waves="100%", settings={"parallel": 1})
         given.boards.each = lambda board: met.append(board) if board == "b03" else None
         document = fleet.drive(name, stopped=lambda: bool(met))
-    assert document["state"] == "paused"
-    assert document["counts"] == {"done": 3, "pending": 7}
+    assert document.state == "paused"
+    assert document.counts == {"done": 3, "pending": 7}
 
 
 def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
@@ -152,13 +153,13 @@ def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
             return real(*requested)
 
         given.boards.back = back
-        assert fleet.roll_back("one", stopped=lambda: bool(met))["state"] == "rolling-back"
+        assert fleet.roll_back("one", stopped=lambda: bool(met)).state == "rolling-back"
         assert set(met) == {"fleet.rolling-back"}
         with pytest.raises(UsageError) as caught:
             fleet.request("one", "pause")
         assert caught.value.code == "fleet.rolling-back"
         given.boards.back = real
-        assert fleet.drive("one")["counts"] == {"rolled-back": 10}
+        assert fleet.drive("one").counts == {"rolled-back": 10}
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -167,10 +168,10 @@ def test_progress_for_people(terminal):
     console = Console(file=out, force_terminal=terminal, width=100, color_system="standard",
                       _environ={})  # fmt: skip
     lines = RolloutReporter(console)
-    rows = [{"name": "a", "state": "pending"}, {"name": "b[0]", "state": "pending"}]
+    rows = [Row("a", 0, {}), Row("b[0]", 0, {})]
     lines.begin("wave 1/2", "done", rows)
     lines.board("a", "done")
-    lines.board("b[0]", "failed", {"message": "y is off [red]"})
+    lines.board("b[0]", "failed", Failure("x", "y is off [red]", "", ""))
     lines.end()
     text = out.getvalue()
     assert "wave 1/2: 1 of 2 done (1 done, 1 failed)" in text

@@ -158,7 +158,7 @@ def test_no_plan_is_optimal_without_saying_what_it_leaves_out(
 
 def test_what_if_names_it_in_both_plans(tmp_path: Path) -> None:
     found = edgekit.what_if(regions(tmp_path), target=ORIN, changes="pin conv GPU")
-    assert found["before"]["unknown_cost"] == found["after"]["unknown_cost"] == ["roi"]
+    assert found.before.unknown_cost == found.after.unknown_cost == ("roi",)
 
 
 def test_a_loop_runs_its_body_who_knows_how_often(tmp_path: Path) -> None:

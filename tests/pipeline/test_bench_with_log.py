@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.benchmark.document import Bench
 from edgekit.benchmark.energy import energy
-from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
 from edgekit.cli.main import app
 from edgekit.errors import DataError, EdgekitError, UsageError
@@ -26,7 +26,8 @@ TARGET = "jetson-agx-orin-64gb"
 def bench_json(tmp_path):
     said = json.loads((DATA / "conc_solo_dla0.json").read_text("utf-8"))
     seconds = float(said["duration_s"])
-    document = handmade_plan.measurement() | {
+    sent = handmade_plan.measurement()
+    document = {key: sent[key] for key in sent if key in Bench.model_fields} | {
         "schema": "edgekit.bench/1", "name": "app", "clock": "board-measured", "target": TARGET,
         "power_mode": "MAXN", "warmup_ms": 500.0, "duration_s": seconds, "energy": None,
         "iterations": round(said["aggregate_throughput_qps"] * seconds), "monitor": None,
@@ -61,25 +62,26 @@ def test_a_log_gives_a_measurement_its_energy(bench_json, capsys):
 def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
     cache = Cache(tmp_path / "cache")
-    document = json.loads(bench_json.read_text())
+    document = Bench.model_validate_json(bench_json.read_text())
+    short = document.model_copy(update={"samples_ms": [1.0]})
     release = {"digest": "ab" * 32, "release": "000001-abababababab"}
-    ids = [record(one, release=release) for one in (document, document | {"samples_ms": [1.0]})]
+    ids = [record(one, release=release) for one in (document, short)]
     assert monitor_from_log(cache, document) is None
     found = with_tegrastats(bench_json, LOG, cache)
-    assert not found["notes"]
-    assert monitor_from_log(cache, document) == found["monitor"]
-    assert monitor_from_log(cache, document | {"samples_ms": [1.0]}) is None
+    assert not found.notes
+    assert monitor_from_log(cache, document) == found.monitor
+    assert monitor_from_log(cache, short) is None
     with ResultStore() as store:
         other, own = store.results()
     assert [own.id, other.id] == ids
-    assert own.energy_uj == found["energy"]["total"]["uj_per_inference"]
-    assert own.verdict == found["verdict"]["status"]
-    assert list(own.samples) == document["samples_ms"]
+    assert own.energy_uj == found.energy.total.uj_per_inference
+    assert own.verdict == found.verdict.status
+    assert list(own.samples) == document.samples_ms
     assert own.bundle == release["digest"]
     assert other.energy_uj is None
     # a run that nobody recorded
-    bench_json.write_text(json.dumps(document | {"samples_ms": [2.0]}))
-    assert "no entry" in with_tegrastats(bench_json, LOG, cache)["notes"][0]
+    bench_json.write_text(json.dumps(document.to_json() | {"samples_ms": [2.0]}))
+    assert "no entry" in with_tegrastats(bench_json, LOG, cache).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -165,17 +167,17 @@ def test_dates_are_placed_where_the_board_s_time_zone_is_known():
     text = LOG.read_text("utf-8").splitlines(keepends=True)
     rails = get(TARGET).rails
     plain, placed = (monitor_of_log(text, rails=rails, utc_offset_s=o) for o in (None, 7200.0))
-    assert {sample["wall"] for sample in plain["samples"]} == {None}
-    assert plain["started_at"] is None
+    assert {sample.wall for sample in plain.samples} == {None}
+    assert plain.started_at is None
     # 2026-08-20 21:13:19 of a zone two hours before UTC
-    assert placed["started_at"] == pytest.approx(1787253199.5, abs=0.5)
-    walls = [sample["wall"] for sample in placed["samples"]]
+    assert placed.started_at == pytest.approx(1787253199.5, abs=0.5)
+    walls = [sample.wall for sample in placed.samples]
     assert walls == sorted(walls)
     # every date is the second in which its sample came, but for the interval's error
-    for sample, line in zip(placed["samples"], text, strict=False):
+    for sample, line in zip(placed.samples, text, strict=False):
         hour, minute, second = map(int, line.split()[1].split(":"))
         at = (hour * 60 + minute) * 60 + second
-        assert at - 0.3 <= (sample["wall"] + 7200) % 86400 <= at + 1.3
+        assert at - 0.3 <= (sample.wall + 7200) % 86400 <= at + 1.3
     other = read_tegrastats(LOG, rails=rails, utc_offset_s=7200)
-    one, same = (energy(Monitor.model_validate(log), rails, 100, 2.0) for log in (other, plain))
+    one, same = (energy(log, rails, 100, 2.0) for log in (other, plain))
     assert one == same

@@ -14,7 +14,7 @@ from edgekit.pipeline.steps.build_request import check_board, check_runs
 from edgekit.pipeline.steps.plan import plan, take
 from edgekit.targets.releases import is_planned_release
 from tests.pipeline.nets import small_config
-from tests.pipeline.test_doctor import probe
+from tests.pipeline.test_doctor import probe, probe_json
 
 LAB = SimpleNamespace(name="lab")
 NO_PYTHON = dict.fromkeys(("full", "lean", "dispatch"))
@@ -36,12 +36,14 @@ def planned(tmp_path_factory):
     return context
 
 
-def board(tensorrt="10.3.0.30", **changes):
-    return {**probe(**changes), "fingerprint": {"tensorrt": tensorrt}}
+def board(tensorrt="10.3.0.30", tensorrt_facts=None, **changes):
+    if tensorrt_facts is not None:
+        changes["tensorrt"] = tensorrt_facts
+    return probe(fingerprint={"tensorrt": tensorrt}, **changes)
 
 
 def python(**there):
-    return {**probe()["tensorrt"], "python": {**NO_PYTHON, **there}}
+    return {**probe_json()["tensorrt"], "python": {**NO_PYTHON, **there}}
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "split", "standalone"])
@@ -73,9 +75,9 @@ def test_a_bundle_needs_what_its_engines_run_through():
         SimpleNamespace(kind=kind, version_compatible=compatible)
         for kind, compatible in (("plan", True), ("plan", False), ("loadable", False))
     )
-    lean = {**board(cudla=None), "tensorrt": python(lean="10.3.0")}
+    lean = board(cudla=None, tensorrt_facts=python(lean="10.3.0"))
     check_runs(LAB, lean, {"a": plan})
-    check_runs(LAB, {**board(), "tensorrt": python()}, {"a": loadable})
+    check_runs(LAB, board(tensorrt_facts=python()), {"a": loadable})
     for engines, code in [({"a": plan, "b": plain}, "board.no-runtime"),
                           ({"a": plan, "b": loadable}, "board.no-cudla")]:  # fmt: skip
         with pytest.raises(EnvironmentLack) as caught:

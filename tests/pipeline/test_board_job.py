@@ -11,9 +11,12 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Quiet
 from edgekit.pipeline.steps.build import run_build_job
+from edgekit_device.build.request import BuildResult
+from edgekit_device.jobs.job import StartedJob
+from edgekit_device.protocol.codec import write
 from tests.pipeline.nets import small_config
 
-RESULT = {"schema": "edgekit.build.result/1", "engines": [], "golden": []}
+RESULT = BuildResult("a" * 64, {}, "10.3", (), (), ())
 
 
 class Lab:
@@ -34,7 +37,7 @@ class Lab:
     def start_job(self, kind, request):
         self.calls.append("start")
         done, runs = self.state == "done", self.state == "running"
-        return {"job": "0123456789abcdef", "state": self.state, "reused": done, "joined": runs}
+        return StartedJob("0123456789abcdef", self.state, done, runs)
 
     def remove_job(self, id):
         self.calls.append("remove")
@@ -57,7 +60,7 @@ def built(lab, folder, *, force):
     config = open_config(small_config(folder))
     context = Context(config, Cache(folder / "cache"), Session(progress), force=force)
     record = run_build_job(context, lab, SimpleNamespace(blobs={}, document={}))
-    assert record["result"] == RESULT
+    assert record["result"] == write(RESULT)
     return lab.calls, reported[0]
 
 

@@ -43,7 +43,7 @@ def test_the_command_that_the_refusal_names_mends_it(tmp_path):
         gates = "  health: {samples: 2, accuracy_min: 0.9}\n"
         path = config_of(tmp_path, deploy + gates, "10.3", "{refit: any}")
         with pipeline(path, tmp_path) as one:
-            (first,) = one.deploy()["releases"]
+            (first,) = one.deploy().to_json()["releases"]
         current = tmp_path / "lab/apps/small/current"
         health = json.loads((current / "health.json").read_bytes())
         assert health["accuracy"]["value"] >= 0.9
@@ -68,7 +68,7 @@ def test_the_command_that_the_refusal_names_mends_it(tmp_path):
         assert "tensorrt: 10.7" in caught.value.hint
         path = config_of(tmp_path, deploy + gates, "10.7", "{refit: any}")
         with pipeline(path, tmp_path) as three:
-            (second,) = three.deploy()["releases"]
+            (second,) = three.deploy().to_json()["releases"]
         assert second["release"] != first["release"]
         assert len(jobs(tmp_path)) == 2
         after = run(python, tmp_path, "after.npz")

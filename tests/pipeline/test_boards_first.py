@@ -17,8 +17,20 @@ from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit_device.board.probe import Probe
+from edgekit_device.trust.keys import Revocations, TrustAnswer, TrustedKey
+from tests.cli.board_fakes import answer as sample
 from tests.pipeline.nets import small_net
-from tests.pipeline.test_doctor import probe
+from tests.pipeline.test_doctor import probe, probe_json
+
+_NO_KEYS: dict[str, Any] = {"keys": (), "revocations": Revocations("none", ())}
+_NO_TENSORRT = {
+    **probe_json()["tensorrt"], "python": dict.fromkeys(("full", "lean", "dispatch"))
+}  # fmt: skip
+
+
+def _key(fingerprint: str, *, authority: bool = False) -> TrustedKey:
+    return TrustedKey("x", "ssh-ed25519", fingerprint, authority, None, None)
 
 
 class _Board:
@@ -29,13 +41,14 @@ class _Board:
     def __init__(self, board: Board, **keys: Any) -> None:
         self.name, self.board = board.name, board
         self.closed = threading.Event()
-        self.known = {"keys": [], "revocations": {"kind": "none", "fingerprints": []}, **keys}
+        self.known = sample("trust", **{**_NO_KEYS, **keys})
 
-    def trust(self) -> dict[str, Any]:
-        return self.known
+    def trust(self) -> TrustAnswer:
+        found: TrustAnswer = self.known
+        return found
 
-    def probe(self) -> dict[str, Any]:
-        return probe(onnxruntime="1.20", trtexec=None, tensorrt={"python": {"full": None}})
+    def probe(self) -> Probe:
+        return probe(onnxruntime="1.20", trtexec=None, tensorrt=_NO_TENSORRT)
 
 
 def _deploy(
@@ -84,7 +97,7 @@ def test_a_key_that_is_not_trusted_is_reported_first(
 
     def stranger(board: Board, key: Path) -> Any:
         signing.append(key)
-        return _Board(board, keys=[{"identity": "x", "fingerprint": "SHA256:x"}])
+        return _Board(board, keys=(_key("SHA256:x"),))
 
     error, steps = _deploy(tmp_path, monkeypatch, stranger)
     assert (error.code, error.where) == ("bundle.unknown-signer", "lab")
@@ -97,8 +110,7 @@ def test_a_key_that_is_not_trusted_is_reported_first(
 def test_a_revoked_key_is_reported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def revoking(board: Board, key: Path) -> Any:
         mark = public_key(key).fingerprint
-        return _Board(board, keys=[{"identity": "x", "fingerprint": mark}],
-                      revocations={"kind": "list", "fingerprints": [mark]})  # fmt: skip
+        return _Board(board, keys=(_key(mark),), revocations=Revocations("list", (mark,)))
 
     error, steps = _deploy(tmp_path, monkeypatch, revoking)
     assert (error.code, steps) == ("bundle.revoked-signer", [])
@@ -151,7 +163,7 @@ def test_what_the_board_may_believe_goes_on(
         assert allowed_signers_line(key)
         own = way == "its key"
         mark = public_key(key).fingerprint if own else "SHA256:x"
-        return _Board(board, keys=[{"fingerprint": mark, "authority": not own}])
+        return _Board(board, keys=(_key(mark, authority=not own),))
 
     def begun(context: Context) -> Context:
         raise Stop("calibrates")

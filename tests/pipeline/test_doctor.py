@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 
-from edgekit.config.loader import open_config
+from edgekit.config.loader import Config, open_config
+from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import UsageError
 from edgekit.pipeline.boards.addresses import board_of_host, boards_of
-from edgekit.pipeline.boards.doctor import examine
+from edgekit.pipeline.boards.doctor import BoardAbilities, Doctor, examine
+from edgekit_device.board.probe import Probe
+from edgekit_device.protocol.codec import read
+from tests.security.board_answers import SAMPLES
 
 
-def probe(**changes: Any) -> dict[str, Any]:
+def probe(**changes: Any) -> Probe:
+    """An AGX Orin with JetPack 6.2 where all is well, but for the fields of ``changes``."""
+    return read(Probe, probe_json(**changes))
+
+
+def probe_json(**changes: Any) -> dict[str, Any]:
     """An AGX Orin with JetPack 6.2 where all is well."""
     versions = {"full": "10.3.0.30", "lean": "10.3.0.30", "dispatch": "10.3.0.30"}
     found: dict[str, Any] = {
@@ -29,20 +38,24 @@ def probe(**changes: Any) -> dict[str, Any]:
         "memory": {"total": 60 << 30, "available": 50 << 30}, "user": {"uid": 1000, "root": False},
         "groups": ["video", "render"], "ssh_keygen": "8.9p1", "notes": [],
     }  # fmt: skip
-    return {**found, **changes}
+    return {**SAMPLES["probe"], **found, **changes}
 
 
-def status(document: dict[str, Any]) -> dict[str, str]:
-    return {check["id"]: check["status"] for check in document["checks"]}
+def look(found: Probe, config: Config | None = None) -> Doctor:
+    return examine(DescribedBoard("lab", "remote", ""), found, config)
+
+
+def status(document: Doctor) -> dict[str, str]:
+    return {check.id: check.status for check in document.checks}
 
 
 def test_a_good_board_has_no_complaints() -> None:
-    document = examine(probe())
-    assert document["ok"]
+    document = look(probe())
+    assert document.ok
     assert set(status(document).values()) == {"ok"}
-    assert document["can"] == {
-        "backends": ["tensorrt"], "loads": ["full", "lean", "dispatch"], "dla_cores": 2,
-        "standalone": True, "power_modes": ["MAXN"]}  # fmt: skip
+    assert document.can == BoardAbilities(
+        ("tensorrt",), ("full", "lean", "dispatch"), 2, True, ("MAXN",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,28 +82,29 @@ def test_a_good_board_has_no_complaints() -> None:
 def test_each_lack_is_reported_with_its_remedy(
     changes: dict[str, Any], id: str, expected: str, says: str
 ) -> None:
-    document = examine(probe(**changes))
-    check = next(one for one in document["checks"] if one["id"] == id)
-    assert check["status"] == expected
-    assert says in check["fix"]
-    assert document["ok"] is (expected != "missing")
+    document = look(probe(**changes))
+    check = next(one for one in document.checks if one.id == id)
+    assert check.status == expected
+    assert says in check.fix
+    assert document.ok is (expected != "missing")
 
 
 def test_a_dla_without_its_compiler_is_missing() -> None:
     dla = {"cores": 0, "devices": ["nvdla0"], "compiler": None, "compiler_version": None}
-    document = examine(probe(dla=dla))
+    document = look(probe(dla=dla))
     assert status(document)["dla"] == "missing"
 
 
 def test_a_machine_that_is_no_jetson_only_warns() -> None:
     none = {"full": None, "lean": None, "dispatch": None}
-    document = examine(probe(
+    document = look(probe(
         l4t=None, module=None, board_id=None, compute_capability=None, onnxruntime="1.20",
         tensorrt={**none, "python": none, "libraries": {}}, trtexec=None,
         dla={"cores": None, "devices": [], "compiler": None, "compiler_version": None},
     ))  # fmt: skip
-    assert document["ok"]
-    assert document["can"]["backends"] == ["reference"]
+    assert document.ok
+    assert document.can is not None
+    assert document.can.backends == ("reference",)
 
 
 def config(tmp_path: Path, target: str, tensorrt: str) -> Path:
@@ -105,17 +119,17 @@ def config(tmp_path: Path, target: str, tensorrt: str) -> Path:
 
 def test_a_board_is_held_against_the_configuration(tmp_path: Path) -> None:
     right = open_config(str(config(tmp_path, "jetson-agx-orin-64gb", "10.3")))
-    assert examine(probe(), right)["ok"]
-    assert status(examine(probe(), right))["fits.power-mode"] == "ok"
-    power = {**probe()["power"], "mode": "MODE_50W", "id": 3}
-    dla = {**probe()["dla"], "devices": [], "cores": None}
-    found = examine(probe(power=power, dla=dla), right)
-    reported = {one["id"]: one for one in found["checks"] if one["id"].startswith("fits.")}
-    assert {reported[name]["status"] for name in ("fits.power-mode", "fits.dla")} == {"warn"}
-    assert reported["fits.power-mode"]["found"] == "planned for MAXN, the board is in MODE_50W"
+    assert look(probe(), right).ok
+    assert status(look(probe(), right))["fits.power-mode"] == "ok"
+    power = {**probe_json()["power"], "mode": "MODE_50W", "id": 3}
+    dla = {**probe_json()["dla"], "devices": [], "cores": None}
+    found = look(probe(power=power, dla=dla), right)
+    reported = {one.id: one for one in found.checks if one.id.startswith("fits.")}
+    assert {reported[name].status for name in ("fits.power-mode", "fits.dla")} == {"warn"}
+    assert reported["fits.power-mode"].found == "planned for MAXN, the board is in MODE_50W"
     wrong = open_config(str(config(tmp_path, "jetson-orin-nx-16gb", "8.6")))
-    found = status(examine(probe(), wrong))
-    assert (found["fits.target"], found["fits.tensorrt"]) == ("missing", "missing")
+    fits = status(look(probe(), wrong))
+    assert (fits["fits.target"], fits["fits.tensorrt"]) == ("missing", "missing")
 
 
 def test_who_is_meant(tmp_path: Path) -> None:

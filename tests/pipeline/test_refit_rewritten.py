@@ -118,7 +118,7 @@ def test_the_refit_command_gives_a_rewritten_engine_the_originals_weights(
 
 def test_the_bundle_has_the_record_and_its_proofs_hold(folder, monkeypatch):
     with opened(folder, "small.yaml") as pipeline:
-        packed = pipeline.bundle()
+        packed = pipeline.bundle().to_json()
         bundle = pipeline.packed()
     record = rewrite_record(read(packed["path"]))
     assert record == json.loads((folder / "rewrite.json").read_text())
@@ -132,7 +132,7 @@ def test_the_bundle_has_the_record_and_its_proofs_hold(folder, monkeypatch):
 
 def test_nothing_of_a_bundle_is_read_before_its_signature_is_judged(folder, monkeypatch):
     with opened(folder, "small.yaml") as pipeline:
-        path, bundle = pipeline.bundle()["path"], pipeline.packed()
+        path, bundle = pipeline.bundle().path, pipeline.packed()
     small = folder / "small.onnx"
 
     def refused(record, **options):
@@ -162,7 +162,7 @@ def test_nothing_of_a_bundle_is_read_before_its_signature_is_judged(folder, monk
 
 def test_a_bundle_without_rewrites_has_no_record(folder, monkeypatch):
     with opened(folder, "rewritten.yaml") as pipeline:
-        path = pipeline.bundle()["path"]
+        path = pipeline.bundle().path
     assert rewrite_record(read(path)) is None
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
     with pytest.raises(DataError) as caught:

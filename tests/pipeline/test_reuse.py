@@ -1,6 +1,7 @@
 """What is reused is still true: other places, other boards, damaged caches, changed options."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -49,7 +50,7 @@ def test_a_bundle_says_what_it_was_made_for(one, other, field, tmp_path):
     for options in (one, other):
         config = open_config(path, placement={"dla_cores": []}, **options)
         with pipeline(config, tmp_path) as p:
-            document = p.bundle()
+            document = p.bundle().to_json()
         assert document_of(read(document["path"]))[field] == options[field]
 
 
@@ -62,7 +63,7 @@ def test_other_calibration_inputs_give_other_golden_vectors(tmp_path):
         np.save(tmp_path / f"{scale}.npy", data)
         config = open_config(path, calibration={"data": str(tmp_path / f"{scale}.npy")})
         with pipeline(config, tmp_path) as p:
-            manifest = document_of(read(p.bundle()["path"]))
+            manifest = document_of(read(p.bundle().path))
         ranges.append(manifest["golden"][0]["inputs"]["x"]["high"])
     assert ranges == [1, 1000]
 
@@ -92,7 +93,7 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
         p.deploy()
     shutil.rmtree(tmp_path / "cache" / "board" / "blobs")
     with pipeline(config, tmp_path) as p:
-        (release,) = p.deploy()["releases"]
+        (release,) = p.deploy().to_json()["releases"]
         assert release["bytes_sent"] > 10_000
         assert p.infer()["bit_equal"] is True
 
@@ -103,22 +104,22 @@ def test_what_a_board_notes_of_a_release_is_reported_each_time(tmp_path, monkeyp
     result, offer = BoardClient.job_result, BoardClient.offer
 
     def doubtful(deployment):
-        assert deployment["health"]["notes"] == []
-        return {**deployment, "health": {**deployment["health"], "notes": ["another major"]}}
+        assert deployment.health.notes == ()
+        return replace(deployment, health=replace(deployment.health, notes=("another major",)))
 
     def known(self, *bundle):
         found = offer(self, *bundle)
-        if found["deployment"]:
-            found["deployment"] = doubtful(found["deployment"])
-        return found
+        if found.deployment is None:
+            return found
+        return replace(found, deployment=doubtful(found.deployment))
 
     monkeypatch.setattr(BoardClient, "job_result", lambda self, id: doubtful(result(self, id)))
     monkeypatch.setattr(BoardClient, "offer", known)
     for reused in (False, True):
         with pipeline(config, tmp_path) as p:
-            (release,) = p.deploy()["releases"]
-            wanted = [f"{release['board']['name']}: another major"]
-            assert (release["reused"], release["notes"]) == (reused, wanted)
+            (release,) = p.deploy().releases
+            wanted = (f"{release.board.name}: another major",)
+            assert (release.reused, release.notes) == (reused, wanted)
             assert wanted[0] in p.context.session.notes
 
 
@@ -178,13 +179,13 @@ def test_refit_reports_swapped_weights_from_unchanged_ones(tmp_path):
     tensors["bn.scale"].name, tensors["bn.bias"].name = "bn.bias", "bn.scale"
     onnx.save(model, tmp_path / "swapped.onnx")
     with pipeline(config, tmp_path) as p:
-        (base,) = p.deploy()["releases"]
+        (base,) = p.deploy().to_json()["releases"]
     with pipeline(config, tmp_path) as p:
-        same = p.refit(tmp_path / "small.onnx")
+        same = p.refit(tmp_path / "small.onnx").to_json()
     assert (same["changed"], same["digest"]) == (0, base["digest"])
     with pipeline(config, tmp_path) as p:
         assert p.infer()["bit_equal"] is True
     with pipeline(config, tmp_path) as p:
-        swapped = p.refit(tmp_path / "swapped.onnx")
+        swapped = p.refit(tmp_path / "swapped.onnx").to_json()
     assert swapped["changed"] == 2
     assert swapped["digest"] != base["digest"]

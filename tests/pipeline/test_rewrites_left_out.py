@@ -159,7 +159,7 @@ def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened)
     own = plan_value(throughput.plan())
     for first in (latency, throughput):
         document = first.what_if("objective throughput")
-        assert document["after"]["value"] == pytest.approx(own, rel=1e-9)
+        assert document.after.value == pytest.approx(own, rel=1e-9)
         other = variant(first.context, placement={"objective": "latency"})
         assert used_rewrites(other).applied == []
     rows = {row["objective"]: row for row in throughput.table()["rows"]}

@@ -96,7 +96,7 @@ def test_questions_about_given_scales_begin_with_nothing_retained(
     with opened(file, tmp_path / "two", **given, **release) as steps:
         steps.plan()
         document = steps.what_if("pin conv1 GPU; mode 30W")
-    assert document["schema"] == "edgekit.whatif/1"
+    assert document.schema == "edgekit.whatif/1"
 
 
 @pytest.mark.parametrize("first", ["plan", "build"])

@@ -111,7 +111,7 @@ def test_weights_of_another_training_are_refitted(whole):
 
     small_net(folder / "other.onnx", scale=1.1)
     with open_pipeline(config, folder) as pipeline:
-        document = pipeline.refit(folder / "other.onnx")
+        document = pipeline.refit(folder / "other.onnx").to_json()
     assert document["changed"] > 0
 
 

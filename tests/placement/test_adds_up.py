@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.placement.plan import Pin, device_times, frame_times, plan_from_json, plan_to_json
+from edgekit.placement.plan import Pin, device_times, plan_from_json
 from tests.placement.test_place import chain, plan_of
 
 
@@ -35,7 +35,7 @@ KINDS = ["CONVOLUTION", "ACTIVATION", "SOFTMAX", "CONVOLUTION", "ACTIVATION", "P
 def test_layers_launches_borders_and_reformats_are_the_whole(objective, options) -> None:
     kinds = [k for k in KINDS if k != "SOFTMAX"] if "gpu" in options else KINDS
     plan = plan_of(chain(kinds, channels=64), objective=objective, **options)
-    document = plan_to_json(plan)
+    document = plan.to_json()
     assert plan_from_json(document) == plan
     for number, part in enumerate(document["plans"]):
         us, uj = sums(document, number)
@@ -43,10 +43,10 @@ def test_layers_launches_borders_and_reformats_are_the_whole(objective, options)
         own = [one for one in plan.loadables if one.plan == number]
         assert sum(device_times(plan.plans[number], own).values()) == pytest.approx(us, rel=1e-6)
         assert uj == pytest.approx(part["predicted"]["energy_uj"], rel=1e-6)
-    frame = frame_times(plan)
-    assert frame["period_us"] == pytest.approx(1e6 / plan.predicted.throughput_qps, rel=1e-6)
-    lasts = frame["busy_us"][frame["device"]] + frame["sharing_us"]
-    assert lasts == pytest.approx(frame["period_us"], rel=1e-5)
+    frame = plan.frame
+    assert frame.period_us == pytest.approx(1e6 / plan.predicted.throughput_qps, rel=1e-6)
+    lasts = frame.busy_us[frame.device] + frame.sharing_us
+    assert lasts == pytest.approx(frame.period_us, rel=1e-5)
     on_dla = {layer["device"] for part in document["plans"] for layer in part["layers"]} - {"GPU"}
     assert bool(on_dla) == bool(document["loadables"])
 

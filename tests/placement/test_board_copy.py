@@ -13,7 +13,7 @@ from edgekit.errors import DataError
 from edgekit.knowledge import data_folder
 from edgekit.pipeline.steps.check import check_model
 from edgekit.placement.placing import place
-from edgekit.placement.plan import Options, plan_to_json
+from edgekit.placement.plan import Options
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks
 from edgekit.targets.loader import get
@@ -31,7 +31,7 @@ def planned(target: Target, objective: str) -> dict[str, Any]:
     net = chain(["CONVOLUTION", "POOLING", "SOFTMAX", "CONVOLUTION"])
     verdicts = judge(net, target, precision="int8")
     plan = place(net, verdicts, target, precision="int8", options=Options(objective=objective))
-    return {**plan_to_json(plan), "target": ""}
+    return {**plan.to_json(), "target": ""}
 
 
 @pytest.mark.parametrize(

@@ -187,14 +187,14 @@ def test_pieces_of_a_fusion_are_not_added_up(
     plan = place(net, judged, ORIN, precision="fp16", options=options)
     assert plan.measured
     assert plan.predicted.latency_us == pytest.approx(plain.predicted.latency_us)
-    assert plan.measured["fraction"] < 0.01
-    assert set(plan.measured["layers"].values()) == {"predicted"}
+    assert plan.measured.fraction < 0.01
+    assert set(plan.measured.layers.values()) == {"predicted"}
     # a loadable in there costs what was measured with one
     pinned = replace(options, dla_cores=(0,), pins=(Pin("up_0", "DLA"),))
     broken = place(net, judged, ORIN, precision="fp16", options=pinned)
     assert broken.measured
     assert broken.predicted.gpu_us > sum(slow.values()) > 2 * plain.predicted.gpu_us
-    assert broken.measured["fraction"] > 0.8
+    assert broken.measured.fraction > 0.8
     assert any("of the latency is measured" in note for note in broken.notes)
 
 
@@ -230,9 +230,9 @@ def test_conversions_between_pieces_are_a_part_of_breaking_the_fusion(
     assert more == pytest.approx(50.0, abs=1e-3)
     assert with_both.measured
     assert without.measured
-    known = with_both.measured["measured_us"] - without.measured["measured_us"]
+    known = with_both.measured.measured_us - without.measured.measured_us
     assert known == pytest.approx(50.0, abs=1e-3)
-    assert with_both.measured["measured_us"] <= with_both.predicted.latency_us
+    assert with_both.measured.measured_us <= with_both.predicted.latency_us
     assert planned([*lines, *into, *out_of]).predicted == planned(lines).predicted
 
 
@@ -261,4 +261,4 @@ def test_a_measured_fusion_is_the_sum_of_its_parts(
         assert plan.measured
         took = [la.predicted_us for la in plan.layers if set(la.nodes) & set(inside)]
         assert sum(took) == pytest.approx(60.0, abs=1e-3)
-        assert plan.measured["measured_us"] == pytest.approx(60.0, abs=1e-3)
+        assert plan.measured.measured_us == pytest.approx(60.0, abs=1e-3)

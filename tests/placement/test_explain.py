@@ -6,7 +6,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.placement.explanation import explain_layer
-from edgekit.placement.plan import Options, Pin, compare_plans
+from edgekit.placement.plan import Change, Options, Pin, compare_plans
 from tests.placement.queries import query_for, with_options
 
 
@@ -123,11 +123,11 @@ def test_a_mix_of_plans_reports_the_share_of_frames(small):
 def test_plans_next_to_each_other(small):
     before, after = small.plan(), small.plan(Options(pins=(Pin("*", "GPU"),)))
     document = compare_plans(before, after, ["pin * GPU"])
-    assert document["before"]["value"] == before.predicted.latency_us
-    assert document["after"]["layers"] == {"GPU": len(after.layers)}
-    assert document["difference"]["gpu_us"]["by"] == pytest.approx(
+    assert document.before.value == before.predicted.latency_us
+    assert document.after.layers == {"GPU": len(after.layers)}
+    assert document.difference["gpu_us"].by == pytest.approx(
         after.predicted.gpu_us - before.predicted.gpu_us
     )
-    moved = {row["layer"] for row in document["moved"]}
+    moved = {row.layer for row in document.moved}
     assert moved == {x.name for x in before.layers if x.device != "GPU"}
-    assert compare_plans(before, before, [])["objective"] == {"by": 0.0, "percent": 0.0}
+    assert compare_plans(before, before, []).objective == Change(0.0, 0.0)

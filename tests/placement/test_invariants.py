@@ -139,7 +139,7 @@ def test_limits_are_retained(seed: int) -> None:
     assert all(len(one.layers) >= 4 for one in large.loadables)
     none = plan_of(net, seed, objective="gpu_time", max_transitions=0)
     assert len({layer.device for layer in none.layers}) == 1
-    assert few.constraints["max_transitions"] == 2
+    assert few.constraints.max_transitions == 2
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -148,13 +148,13 @@ def test_the_builder_ends_at_the_plan_or_the_plan_says_so(seed: int) -> None:
     plan = plan_of(net, seed, objective="gpu_time")
     types = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plan.layers}
     assert plan.builder is not None
-    assert plan.builder["device_types"] == types
+    assert plan.builder.device_types == types
     groups = candidates(net, {name: kind == "DLA" for name, kind in types.items()})
-    assert plan.builder["candidates"] == len(groups)
+    assert plan.builder.candidates == len(groups)
     made = {frozenset(group.layers) for group in groups if group.retained}
     matches = made == {frozenset(one.layers) for one in plan.loadables}
-    assert plan.builder["matches"] == matches
-    assert bool(plan.builder["differences"]) != matches
+    assert plan.builder.matches == matches
+    assert bool(plan.builder.differences) != matches
     assert any("TensorRT would" in note for note in plan.notes) != matches
 
 
@@ -165,9 +165,9 @@ def test_the_builder_merges_what_a_pool_keeps_apart() -> None:
     plan = place(net, verdicts, ORIN, precision="int8", options=options)
     assert len(plan.loadables) == 2
     assert plan.builder is not None
-    assert (plan.builder["candidates"], plan.builder["matches"]) == (1, False)
-    (one,) = plan.builder["differences"]
-    assert (one["kind"], one["loadables"]) == ("merged", [0, 1])
+    assert (plan.builder.candidates, plan.builder.matches) == (1, False)
+    (one,) = plan.builder.differences
+    assert (one.kind, one.loadables) == ("merged", (0, 1))
     assert any("TensorRT would merge" in note for note in plan.notes)
 
 

@@ -36,7 +36,7 @@ def test_a_loadable_has_one_batch_size() -> None:
     plan = plan_of(net, pins=(Pin("*", "DLA"),))
     assert [len(one.layers) for one in plan.loadables] == [2, 2]
     assert plan.builder is not None
-    assert plan.builder["matches"]
+    assert plan.builder.matches
 
 
 def test_the_pool_holds_tensors_inside_and_at_the_border() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import edgekit
 from edgekit.dla.judge import judge
-from edgekit.errors import GateError, UsageError
+from edgekit.errors import DataError, GateError, UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Network, Tensor
@@ -19,12 +19,12 @@ from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.inputs import PlanImpossible
 from edgekit.placement.placing import place
 from edgekit.placement.plan import (
+    Change,
     Options,
     Pin,
     Plan,
     compare_plans,
     plan_from_json,
-    plan_to_json,
 )
 from edgekit.targets.loader import get
 
@@ -192,7 +192,7 @@ def test_gpu_only_is_a_first_class_answer(resnet: Network, target: str, precisio
 
 
 def test_document_has_the_contracts_keys(resnet: Network) -> None:
-    document = plan_to_json(plan_of(resnet, objective="gpu_time"))
+    document = plan_of(resnet, objective="gpu_time").to_json()
     contract = {
         "schema", "layers", "loadables", "pools", "transitions", "predicted", "objective",
         "optimal", "bound", "gap", "plans", "baselines",
@@ -340,7 +340,7 @@ def test_a_search_that_ends_at_once_proves_nothing_and_is_still_a_document(monke
     )
     assert plan.bound >= 0
     assert not plan.optimal
-    json.dumps(plan_to_json(plan), allow_nan=False)
+    json.dumps(plan.to_json(), allow_nan=False)
 
 
 def test_a_plan_without_any_known_cost_has_no_figures() -> None:
@@ -361,5 +361,29 @@ def test_a_plan_without_any_known_cost_has_no_figures() -> None:
     assert not any("Optimal" in note for note in plan.notes)
     assert plan_from_json(document) == plan
     compared = compare_plans(plan, plan, ["nothing"])
-    assert compared["before"]["value"] is compared["objective"]["by"] is None
-    assert set(compared["difference"]["latency_us"].values()) == {None}
+    assert compared.before.value is compared.objective.by is None
+    assert compared.difference["latency_us"] == Change(None, None)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "where"),
+    [
+        (("layers", 0, "device"), "XPU", "layers[0].device"),
+        (("pools",), {"global_dram": -1}, "pools.global_dram"),
+        (("surplus",), 1, ""),
+        (("plans", 0, "reformats"), [{"tensor": "x"}], "plans[0].reformats[0]"),
+        (("constraints", "pins"), [{"layers": "*", "device": "CPU"}], "constraints.pins[0].device"),
+        (("slack", "metric"), "beauty", "slack.metric"),
+        (("bands", "latency_us"), [1.0], "bands.latency_us"),
+    ],
+)
+def test_a_document_that_is_no_plan_is_refused_with_its_place(place, value, where, resnet) -> None:
+    document = json.loads(json.dumps(plan_of(resnet).to_json()))
+    *above, last = place
+    part = document
+    for key in above:
+        part = part[key]
+    part[last] = value
+    with pytest.raises(DataError) as caught:
+        plan_from_json(document)
+    assert (caught.value.code, caught.value.where) == ("plan.schema", where)

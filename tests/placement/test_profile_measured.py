@@ -173,17 +173,17 @@ def test_how_much_is_measured(tmp_path: Path, net: Network) -> None:
     latency = spent + model.launch_us() + 29.0 + 5.0
     part = measured_part(model, layers, [(29.0, True), (5.0, False)], 0.0, latency)
     assert part is not None
-    assert part["measured_us"] == pytest.approx(220.0 + 44.0 + 29.0)
-    assert part["fraction"] == pytest.approx((220.0 + 44.0 + 29.0) / latency, abs=1e-6)
-    assert part["layers"][POOL] == part["layers"]["/stem/Conv"] == "measured"
-    assert part["layers"][HEAD] == "predicted"
-    assert (part["unmatched"], part["rows"]) == (["alien"], 3)
-    assert "only 2 of the profile's 3 rows" in part["notes"][-1]
+    assert part.measured_us == pytest.approx(220.0 + 44.0 + 29.0)
+    assert part.fraction == pytest.approx((220.0 + 44.0 + 29.0) / latency, abs=1e-6)
+    assert part.layers[POOL] == part.layers["/stem/Conv"] == "measured"
+    assert part.layers[HEAD] == "predicted"
+    assert (part.unmatched, part.rows) == (("alien",), 3)
+    assert "only 2 of the profile's 3 rows" in part.notes[-1]
     # a part of a loadable was not timed
     some = placed(net, model, {"/stem/Conv": "DLA0"})
     torn = measured_part(model, some, [], 0.0, latency)
     assert torn is not None
-    assert torn["layers"]["/stem/Conv"] == "predicted"
+    assert torn.layers["/stem/Conv"] == "predicted"
     assert measured_part(cost_model(), layers, [], 0.0, latency) is None
 
 
@@ -218,7 +218,7 @@ def test_a_plan_with_a_profile(tmp_path: Path, net: Network) -> None:
     options = Options(profile=read_profile(file), pins=(Pin("/stem/*", "DLA"),))
     plan = place(net, judge(net, board), board, precision="int8", options=options)
     assert plan.measured is not None
-    assert plan.measured["layers"]["/stem/Conv"] == "measured"
+    assert plan.measured.layers["/stem/Conv"] == "measured"
     (loadable,) = (x for x in plan.loadables if "/stem/Conv" in x.layers)
     assert set(loadable.layers) == {"/stem/Conv", "/stem/Relu"}
     assert plan.predicted.latency_us > 220.0 + 29.0
@@ -243,7 +243,7 @@ def test_what_the_engine_took_as_a_whole_bounds_its_parts(
         plan = place(net, judge(net, get(ORIN)), get(ORIN), precision="int8",
                      options=options)  # fmt: skip
         assert plan.measured is not None
-        measured[us] = plan.measured["measured_us"]
+        measured[us] = plan.measured.measured_us
         notes[us] = " ".join(plan.notes)
     assert measured[None] == pytest.approx(220.0 + 44.0 + 29.0, abs=0.1)
     assert measured[whole_us] == pytest.approx(min(whole_us, measured[None]), rel=0.02)
@@ -262,4 +262,4 @@ def test_resnet50_as_the_builder_places_it_takes_what_it_took(tmp_path: Path) ->
     assert auto.latency_us == pytest.approx(1278.58, rel=0.02)  # GPU compute time of dla_int8.log
     assert plan.predicted.latency_us < auto.latency_us
     assert plan.measured is not None
-    assert plan.measured["unmatched"] == []
+    assert plan.measured.unmatched == ()

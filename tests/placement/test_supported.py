@@ -167,7 +167,7 @@ def test_a_mix_of_hybrid_engines_has_no_fewer_frames_than_engines_of_one_device(
     whole = plan(model, "throughput", dla_cores=[0], max_transitions=0)
     assert free.optimal
     assert free.predicted.throughput_qps >= whole.predicted.throughput_qps
-    assert free.constraints["max_transitions"] is None
+    assert free.constraints.max_transitions is None
     alone = free.baselines["gpu_only"].throughput_qps
     assert whole.predicted.throughput_qps > alone
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from edgekit.benchmark.document import bench_document
+from pydantic import TypeAdapter
+
+from edgekit.benchmark.document import Bench, BoardName, bench_document
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts
+from edgekit.reports.schema import (
+    Accuracy,
+    BuiltBoard,
+    BundleSizes,
+    RefitAnswer,
+    ReportedRewrite,
+    ReportedStep,
+)
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
 
@@ -23,6 +33,11 @@ SHUFFLE = VerdictReason(
     "4 dimensions", "TensorRT documentation, DLA supported layers",
     "keep the 1x1 spatial dimensions and flatten on the CPU",
 )  # fmt: skip
+PARTS: dict[str, Any] = {
+    "accuracy": Accuracy | None, "bundle": BundleSizes | None, "refit": RefitAnswer | None,
+    "bench": Bench | None, "board": BoardName | None, "built": tuple[BuiltBoard, ...],
+    "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[ReportedStep, ...],
+}  # fmt: skip
 CONFIG = """version: 1
 name: resnet50
 model: {builtin: light_resnet50, seed: 0}
@@ -48,14 +63,14 @@ def judgement(network: Any) -> Judgement:
 
 
 def facts(**changes: Any) -> RunFacts:
-    """Returns a whole run's facts; ``changes`` replaces fields."""
+    """Returns a whole run's facts; ``changes`` replaces fields, with models or with their JSON."""
     plan, network = handmade_plan.plan(), handmade_plan.network()
     whole = RunFacts(
         name="resnet50", model="builtin:light_resnet50?seed=0",
         target=get("jetson-agx-orin-64gb"), plan=plan, network=network,
         judgement=judgement(network), backend="reference",
         scales=Scales({"x": 0.02, "y": 0.1}, "entropy", "16 synthetic inputs, seed 0", "ab" * 32),
-        accuracy={
+        accuracy=Accuracy.model_validate({
             "cosine": 0.998731, "snr_db": 25.42,
             "max_abs": 0.4123, "top1_agreement": 15 / 16, "inputs": 16,
             "data": "16 synthetic inputs, seed 0", "metric": "cosine", "min": 0.99, "passed": True,
@@ -64,15 +79,15 @@ def facts(**changes: Any) -> RunFacts:
                  "snr_db": 36.0 - 2 * i, "max_abs": 0.1 * (i + 1)}
                 for i, device in enumerate(("GPU", "DLA0", "GPU", "DLA0", "GPU"))
             ],
-        },
-        bundle={"path": "edgekit-out/resnet50/resnet50.ekb", "bytes": 27_412_345,
-                "stripped_bytes": 412_345, "digest": "9f" * 32},
-        refit={"bit_equal": True},
-        bench=bench_document(handmade_plan.measurement(pipelined=True), plan, name="resnet50"),
-        board={"name": "embedded", "kind": "sshd"},
-        rewrites=({"name": "global-average-pool", "reason": "one loadable instead of two",
-                   "nodes": ["node/gap"], "max_error": 2.4e-7},),
-        steps=tuple({"name": n, "status": "done" if i % 3 else "reused", "seconds": 0.4 * i}
+        }),
+        bundle=BundleSizes(path="edgekit-out/resnet50/resnet50.ekb", bytes=27_412_345,
+                           stripped_bytes=412_345, digest="9f" * 32),
+        refit=RefitAnswer(bit_equal=True),
+        bench=bench_document(handmade_plan.measured(pipelined=True), plan, name="resnet50"),
+        board=BoardName(name="embedded", kind="sshd"),
+        rewrites=(ReportedRewrite(name="global-average-pool", nodes=["node/gap"],
+                                  reason="one loadable instead of two", max_error=2.4e-7),),
+        steps=tuple(ReportedStep(name=n, status="done" if i % 3 else "reused", seconds=0.4 * i)
                     for i, n in enumerate(STEPS)),
         files={"report": "edgekit-out/resnet50/report.html",
                "trace": "edgekit-out/resnet50/trace.json",
@@ -81,4 +96,6 @@ def facts(**changes: Any) -> RunFacts:
         environment={"edgekit": "0.1.0", "python": "3.11.9", "runtime": {"onnxruntime": "1.31.0"}},
         notes=("No board in the configuration: deployed to an embedded sshd on this machine.",),
     )  # fmt: skip
-    return dataclasses.replace(whole, **changes)
+    read = {name: TypeAdapter(PARTS[name]).validate_python(value) if name in PARTS else value
+            for name, value in changes.items()}  # fmt: skip
+    return dataclasses.replace(whole, **read)

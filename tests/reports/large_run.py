@@ -7,18 +7,23 @@ import math
 from typing import Any
 
 from edgekit.reports.document import report_document
+from edgekit.reports.schema import Report, checked
 from tests.reports import handmade_run
 
 HOSTILE = "</script><script>alert(1)</script>\"'&{{7*7}}\u202eabc"
 LONG = "layer/" + "w" * 10_000
 
 
-def monitored(clock: str = "board-measured", layers: int | None = None) -> dict[str, Any]:
+def monitored(clock: str = "board-measured", layers: int | None = None) -> Report:
     """Returns a run with a board's monitor, energy by rail, and a measured frame.
 
     ``layers`` are those kept from the end, where the ones are that no DLA runs.
     """
-    document = copy.deepcopy(report_document(handmade_run.facts()))
+    return checked(_monitored(clock, layers))
+
+
+def _monitored(clock: str, layers: int | None) -> dict[str, Any]:
+    document = report_document(handmade_run.facts()).to_json()
     if layers is not None:
         document["layers"] = document["layers"][-layers:]
     document["bench"] |= {
@@ -79,9 +84,9 @@ def monitored(clock: str = "board-measured", layers: int | None = None) -> dict[
     return document
 
 
-def large(layers: int = 2000, run: int = 60) -> dict[str, Any]:
+def large(layers: int = 2000, run: int = 60) -> Report:
     """Returns a run of so many layers; the device changes every ``run`` of them."""
-    document = copy.deepcopy(report_document(handmade_run.facts()))
+    document = report_document(handmade_run.facts()).to_json()
     rows = [copy.deepcopy(document["layers"][3 + i % 100]) for i in range(layers)]
     segments: list[dict[str, Any]] = []
     for i, row in enumerate(rows):
@@ -104,12 +109,12 @@ def large(layers: int = 2000, run: int = 60) -> dict[str, Any]:
     document["why_not"][0]["layers"] = [
         {"name": rows[i]["name"], "message": "m", "found": "f", "limit": "l"} for i in range(50)
     ]
-    return document
+    return checked(document)
 
 
-def hostile() -> dict[str, Any]:
+def hostile() -> Report:
     """Returns a run whose names would break out of the page, or break its layout."""
-    document = monitored()
+    document = _monitored("board-measured", None)
     names = (HOSTILE, LONG, "模型/" * 40, "\u05d0\u05d1\u05d2 " * 30, "a\nb\tc\x1b[31m")
     for row, name in zip(document["layers"], names, strict=False):
         row["name"] = row["kind"] = name
@@ -129,4 +134,4 @@ def hostile() -> dict[str, Any]:
         {"code": LONG, "message": LONG, "found": 0, "limit": 1, "remedy": HOSTILE}
     )
     document["power"]["series"]["rails_mw"][0]["name"] = LONG
-    return document
+    return checked(document)

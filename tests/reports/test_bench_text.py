@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgekit.benchmark.document import bench_document
+from edgekit.benchmark.document import BoardName, bench_document
+from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
@@ -29,8 +30,14 @@ def board(**changes):
         "cold": {"open_ms": 812.0, "first_ms": 12.5}, **changes,
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
-    document = bench_document(measured, handmade_plan.plan(), name="net", target=target)
-    return shown(bench_text({**document, "board": {"name": "lab"}}), 100)
+    found = bench_document(
+        measurement_of_board(measured),
+        handmade_plan.plan(),
+        name="net",
+        board=BoardName(name="lab"),
+        target=target,
+    )
+    return shown(bench_text(found), 100)
 
 
 def test_a_board_says_all_that_was_seen():
@@ -95,7 +102,7 @@ def test_reasons_stand_with_their_remedies():
 
 
 def test_a_cpus_verdict_is_a_footnote():
-    measured = {**handmade_plan.measurement(), "iterations": 3}
+    measured = handmade_plan.measured(iterations=3)
     lines = shown(bench_text(bench_document(measured, handmade_plan.plan()))).splitlines()
     (verdict,) = (i for i, line in enumerate(lines) if "INVALID" in line)
     assert lines[verdict].startswith("footnote: the reference backend's time on a CPU is INVALID")
@@ -104,10 +111,10 @@ def test_a_cpus_verdict_is_a_footnote():
 
 
 def test_a_command_is_one_line_however_long():
-    measured = {**handmade_plan.measurement(), "iterations": 3}
-    document = bench_document(measured, handmade_plan.plan())
-    document["verdict"]["command"] = "edgekit bench " + "x" * 200
-    assert "  measure again: edgekit bench " + "x" * 200 in shown(bench_text(document)).splitlines()
+    measured = handmade_plan.measured(iterations=3)
+    document = bench_document(measured, handmade_plan.plan(), config="x" * 200 + ".yaml")
+    again = f"  measure again: edgekit bench {'x' * 200}.yaml --iterations 10"
+    assert again in shown(bench_text(document)).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -118,23 +125,23 @@ def test_a_command_is_one_line_however_long():
     ],
 )
 def test_remedies_name_what_was_measured(config, named):
-    measured = {**handmade_plan.measurement(), "iterations": 3, "duration_s": 0.1}
+    measured = handmade_plan.measured(iterations=3, duration_s=0.1)
     document = bench_document(measured, handmade_plan.plan(), config=config)
-    verdict = document["verdict"]
-    assert verdict["command"].startswith(named + " --")
-    remedies = [one["remedy"] for one in verdict["reasons"]]
+    verdict = document.verdict
+    assert verdict.command.startswith(named + " --")
+    remedies = [one.remedy for one in verdict.reasons]
     assert len(remedies) == 2
     assert all(one.startswith(f"run {named} --") for one in remedies)
     assert "CONFIG" not in shown(bench_text(document))
 
 
 def test_a_pc_is_no_board():
-    measured = handmade_plan.measurement()
+    measured = handmade_plan.measured()
     text = shown(bench_text(bench_document(measured, handmade_plan.plan())))
     assert "not a board time" in text
     assert "this CPU" not in text  # it may be a board's far away
     assert "energy" not in text
     assert "not seen:" in text
     assert "nothing was measured" in shown(
-        bench_text({**bench_document(None, handmade_plan.plan()), "note": ""})
+        bench_text(bench_document(None, handmade_plan.plan()).model_copy(update={"note": ""}))
     )

@@ -6,12 +6,14 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
+from edgekit.benchmark.document import Bench
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
-from edgekit.results.comparison import compare
+from edgekit.reports.schema import checked
+from edgekit.results.comparison import Comparison, compare
 from tests.reports import handmade_run
-from tests.results.measurements import bench, times
+from tests.results.measurements import bench, bench_json, times
 from tests.results.test_compare import result
 
 NASTY = (
@@ -48,7 +50,7 @@ def test_a_nasty_name_is_read_as_it_is_and_is_nothing_else():
 
 def test_comparison():
     a, b = result(times(99, 2.0, seed=1), NASTY), result(times(99, 3.0, seed=2), "b")
-    text = markdown(compare([a], [b]))
+    text = markdown(Comparison.model_validate(compare([a], [b])))
     found = seen(text)
     assert "slower" in found.text
     assert "2.000 ms" in found.text
@@ -70,28 +72,28 @@ def test_a_report_has_its_numbers_and_fits():
     text = markdown(document)
     assert "Predicted for the board (not measured)" in text
     assert len(text) < LIMIT
-    row = document["layers"][0]
-    long = {**document, "layers": [{**row, "name": f"{NASTY} {i}"} for i in range(2000)]}
-    cut = markdown(long)
+    row = document.layers[0]
+    rows = [row.model_copy(update={"name": f"{NASTY} {i}"}) for i in range(2000)]
+    cut = markdown(document.model_copy(update={"layers": rows}))
     assert len(cut) <= LIMIT
     assert re.search(r"comment: [\d,]+ of 2,000 rows of Layers", cut)
     assert cut.count("<details>") == cut.count("</details>")
 
 
 def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
-    document = report_document(handmade_run.facts())
+    document = report_document(handmade_run.facts()).to_json()
     document["bench"]["verdict"] = {"status": "INVALID", "reasons": [{"message": "hot"}]}
     # a CPU's time is a footnote
-    text = markdown(document)
+    text = markdown(checked(document))
     places = [text.index(words) for words in ("Predicted for", "INVALID", "hot", "Latency, CPU")]
     assert places == sorted(places)
     document["bench"]["clock"] = "board-measured"
-    text = markdown(document)
+    text = markdown(checked(document))
     places = [text.index(words) for words in ("INVALID", "hot", "Predicted for", "Latency, ")]
     assert places == sorted(places)
     assert "0.99873 ✅" in text
     document["accuracy"] |= {"min": None, "computed": "emulated on a CPU"}
-    found = seen(markdown(document))
+    found = seen(markdown(checked(document)))
     assert "Cosine to FP32 (16 synthetic inputs, seed 0, emulated on a CPU)" in found.text
     assert "0.99873\n" in found.text
 
@@ -120,17 +122,20 @@ def test_another_document_is_refused():
 
 
 def test_a_measurement_has_its_percentiles_and_what_it_takes():
-    document = bench(times(99, 2.0, seed=1)) | {
+    sent = bench_json(times(99, 2.0, seed=1)) | {
         "cold": {"open_ms": 812.0, "first_ms": 14.31}, "memory": {"peak_rss_bytes": 412 << 20},
-        "energy": {"total": {"uj_per_inference": 24_200.0, "over_idle_uj": 9400.0},
-                   "baseline": "idle"},
+        "energy": {"by_rail": {}, "baseline": "idle", "window_s": [0.0, 3.0], "samples": 30,
+                   "idle_samples": 8, "clock": "board-measured",
+                   "total": {"mean_mw": 9e3, "median_mw": 9e3, "uj_per_inference": 24_200.0,
+                             "over_idle_uj": 9400.0, "rails": ["VIN"]}},
         "runtime": {"library": "x", "flags": {"streams": 2, "graph": True}},
     }  # fmt: skip
-    document["latency_ms"] |= {"p50": 2.0, "p90": 2.1, "p95": 2.1, "p999": 2.2}
-    report = report_document(handmade_run.facts())
-    report["bench"] |= {key: document[key] for key in ("latency_ms", "cold", "memory")}
-    report["power"] = {"energy": document["energy"]}
-    for found in (seen(markdown(document)), seen(markdown(report))):
+    sent["latency_ms"] |= {"p50": 2.0, "p90": 2.1, "p95": 2.1, "p999": 2.2}
+    report = report_document(handmade_run.facts()).to_json()
+    report["bench"] |= {key: sent[key] for key in ("latency_ms", "cold", "memory")}
+    report["power"] = {"clock": "board-measured", "energy": sent["energy"]}
+    document = Bench.model_validate(sent)
+    for found in (seen(markdown(document)), seen(markdown(checked(report)))):
         for word in ("p50 (median)", "p90", "p95", "812 ms", "14.3 ms", "412 MiB", "24.2 mJ",
                      "9.40 mJ", "thereof over idle"):  # fmt: skip
             assert word in found.text
@@ -139,5 +144,5 @@ def test_a_measurement_has_its_percentiles_and_what_it_takes():
     assert "{" not in text
     assert "99 inferences are too few for p99 and p99.9" in text
     assert "fewer than 20 of the 99 inferences are slower" in text
-    document["energy"]["baseline"] = "floor"
-    assert "thereof over its lowest" in seen(markdown(document)).text
+    sent["energy"]["baseline"] = "floor"
+    assert "thereof over its lowest" in seen(markdown(Bench.model_validate(sent))).text

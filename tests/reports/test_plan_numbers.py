@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
+from edgekit.benchmark.document import Bench
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
@@ -16,15 +16,9 @@ from tests.reports import handmade_run
 from tests.reports.shown import shown
 
 
-def segments(plans: int) -> list[dict[str, Any]]:
-    """Two segments of each plan."""
-    times = {"min": 0.1, "mean": 0.2, "median": 0.2, "p99": 0.3, "max": 0.4}
-    return [
-        {"lane": lane, "index": index, "segment": index, "device": device, "layers": [],
-         "latency_ms": times, "cosine": 0.9, "snr_db": 30.0, "max_abs": 0.1}
-        for lane in range(plans)
-        for index, device in enumerate(("GPU", "DLA0"))
-    ]  # fmt: skip
+def segments(plans: int) -> list[tuple[int, int, str]]:
+    """Two segments of each plan: plan, segment, device."""
+    return [(lane, i, device) for lane in range(plans) for i, device in enumerate(("GPU", "DLA0"))]
 
 
 def words(text: str) -> str:
@@ -33,7 +27,13 @@ def words(text: str) -> str:
 
 @pytest.mark.parametrize("plans", [1, 2])
 def test_a_measurement_names_plan_and_segment(plans: int) -> None:
-    document = {**handmade_run.facts().bench, "segments": segments(plans)}
+    times = {"min": 0.1, "mean": 0.2, "median": 0.2, "p99": 0.3, "max": 0.4}
+    parts = [
+        {"lane": lane, "index": index, "device": device, "layers": [], "latency_ms": times}
+        for lane, index, device in segments(plans)
+    ]
+    document = handmade_run.facts().bench
+    document = Bench.model_validate({**document.to_json(), "segments": parts})
     text = shown(bench_text(document), 100)
     assert "segment 1 (DLA0)" in text
     assert ("plan 1, segment 0 (GPU)" in text) == (plans == 2)
@@ -47,9 +47,12 @@ def test_a_measurement_names_plan_and_segment(plans: int) -> None:
 
 @pytest.mark.parametrize("plans", [1, 2])
 def test_a_report_names_plan_and_segment(plans: int) -> None:
-    facts = handmade_run.facts(plan=handmade_plan.plan(plans))
-    accuracy = {**facts.accuracy, "segments": segments(plans)}
-    page = render_html({**report_document(facts), "accuracy": accuracy})
+    parts = [
+        {"lane": lane, "segment": index, "device": device, "cosine": 0.9}
+        for lane, index, device in segments(plans)
+    ]
+    facts = handmade_run.facts(plan=handmade_plan.plan(plans), accuracy={"segments": parts})
+    page = render_html(report_document(facts))
     table = page.split("accumulated from the start")[1].split("</table>")[0]
     assert ("Plan Segment Device" in words(table)) == (plans == 2)
     assert ("2 1 DLA0" in words(table)) == (plans == 2)

@@ -21,11 +21,12 @@ LOG = Path(__file__).parent.parent / "data" / "orin_jp62_trt103" / "teg_pm_MAXN_
 @pytest.fixture(scope="module")
 def measured():
     monitor = read_tegrastats(LOG, interval_ms=500)
-    monitor["idle"] = monitor["samples"][:4]
-    measurement = handmade_plan.measurement() | {
-        "backend": "tensorrt", "clock": "board-measured", "monitor": monitor,
-        "runtime": {"library": "libnvinfer.so.10", "flags": {"dla_core": 0, "spin": False}},
-    }  # fmt: skip
+    measurement = handmade_plan.measured(
+        backend="tensorrt",
+        clock="board-measured",
+        monitor=monitor.model_copy(update={"idle": monitor.samples[:4]}).to_json(),
+        runtime={"library": "libnvinfer.so.10", "flags": {"dla_core": 0, "spin": False}},
+    )
     return bench_document(
         measurement, handmade_plan.plan(), name="resnet50",
         target=get("jetson-agx-orin-64gb"),
@@ -33,17 +34,16 @@ def measured():
 
 
 def test_every_sample_of_the_log_reaches_the_lines(measured):
-    power = report_document(handmade_run.facts(bench=measured))["power"]
-    samples = measured["monitor"]["samples"]
-    assert power["clock"] == "board-measured"
-    for line in power["series"]["rails_mw"]:
-        values = [one["rails_mw"][line["name"]]["now"] for one in samples]
-        assert (line["min"], line["max"]) == (min(values), max(values))
-        assert line["mean"] == pytest.approx(sum(values) / len(values))
-    assert {line["name"] for line in power["series"]["rails_mw"]} == set(samples[0]["rails_mw"])
-    energy = measured["energy"]
-    assert power["energy"] == energy
-    assert energy["clock"] == "board-measured"
+    power = report_document(handmade_run.facts(bench=measured)).power
+    samples = measured.monitor.samples
+    assert power.clock == "board-measured"
+    for line in power.series["rails_mw"]:
+        values = [one.rails_mw[line.name].now for one in samples]
+        assert (line.min, line.max) == (min(values), max(values))
+        assert line.mean == pytest.approx(sum(values) / len(values))
+    assert {line.name for line in power.series["rails_mw"]} == set(samples[0].rails_mw)
+    assert power.energy == measured.energy
+    assert power.energy.clock == "board-measured"
 
 
 def test_the_page_says_it_and_calls_nothing_a_cpu_time(measured):
@@ -52,7 +52,7 @@ def test_the_page_says_it_and_calls_nothing_a_cpu_time(measured):
     section = page.split('<section id="power"')[1].split("</section>")[0]
     assert "Power and temperature" in section
     assert "board-measured" in section
-    for name in measured["monitor"]["samples"][0]["rails_mw"]:
+    for name in measured.monitor.samples[0].rails_mw:
         assert f">{name}</span>" in section
     assert "not a board time" not in page
     assert "measured on the board" in page

@@ -5,13 +5,14 @@ import pytest
 
 from edgekit.network.lowering.places import NodePlace
 from edgekit.pipeline.exports import node_notes
-from edgekit.placement.plan import Share
+from edgekit.placement.plan import Constraints, Pin, Share
 from edgekit.reports import text
 from edgekit.reports.comparison import with_baseline
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.html.verdict import with_earlier_comparison
 from edgekit.reports.markdown import markdown
+from edgekit.reports.schema import MeasuredTime, Whole, checked
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
 from tests.reports import handmade_run
@@ -20,31 +21,31 @@ from tests.results.test_compare import result
 
 
 def test_document_is_strict_json_with_its_schema():
-    document = report_document(handmade_run.facts())
+    document = report_document(handmade_run.facts()).to_json()
     assert document["schema"] == "edgekit.report/1"
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert checked(json.loads(json.dumps(document, allow_nan=False))).to_json() == document
 
 
 def test_layers_and_macs_by_device_add_up():
     document = report_document(handmade_run.facts())
-    placement = document["placement"]
-    devices = {row["device"]: row for row in placement["devices"]}
+    placement = document.placement
+    devices = {row.device: row for row in placement.devices}
     assert list(devices) == ["GPU", "DLA0"]  # the other core has no work
-    assert sum(row["layers"] for row in devices.values()) == placement["layers"] == 123
-    assert sum(row["macs"] for row in devices.values()) == placement["macs"]
-    assert devices["GPU"]["layers"] == 5
-    assert placement["dla_macs_fraction"] == devices["DLA0"]["macs_fraction"]
-    assert "118 of 123 layers" in document["headline"]
-    assert "98.1 %" in document["headline"]
+    assert sum(row.layers for row in devices.values()) == placement.layers == 123
+    assert sum(row.macs for row in devices.values()) == placement.macs
+    assert devices["GPU"].layers == 5
+    assert placement.dla_macs_fraction == devices["DLA0"].macs_fraction
+    assert "118 of 123 layers" in document.headline
+    assert "98.1 %" in document.headline
 
 
 def test_predictions_stand_next_to_their_baselines_and_are_called_so():
-    predicted = report_document(handmade_run.facts())["predicted"]
-    assert predicted["clock"] == "predicted"
-    rows = {row["key"]: row for row in predicted["rows"]}
+    predicted = report_document(handmade_run.facts()).predicted
+    assert predicted.clock == "predicted"
+    rows = {row.key: row for row in predicted.rows}
     assert list(rows) == ["plan", "gpu_only", "tensorrt_auto", "best_cut"]
-    assert rows["gpu_only"]["latency_ratio"] == 618.0 / 2412.0
-    assert rows["best_cut"]["latency_us"] is None
+    assert rows["gpu_only"].latency_ratio == 618.0 / 2412.0
+    assert rows["best_cut"].latency_us is None
 
 
 @pytest.mark.parametrize(
@@ -66,23 +67,23 @@ def test_what_the_objective_brings_is_said_against_the_gpu_alone(objective, said
         baselines={"gpu_only": dataclasses.replace(facts.plan.predicted, **figures)},
     )  # fmt: skip
     document = report_document(dataclasses.replace(facts, plan=plan))
-    brings = document["predicted"]["advantage"]
+    brings = document.predicted.advantage
     assert brings.startswith(f"Compared with the GPU alone: {said}")
     assert brings.endswith("(predicted).")
     assert all(brings.count(word) == 1 for word in ("GPU time", "less energy", "more latency"))
     for page in (markdown(document), render_html(document)):
         assert brings in page
     same = dataclasses.replace(plan, predicted=plan.baselines["gpu_only"])
-    assert not report_document(dataclasses.replace(facts, plan=same))["predicted"]["advantage"]
+    assert not report_document(dataclasses.replace(facts, plan=same)).predicted.advantage
 
 
 def test_a_layer_row_joins_plan_network_and_verdict():
-    rows = {row["name"]: row for row in report_document(handmade_run.facts())["layers"]}
+    rows = {row.name: row for row in report_document(handmade_run.facts()).layers}
     prob = rows["prob"]
-    assert (prob["device"], prob["precision"], prob["kind"]) == ("GPU", "fp16", "SOFTMAX")
-    assert prob["dla_ok"] is False
-    assert prob["reasons"][0]["rule"] == "softmax.orin-axis"
-    assert rows["gap"]["certainty"] == "disputed"
+    assert (prob.device, prob.precision, prob.kind) == ("GPU", "fp16", "SOFTMAX")
+    assert prob.dla_ok is False
+    assert prob.reasons[0].rule == "softmax.orin-axis"
+    assert rows["gap"].certainty == "disputed"
 
 
 def test_reasons_are_grouped_by_rule_most_frequent_first():
@@ -92,19 +93,18 @@ def test_reasons_are_grouped_by_rule_most_frequent_first():
         verdicts["relu1"], ok=False, reasons=(handmade_run.SHUFFLE,)
     )
     judgement = dataclasses.replace(facts.judgement, verdicts=verdicts)
-    groups = report_document(handmade_run.facts(judgement=judgement))["why_not"]
-    assert [(g["rule"], g["count"]) for g in groups] == [
+    groups = report_document(handmade_run.facts(judgement=judgement)).why_not
+    assert [(g.rule, g.count) for g in groups] == [
         ("shuffle.flatten", 2), ("softmax.orin-axis", 1),
     ]  # fmt: skip
-    assert [layer["name"] for layer in groups[0]["layers"]] == ["relu1", "flatten"]
+    assert [layer.name for layer in groups[0].layers] == ["relu1", "flatten"]
 
 
 def test_measured_and_predicted_times_never_share_an_object():
-    bench = report_document(handmade_run.facts())["bench"]
-    assert bench["clock"] == "cpu-measured"
-    assert "predicted" not in bench
-    assert "samples_ms" not in bench
-    assert sum(bench["histogram"]["counts"]) == 150
+    bench = report_document(handmade_run.facts()).bench
+    assert bench.clock == "cpu-measured"
+    assert {"predicted", "samples_ms"}.isdisjoint(bench.to_json())
+    assert sum(bench.histogram.counts) == 150
 
 
 def test_a_target_without_dla_is_a_full_answer():
@@ -114,22 +114,22 @@ def test_a_target_without_dla_is_a_full_answer():
         plan, layers=layers, plans=(Share(1.0, layers),), loadables=(), pools={}, transitions=0
     )
     document = report_document(handmade_run.facts(plan=plan, target=get("jetson-orin-nano-8gb")))
-    assert [row["device"] for row in document["placement"]["devices"]] == ["GPU"]
-    assert "has no DLA" in document["headline"]
-    assert document["timeline"]["tracks"] == ["GPU"]
+    assert [row.device for row in document.placement.devices] == ["GPU"]
+    assert "has no DLA" in document.headline
+    assert document.timeline.tracks == ["GPU"]
 
 
 def test_a_note_of_run_and_plan_is_reported_once():
     plan = dataclasses.replace(handmade_plan.plan(), notes=("same", "of the plan"))
     document = report_document(handmade_run.facts(plan=plan, notes=("of the run", "same")))
-    assert document["notes"] == ["same", "of the plan", "of the run"]
+    assert document.notes == ["same", "of the plan", "of the run"]
 
 
 def test_nothing_on_the_dla_although_it_could():
     plan = handmade_plan.plan()
     layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
     plan = dataclasses.replace(plan, layers=layers, plans=(Share(1.0, layers),), loadables=())
-    headline = report_document(handmade_run.facts(plan=plan))["headline"]
+    headline = report_document(handmade_run.facts(plan=plan)).headline
     assert "all 123 layers run on the GPU; 121 could run on a DLA" in headline
 
 
@@ -139,9 +139,9 @@ def test_a_run_that_stopped_early_still_has_a_document():
         rewrites=(), files={}, environment={}, notes=(),
     )  # fmt: skip
     document = report_document(facts)
-    assert document["accuracy"] is None
-    assert document["bench"] is None
-    assert document["notes"] == []
+    assert document.accuracy is None
+    assert document.bench is None
+    assert document.notes == []
 
 
 def layer_slice(name, us, frame, device="DLA0", **known):
@@ -159,9 +159,9 @@ def layer_slice(name, us, frame, device="DLA0", **known):
 
 def hybrid_facts():
     """Two frames of an engine: a layer in two pieces, a loadable, and a copy that is no layer's."""
-    rows = report_document(handmade_run.facts())["layers"]
-    alone, first, last = rows[0]["name"], rows[3]["name"], rows[5]["name"]
-    members = [row["name"] for row in rows[3:6]]
+    rows = report_document(handmade_run.facts()).layers
+    alone, first, last = rows[0].name, rows[3].name, rows[5].name
+    members = [row.name for row in rows[3:6]]
     events = []
     for frame in (0, 1):
         args = {"clock": "board-measured", "segment": 1, "frame": frame}
@@ -175,30 +175,33 @@ def hybrid_facts():
                         layer=" + ".join(members), layers=members),
         ]  # fmt: skip
     facts = handmade_run.facts(trace={"traceEvents": events, "otherData": {}})
-    return dataclasses.replace(facts, bench={**facts.bench, "clock": "board-measured"})
+    return dataclasses.replace(
+        facts, bench=facts.bench.model_copy(update={"clock": "board-measured"})
+    )
 
 
 def test_a_loadables_time_is_reported_once_and_its_layers_say_where():
     document = report_document(hybrid_facts())
-    rows = {row["name"]: row for row in document["layers"]}
-    alone = document["layers"][0]["name"]
+    rows = {row.name: row for row in document.layers}
+    alone = document.layers[0].name
     # the pieces of a frame are one time, and frames are averaged
-    assert rows[alone]["measured"] == {"clock": "board-measured", "us": 32.0}
-    (loadable,) = document["measured_parts"]  # not the copy, which is of no layer
-    assert (loadable["us"], loadable["device"], len(loadable["layers"])) == (105.0, "DLA0", 3)
-    for name in loadable["layers"]:
-        assert rows[name]["measured"] is None
-        assert rows[name]["within"] == {
-            "name": loadable["name"], "clock": "board-measured", "us": 105.0, "layers": 3,
-        }  # fmt: skip
+    assert rows[alone].measured == MeasuredTime(clock="board-measured", us=32.0)
+    (loadable,) = document.measured_parts  # not the copy, which is of no layer
+    assert (loadable.us, loadable.device, len(loadable.layers)) == (105.0, "DLA0", 3)
+    for name in loadable.layers:
+        assert rows[name].measured is None
+        assert rows[name].within == Whole(
+            name=loadable.name, clock="board-measured", us=105.0, layers=3
+        )
     page, paper = render_html(document), markdown(document)
     assert page.count('<a href="#loadable-1">in loadable 1, 105 µs together</a>') == 3
-    assert page.count('id="loadable-1"') == page.count(f"{loadable['name']}</span>") == 1
+    assert page.count('id="loadable-1"') == page.count(f"{loadable.name}</span>") == 1
     assert "Timed as a whole" in page
     assert paper.count("105 µs together") == 3
-    notes = node_notes(document["layers"], {"n": NodePlace((loadable["layers"][0],))})
+    layers = handmade_run.facts().plan.layers
+    notes = node_notes(layers, {"n": NodePlace((loadable.layers[0],))}, document.layers)
     assert notes["n"]["within"] == (
-        f"{loadable['name']}: 105.00 µs, board-measured, 3 layers together"
+        f"{loadable.name}: 105.00 µs, board-measured, 3 layers together"
     )
     assert notes["n"]["time"].endswith("predicted")
 
@@ -208,47 +211,50 @@ def test_a_comparison_stays_with_its_measurement(tmp_path):
     assert with_earlier_comparison(document, path) == document
     a, b = (result(times(99, level, seed=1), f"#{level}") for level in (2.0, 2.5))
     compared = with_baseline(document, [a], [b])
-    path.write_text(json.dumps(compared), "utf-8")
-    assert with_earlier_comparison(document, path) == json.loads(json.dumps(compared))
-    other = {**document, "bench": {**document["bench"], "throughput_qps": 1.0}}
+    written = compared.to_json()
+    path.write_text(json.dumps(written), "utf-8")
+    assert with_earlier_comparison(document, path) == compared
+    other = document.model_copy(
+        update={"bench": document.bench.model_copy(update={"throughput_qps": 1.0})}
+    )
     assert with_earlier_comparison(other, path) == other
-    for damaged in ("{", json.dumps({**compared, "baseline": {"ratio": 3}})):
+    for damaged in ("{", json.dumps({**written, "baseline": {"ratio": 3}})):
         path.write_text(damaged, "utf-8")
         assert with_earlier_comparison(document, path) == document
 
 
 def test_the_hosts_phase_is_not_called_the_whole():
-    document = report_document(handmade_run.facts())
-    document["bench"]["phases_ms"] = {"host": dict.fromkeys(("mean", "median", "max"), 0.268)}
-    page = render_html(document)
+    bench = handmade_run.facts().bench.to_json()
+    bench["phases_ms"] = {"host": dict.fromkeys(("mean", "median", "max"), 0.268)}
+    page = render_html(report_document(handmade_run.facts(bench=bench)))
     assert "host work" in page
     assert "the whole, on the host" not in page
 
 
 def answers(**changes):
     document = report_document(handmade_run.facts(**changes))
-    assert document["headline"] == " ".join(one["words"] for one in document["answer"])
-    return {one["question"]: one for one in document["answer"]}
+    assert document.headline == " ".join(one.words for one in document.answer)
+    return {one.question: one for one in document.answer}
 
 
 def test_the_answer_says_whether_it_fits_how_fast_it_is_and_whether_it_is_accurate():
     found = answers()
     assert list(found) == ["fit", "speed", "accuracy"]
     plan = handmade_plan.plan()
-    assert found["fit"]["ok"] is True
-    assert found["speed"]["clock"] == "predicted"
-    assert "Predicted latency 2.41 ms" in found["speed"]["words"]
+    assert found["fit"].ok is True
+    assert found["speed"].clock == "predicted"
+    assert "Predicted latency 2.41 ms" in found["speed"].words
     alone = plan.baselines["gpu_only"]
-    assert f"GPU alone {text.microseconds(alone.latency_us)}" in found["speed"]["words"]
-    assert found["accuracy"]["ok"] is True
-    assert "cosine 0.99873" in found["accuracy"]["words"]
+    assert f"GPU alone {text.microseconds(alone.latency_us)}" in found["speed"].words
+    assert found["accuracy"].ok is True
+    assert "cosine 0.99873" in found["accuracy"].words
     # a board's own time is the answer, and its verdict goes with it
-    bench = {**handmade_run.facts().bench, "clock": "board-measured"}
+    bench = {**handmade_run.facts().bench.to_json(), "clock": "board-measured"}
     bench["verdict"] = {"status": "INVALID", "reasons": [{"code": "x", "message": "too hot"}]}
     found = answers(bench=bench, accuracy=None)
-    assert found["speed"]["ok"] is False
-    assert "measured on the board, INVALID: too hot" in found["speed"]["words"]
-    assert "not compared" in found["accuracy"]["words"]
+    assert found["speed"].ok is False
+    assert "measured on the board, INVALID: too hot" in found["speed"].words
+    assert "not compared" in found["accuracy"].words
 
 
 @pytest.mark.parametrize(
@@ -262,24 +268,24 @@ def test_the_answer_says_whether_it_fits_how_fast_it_is_and_whether_it_is_accura
 )  # fmt: skip
 def test_an_answer_of_no_says_so(changes, question, words):
     found = answers(**changes)[question]
-    assert found["ok"] is False
-    assert words in found["words"]
+    assert found.ok is False
+    assert words in found.words
 
 
 def test_a_loadable_beyond_its_memory_does_not_fit():
     plan = handmade_plan.plan()
-    plan = dataclasses.replace(plan, constraints={"pools": {"local_dram": 4096}})
+    plan = dataclasses.replace(plan, constraints=Constraints(pools={"local_dram": 4096}))
     found = answers(plan=plan)["fit"]
-    assert found["ok"] is False
-    assert "Does not fit the DLA: a loadable needs" in found["words"]
+    assert found.ok is False
+    assert "Does not fit the DLA: a loadable needs" in found.words
 
 
 def test_layers_that_a_dla_could_run_have_a_reason_for_the_gpu():
     plan = handmade_plan.plan()
     layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
     for changes, rule in (
-        ({"constraints": {"pins": [{"layers": "*", "device": "GPU"}]}}, "pinned to the GPU"),
-        ({"constraints": {"dla_cores": []}}, "no DLA core is allowed"),
+        ({"constraints": Constraints(pins=(Pin("*", "GPU"),))}, "pinned to the GPU"),
+        ({"constraints": Constraints(dla_cores=())}, "no DLA core is allowed"),
         ({"precision": "fp32"}, "FP32 runs only on the GPU"),
         ({"objective": "gpu_time"}, ""),
     ):
@@ -287,25 +293,25 @@ def test_layers_that_a_dla_could_run_have_a_reason_for_the_gpu():
             plan, layers=layers, plans=(Share(1.0, layers),), loadables=(), **changes
         )
         document = report_document(handmade_run.facts(plan=other))
-        able = {row["name"] for row in document["layers"] if row["dla_ok"]}
-        shown = [one for group in document["why_gpu"] for one in group["layers"]]
-        assert {one["name"] for one in shown} == able
-        assert all(bool(row["on_gpu"]) == (row["name"] in able) for row in document["layers"])
+        able = {row.name for row in document.layers if row.dla_ok}
+        shown = [one for group in document.why_gpu for one in group.layers]
+        assert {one.name for one in shown} == able
+        assert all(bool(row.on_gpu) == (row.name in able) for row in document.layers)
         if rule:
-            assert [group["rule"] for group in document["why_gpu"]] == [rule]
+            assert [group.rule for group in document.why_gpu] == [rule]
     # where a layer is on a DLA there is nothing to answer
-    rows = report_document(handmade_run.facts())["layers"]
-    assert all((row["on_gpu"] is None) == (row["device"] != "GPU" or not row["dla_ok"])
+    rows = report_document(handmade_run.facts()).layers
+    assert all((row.on_gpu is None) == (row.device != "GPU" or not row.dla_ok)
                for row in rows)  # fmt: skip
 
 
 def test_layers_have_a_type_and_the_shape_that_they_write():
     network = handmade_plan.network()
     for row, layer in zip(
-        report_document(handmade_run.facts())["layers"], network.layers, strict=True
+        report_document(handmade_run.facts()).layers, network.layers, strict=True
     ):
-        assert row["op"] == layer.op
-        assert row["shape"] == [
+        assert row.op == layer.op
+        assert row.shape == [
             list(network.tensors[name].shape) for name in layer.outputs if name in network.tensors
         ]
 
@@ -315,8 +321,8 @@ def test_notes_are_grouped_by_what_they_are_about():
     document = report_document(handmade_run.facts(
         plan=plan, notes=("a scale", "of the plan", "else"), note_groups={"accuracy": ["a scale"]},
     ))  # fmt: skip
-    groups = document["note_groups"]
+    groups = document.note_groups
     assert groups["plan"] == ["of the plan"]
     assert groups["accuracy"] == ["a scale"]
     assert groups["run"] == ["else"]
-    assert document["notes"] == [note for notes in groups.values() for note in notes]
+    assert document.notes == [note for notes in groups.values() for note in notes]

@@ -78,7 +78,7 @@ def hostile_facts():
         rewrites=({"name": HOSTILE, "reason": HOSTILE, "nodes": [HOSTILE]},),
         steps=({"name": HOSTILE, "status": HOSTILE, "seconds": None},),
         bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": HOSTILE},
-        accuracy={"cosine": 1.0, "data": HOSTILE, "metric": HOSTILE, "min": 0.5,
+        accuracy={"cosine": 1.0, "data": HOSTILE, "min": 0.5,
                   "segments": [{"segment": 0, "device": HOSTILE}],
                   "groups": [{"output": HOSTILE, "channels": [[0, 0]], "range": 1.0, "cosine": 1.0,
                               "snr_db": None, "worst": {"channel": 0, "snr_db": None},
@@ -161,8 +161,8 @@ def test_it_says_what_is_measured_and_what_is_predicted():
 
 
 def test_an_invalid_measurement_shows_why():
-    measurement = {**handmade_plan.measurement(), "iterations": 3}
-    bench = bench_document(measurement, handmade_plan.plan(), config="my net.yaml")
+    short = handmade_plan.measured(iterations=3)
+    bench = bench_document(short, handmade_plan.plan(), config="my net.yaml")
     text = page(bench=bench).text
     assert "INVALID" in text
     assert "Remedy: run edgekit bench 'my net.yaml' --iterations" in text
@@ -212,7 +212,7 @@ def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
     again = "edgekit bench net.yaml"
     reason = {"code": "x", "message": "too short", "remedy": again}
     verdict = {"status": "INVALID", "command": again, "reasons": [reason]}
-    bench = {**facts.bench, "verdict": verdict}
+    bench = {**facts.bench.to_json(), "verdict": verdict}
     text = page(bench=bench).text
     head = text[: text.index("Placement")]
     assert (

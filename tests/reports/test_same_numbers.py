@@ -31,6 +31,7 @@ from edgekit.reports.html.plans import render_plans
 from edgekit.reports.html.results import tiles
 from edgekit.reports.layers import by_time, order_words
 from edgekit.reports.markdown import markdown
+from edgekit.reports.schema import MeasuredTime, ReportedLayer, checked
 from edgekit.reports.terminal.summary import terminal_summary
 from edgekit.text import percent
 from tests.reports.handmade_run import facts
@@ -137,8 +138,8 @@ def test_terminal_page_markdown_and_json_show_one_number(
     # the busy time of each device in the first plan, and on the tracks that of all plans
     for row in document["plans"][0]["devices"]:
         total = text.microseconds(row["busy_us"])
-        (mine,) = (one for one in report["placement"]["devices"] if one["device"] == row["device"])
-        assert mine["predicted_us"] == row["busy_us"]
+        (mine,) = (one for one in report.placement.devices if one.device == row["device"])
+        assert mine.predicted_us == row["busy_us"]
         assert re.search(rf"{row['device']}\s.*{re.escape(total)}", terminal)
         assert f"busy {total} (predicted)" in summary.getvalue()
         assert total in next(line for line in paper.splitlines() if f"{row['device']} busy" in line)
@@ -148,47 +149,39 @@ def test_terminal_page_markdown_and_json_show_one_number(
             for one in part["devices"]
             if one["device"] == row["device"]
         )
-        assert report["timeline"]["busy_us"][row["device"]] == pytest.approx(every)
-        turns = [one for one in report["timeline"]["slots"] if one["device"] == row["device"]]
-        assert sum(one["duration_us"] for one in turns) == pytest.approx(every)
+        assert report.timeline.busy_us[row["device"]] == pytest.approx(every)
+        turns = [one for one in report.timeline.slots if one.device == row["device"]]
+        assert sum(one.duration_us for one in turns) == pytest.approx(every)
         busy = f"busy for {text.microseconds(every)} of"
         assert re.search(rf"{row['device']}: \d+ segments?, {re.escape(busy)}", page)
 
     # a segment in the graph and on the timeline
-    slots = {
-        one["segment"]: one
-        for one in report["timeline"]["slots"]
-        if one["plan"] == 0 and one["layers"]
-    }
-    for one in report["graph"]["segments"]:
-        assert one["predicted_us"] == slots[one["segment"]]["duration_us"]
+    slots = {one.segment: one for one in report.timeline.slots if one.plan == 0 and one.layers}
+    for one in report.graph.segments:
+        assert one.predicted_us == slots[one.segment].duration_us
         # what of it is no layer's own time stands beside it
-        layers = sum(
-            row["predicted_us"] for row in report["layers"] if row["segment"] == one["segment"]
-        )
-        beyond = one["reformats_us"] + one["launch_us"]
-        assert layers + beyond == pytest.approx(one["predicted_us"], abs=1e-3)
-        for key in ("reformats_us", "launch_us"):
-            assert not one[key] or f"{text.microseconds(one[key])} {key[:5]}" in shown.replace(
-                "to start the loadable", "launch"
-            )
+        layers = sum(row.predicted_us for row in report.layers if row.segment == one.segment)
+        beyond = one.reformats_us + one.launch_us
+        assert layers + beyond == pytest.approx(one.predicted_us, abs=1e-3)
+        for us, what in ((one.reformats_us, "reformats"), (one.launch_us, "to start the loadable")):
+            assert not us or f"{text.microseconds(us)} {what}" in shown
     # a device's segments, and what it reformats outside of them, are all that it is busy with
-    graph = report["graph"]
-    for row in report["placement"]["devices"]:
-        own = [*graph["segments"], *graph["reformats"]]
-        total = sum(one["predicted_us"] for one in own if one["device"] == row["device"])
-        assert total == pytest.approx(row["predicted_us"])
-    for one in graph["reformats"]:
-        total = text.microseconds(one["predicted_us"])
-        assert f"{one['device']} reformats for segment {one['segment']} {total}" in shown
+    graph = report.graph
+    for row in report.placement.devices:
+        own = [*graph.segments, *graph.reformats]
+        total = sum(one.predicted_us for one in own if one.device == row.device)
+        assert total == pytest.approx(row.predicted_us)
+    for one in graph.reformats:
+        total = text.microseconds(one.predicted_us)
+        assert f"{one.device} reformats for segment {one.segment} {total}" in shown
 
     # what the plan is predicted to reach
-    first = report["predicted"]["rows"][0]
+    first = report.predicted.rows[0]
     for key, show in (
         ("latency_us", text.microseconds), ("throughput_qps", text.significant),
         ("energy_uj", text.energy), ("gpu_us", text.microseconds),
     ):  # fmt: skip
-        assert first[key] == document["predicted"][key]
+        assert first.figure(key) == document["predicted"][key]
         for place in (terminal, summary.getvalue(), paper, shown):
             assert show(document["predicted"][key]) in place
 
@@ -198,7 +191,7 @@ def test_terminal_page_markdown_and_json_show_one_number(
         for one in trace_document(plan, dla_cores=2, network=network(context))["traceEvents"]
         if one["ph"] == "X" and one["tid"] != 1
     ]
-    for device, busy in report["timeline"]["busy_us"].items():
+    for device, busy in report.timeline.busy_us.items():
         own = [one for one in trace if one["args"].get("device") == device]
         segments = sum(one["dur"] for one in own if one["cat"] == "segment")
         parts = [one for one in own if one["cat"] not in ("segment", "idle")]
@@ -208,7 +201,7 @@ def test_terminal_page_markdown_and_json_show_one_number(
 
     # a rate that the busy times alone do not give stands with its reason
     frame = document["frame"]
-    assert frame == report["placement"]["frame"]
+    assert frame == report.placement.frame.to_json()
     assert frame["period_us"] == pytest.approx(1e6 / document["predicted"]["throughput_qps"])
     assert max(frame["busy_us"].values()) + frame["sharing_us"] == pytest.approx(
         frame["period_us"], rel=1e-5
@@ -278,22 +271,22 @@ def test_a_mix_of_plans_is_shown_with_all_its_plans_and_devices(
     assert first in shown.split("Segments as a table")[0]
     (table,) = re.findall(r'aria-label="Devices".*?</table>', page, re.S)
     for number, (share, part) in enumerate(
-        zip(plan.plans, document["placement"]["plans"], strict=True), 1
+        zip(plan.plans, document.placement.plans, strict=True), 1
     ):
         section = plain(table).split(f"Plan {number}, {percent(share.share)} of the frames ")[1]
         section = section.split("Plan")[0]
-        for row in part["devices"]:
-            layers = [one for one in share.layers if one.device == row["device"]]
-            assert f"{row['device']} {len(layers)} {text.macs(row['macs'])}" in section
-        assert sum(row["macs_fraction"] for row in part["devices"]) == pytest.approx(1)
+        for row in part.devices:
+            layers = [one for one in share.layers if one.device == row.device]
+            assert f"{row.device} {len(layers)} {text.macs(row.macs)}" in section
+        assert sum(row.macs_fraction for row in part.devices) == pytest.approx(1)
     (legend,) = re.findall(r'<ul class="legend graph-devices">.*?</ul>', page, re.S)
     assert plain(legend).split() == ["GPU", "DLA0", "DLA1"]
 
     # shares that read the same have no first among them
     tied = percent(shares[0]) == percent(shares[1])
-    assert ("one of the most used plans has" in document["headline"]) == tied
+    assert ("one of the most used plans has" in document.headline) == tied
     uneven = replace(plan, plans=[replace(plan.plans[0], share=0.6), *plan.plans[1:]])
-    section = report_document(replace(known, plan=uneven))["headline"]
+    section = report_document(replace(known, plan=uneven)).headline
     assert "the most used plan has" in section
 
     # a layer of the GPU that others have on either core names both
@@ -302,9 +295,9 @@ def test_a_mix_of_plans_is_shown_with_all_its_plans_and_devices(
     )
     mixed = replace(plan, layers=on_gpu.layers, plans=[on_gpu, *plan.plans])
     messages = {
-        row["message"]
-        for group in report_document(replace(known, plan=mixed))["why_gpu"]
-        for row in group["layers"]
+        row.message
+        for group in report_document(replace(known, plan=mixed)).why_gpu
+        for row in group.layers
     }
     assert "in other frames it runs on DLA0 or DLA1: the devices share the load" in messages
 
@@ -340,17 +333,18 @@ def test_the_page_of_several_plans_shows_what_each_segment_takes(
 
 
 def test_the_energy_tile_is_the_energy_of_the_table() -> None:
+    watts = {"mean_mw": 9000.0, "median_mw": 9000.0, "idle_mw": 5000.0}
     energy = {
-        "clock": "board-measured", "baseline": "idle",
-        "total": {"uj_per_inference": 12_345.6, "over_idle_uj": 4_567.8},
-        "rails": {},
+        "by_rail": {}, "baseline": "idle", "window_s": [0.0, 3.0], "samples": 30,
+        "idle_samples": 8, "clock": "board-measured",
+        "total": {**watts, "uj_per_inference": 12_345.6, "over_idle_uj": 4_567.8, "rails": ["VIN"]},
     }  # fmt: skip
-    document = report_document(facts())
-    document["power"] = {"clock": "board-measured", "monitor": None, "energy": energy}
+    power = {"clock": "board-measured", "monitor": None, "energy": energy}
+    document = checked({**report_document(facts()).to_json(), "power": power})
     (tile,) = (one for one in tiles(document) if one["name"] == "Energy")
     assert tile["value"] == text.energy(12_345.6)
-    assert tile["clock"] == "board-measured"
-    assert text.energy(12_345.6) in markdown({**document, "bench": document["bench"]})
+    assert tile["clock"] == {"text": "board-measured", "css": "measured"}
+    assert text.energy(12_345.6) in markdown(document)
 
 
 def test_the_timeline_has_the_launches_of_its_loadables(
@@ -368,14 +362,21 @@ def test_the_timeline_has_the_launches_of_its_loadables(
 
 
 def test_the_slowest_layers_are_the_boards() -> None:
+    def layer(number: int, us: float, clock: str, measured: float) -> ReportedLayer:
+        return ReportedLayer(
+            number=number, name=f"l{number}", kind="", device="GPU", precision="int8", segment=0,
+            dla_ok=True, certainty="certain", reasons=[], macs=0, predicted_us=us,
+            measured=MeasuredTime(clock=clock, us=measured),
+        )  # fmt: skip
+
     rows = [
-        {"number": n, "predicted_us": us, "measured": {"clock": "cpu-measured", "us": cpu}}
+        layer(n, us, "cpu-measured", cpu)
         for n, (us, cpu) in enumerate([(1.0, 90.0), (5.0, 10.0), (3.0, 50.0)], 1)
     ]
-    assert [row["number"] for row in by_time(rows)] == [2, 3, 1]
+    assert [row.number for row in by_time(rows)] == [2, 3, 1]
     assert order_words(rows) == "predicted"
-    rows[0]["measured"] = {"clock": "board-measured", "us": 7.0}
-    assert [row["number"] for row in by_time(rows)] == [1, 2, 3]
+    rows[0] = layer(1, 1.0, "board-measured", 7.0)
+    assert [row.number for row in by_time(rows)] == [1, 2, 3]
     assert "measured" in order_words(rows)
 
 

@@ -1,5 +1,4 @@
 import io
-import json
 import re
 from dataclasses import replace
 
@@ -7,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from edgekit.errors import DataError
-from edgekit.placement.plan import Reformat, Share
+from edgekit.placement.plan import BuilderGroups, MeasuredPart, Reformat, Share
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
@@ -54,17 +53,17 @@ def test_the_prediction_says_which_quantity_each_column_compares():
 
 def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
     facts = handmade_run.facts()
-    few = {**facts.bench, "iterations": 12}
-    many = {**facts.bench, "iterations": 2000}
-    assert "p99" in summary(replace(facts, bench=many))
-    assert "p99" not in summary(replace(facts, bench=few))
+    few = {**facts.bench.to_json(), "iterations": 12}
+    many = {**facts.bench.to_json(), "iterations": 2000}
+    assert "p99" in summary(handmade_run.facts(bench=many))
+    assert "p99" not in summary(handmade_run.facts(bench=few))
     assert "p99" not in summary(facts)  # of 150 inferences two are slower
     accuracy = {
-        **facts.accuracy,
+        **facts.accuracy.to_json(),
         "computed": "emulated on a CPU",
         "nonfinite": [{"output": "y", "told": "output 'y' has NaN for 1 of 16 inputs"}],
     }
-    document = report_document(replace(facts, accuracy=accuracy))
+    document = report_document(handmade_run.facts(accuracy=accuracy))
     text = printed(lambda console: terminal_summary(document, console))
     for found in (text, markdown(document), render_html(document).replace("&#39;", "'")):
         assert "emulated on a CPU" in found
@@ -84,11 +83,9 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
         },
     ]  # fmt: skip
     scores = [{"output": "dets", "above": 314, "kept": 309}]
-    accuracy = {**facts.accuracy, "groups": groups, "scores": scores, "failures": []}
-    document = report_document(replace(facts, accuracy=accuracy))
-    read = checked(json.loads(json.dumps(document)))["accuracy"]
-    assert [one["snr_db"] for one in read["groups"]] == [41.26, 24.13]
-    assert read["scores"] == scores
+    accuracy = {**facts.accuracy.to_json(), "groups": groups, "scores": scores, "failures": []}
+    document = report_document(handmade_run.facts(accuracy=accuracy))
+    assert [one.snr_db for one in document.accuracy.groups] == [41.26, 24.13]
     text = " ".join(printed(lambda console: terminal_summary(document, console)).split())
     html = render_html(document).replace("&#39;", "'")
     # the panel has the worst, the page has all of them
@@ -100,18 +97,19 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
     assert "309 of 314" in markdown(document)
     accuracy["groups"] = [{**groups[0], "snr_db": "high"}]
     with pytest.raises(DataError, match=r"accuracy\.groups\[0\]\.snr_db"):
-        checked({**document, "accuracy": accuracy})
+        checked({**document.to_json(), "accuracy": accuracy})
 
 
 def test_a_cosine_of_what_does_not_vary_is_no_headline():
     facts = handmade_run.facts()
     message = "output 'y' differs by 0.1 % of its size between the inputs"
     accuracy = {
-        **facts.accuracy, "cosine": 1.0,
+        **facts.accuracy.to_json(), "cosine": 1.0,
         "constant": [{"output": "y", "variation": 0.001, "told": message}],
-        "segments": [{**one, "constant": one["segment"] > 2} for one in facts.accuracy["segments"]],
+        "segments": [{**one.to_json(), "constant": one.segment > 2}
+                     for one in facts.accuracy.segments],
     }  # fmt: skip
-    document = report_document(replace(facts, accuracy=accuracy))
+    document = report_document(handmade_run.facts(accuracy=accuracy))
     text = printed(lambda console: terminal_summary(document, console))
     assert "differs by 0.1 %" in text
     assert "cosine 1.0" not in text
@@ -126,8 +124,8 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
         assert "1.00000" not in found
         # a gate over figures that say nothing was not judged
         assert "not known" in found
-    (gate,) = (one for one in document["verdict"]["gates"] if one["gate"] == "accuracy")
-    assert (gate["passed"], gate["found"]) == (None, None)
+    (gate,) = (one for one in document.verdict.gates if one.gate == "accuracy")
+    assert (gate.passed, gate.found) == (None, None)
     assert "Gate: cosine of at least 0.99: not judged." in page
     assert "✅" not in markdown(document).split("Cosine to FP32")[1].split("\n")[0]
 
@@ -135,9 +133,11 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
 def test_random_weights_are_said_with_every_figure_of_the_accuracy():
     facts = handmade_run.facts()
     data = "random weights and 16 synthetic images, seed 0"
-    document = report_document(replace(facts, accuracy={**facts.accuracy, "data": data}))
+    document = report_document(
+        handmade_run.facts(accuracy={**facts.accuracy.to_json(), "data": data})
+    )
     assert data in " ".join(
-        summary(replace(facts, accuracy={**facts.accuracy, "data": data})).split()
+        summary(handmade_run.facts(accuracy={**facts.accuracy.to_json(), "data": data})).split()
     )
     page = render_html(document)
     (tile,) = re.findall(r"<dt>Cosine to FP32.{,300}", page, re.S)
@@ -155,18 +155,18 @@ def test_a_core_without_work_has_no_row():
 def test_what_was_measured_of_another_release_says_which():
     facts = handmade_run.facts()
     back = {"release": "000002-bbb", "at": "2026-01-02T03:04:05Z", "reason": "false alarms"}
-    bench = {**facts.bench, "taken_back": back, "environment": {"release": "000001-aaa"},
+    bench = {**facts.bench.to_json(), "taken_back": back, "environment": {"release": "000001-aaa"},
              "clock": "board-measured"}  # fmt: skip
-    document = report_document(replace(facts, bench=bench))
-    page, shown = render_html(document), summary(replace(facts, bench=bench))
+    document = report_document(handmade_run.facts(bench=bench))
+    page, shown = render_html(document), summary(handmade_run.facts(bench=bench))
     section = page.split('id="measurement"')[1].split("</section>")[0]
     head = page.split("<main")[0]
     panel = "".join(shown.split("╭")[1].split())
-    for place in (head, section, markdown(document), shown, document["headline"]):
+    for place in (head, section, markdown(document), shown, document.headline):
         for word in ("000001-aaa", "000002-bbb", "false alarms"):
             assert word in " ".join(place.split())
     assert "000001-aaa" in panel
-    assert "for another release" in document["answer"][1]["words"]
+    assert "for another release" in document.answer[1].words
     (tile,) = re.findall(r"<dt>Measured latency.{,200}", page, re.S)
     assert "for another release" in tile
     assert "000001-aaa" not in render_html(report_document(facts))
@@ -223,9 +223,11 @@ def test_a_table_says_that_layers_of_unknown_cost_are_in_no_figure():
 def test_plan_summary_reports_bands_measured_parts_and_when_the_gpu_is_as_good():
     plan = replace(
         handmade_plan.plan(), objective="latency", bands={"latency_us": (500.0, 3000.0)},
-        measured={"fraction": 0.25, "file": "build.log", "unmatched": ["a", "b"]},
+        measured=MeasuredPart(
+            "build.log", "log", 0.25, {"gpu": 0.25, "dla": 0.25}, 1.0, {}, 9, ("a", "b"), ()
+        ),
         reformats=(Reformat("x", "fp32:LINEAR", "int8:CHW32", 31.5, "measured"),),
-        builder={"device_types": {"a": "DLA", "b": "GPU"}, "matches": True},
+        builder=BuilderGroups({"a": "DLA", "b": "GPU"}),
     )  # fmt: skip
     text = printed(lambda c: c.print(summary_plan(plan)))
     for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), 25.0 % measured by",
@@ -259,9 +261,7 @@ def test_a_plan_without_loadables_in_a_mix_is_not_said_to_be_built_from_some():
     parts = []
     for layers in (plan.layers, tuple(replace(x, device="GPU") for x in plan.layers)):
         types = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in layers}
-        parts.append(
-            Share(0.5, layers, 0, plan.predicted, builder={"device_types": types, "matches": True})
-        )
+        parts.append(Share(0.5, layers, 0, plan.predicted, builder=BuilderGroups(types)))
     plan = replace(plan, plans=tuple(parts), builder=parts[0].builder)
     text = " ".join(printed(lambda c: c.print(summary_plan(plan))).split())
     assert "to build plan 1: set the device type" in text
@@ -316,12 +316,12 @@ def test_summary_of_plans_that_share_frames():
 
 
 def test_a_comparison_with_a_baseline_is_reported():
-    from edgekit.results.comparison import compare
+    from edgekit.reports.comparison import with_baseline
     from tests.results.measurements import times
     from tests.results.test_compare import result
 
     a, b = (result(times(99, level, seed=1), f"#{level}") for level in (2.0, 2.5))
-    document = report_document(handmade_run.facts()) | {"baseline": compare([a], [b])}
+    document = with_baseline(report_document(handmade_run.facts()), [a], [b])
     text = " ".join(printed(lambda console: terminal_summary(document, console)).split())
     assert "latency.median slower, +25" in text
     assert "#2.0" in text

@@ -2,8 +2,15 @@
 
 import random
 
+from edgekit.benchmark.document import Bench
 
-def bench(samples, *, name="net", board=("remote", "lab"), clock="board-measured", **changes):
+
+def bench(samples, **changes):
+    """The measurement of these latencies, ms; ``changes`` are of its JSON."""
+    return Bench.model_validate(bench_json(samples, **changes))
+
+
+def bench_json(samples, *, name="net", board=("remote", "lab"), clock="board-measured", **changes):
     """An edgekit.bench/1 of these latencies, ms."""
     ordered = sorted(samples)
     count = len(ordered)

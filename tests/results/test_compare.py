@@ -9,11 +9,11 @@ from edgekit.errors import DataError, UsageError
 from edgekit.results.comparison import compare
 from edgekit.results.selection import read_result
 from edgekit.results.store import Result
-from tests.results.measurements import bench, energy, times
+from tests.results.measurements import bench, bench_json, energy, times
 
 
 def result(samples, label="x", **changes):
-    measured = Bench.model_validate({**bench(samples, **changes), "samples_ms": None})
+    measured = bench(samples, **{**changes, "samples_ms": None})
     return Result(measured, tuple(samples), label, board="remote:lab")
 
 
@@ -210,5 +210,5 @@ def test_a_file_that_is_no_measurement(tmp_path, text):
 
 def test_a_run_document_holds_its_measurement(tmp_path):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps({"schema": "edgekit.run/1", "bench": bench([1.0, 2.0])}))
+    path.write_text(json.dumps({"schema": "edgekit.run/1", "bench": bench_json([1.0, 2.0])}))
     assert read_result(path).samples == (1.0, 2.0)

@@ -12,7 +12,7 @@ import pytest
 from edgekit.cli import main
 from edgekit.results.recording import record
 from edgekit.results.store import VERSION, ResultStore
-from tests.results.measurements import bench, energy, times
+from tests.results.measurements import bench, bench_json, energy, times
 
 
 @pytest.fixture(autouse=True)
@@ -88,15 +88,13 @@ def test_revisions_mean_all_clean_results_of_the_commit(run, tmp_path):
 
 def test_files_next_to_the_history(run, tmp_path):
     for name, middle in (("a", 2.0), ("b", 1.8)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(bench(times(100, middle, seed=1))))
+        (tmp_path / f"{name}.json").write_text(json.dumps(bench_json(times(100, middle, seed=1))))
     assert json.loads(run("compare", "a.json", "b.json", "--json"))["verdict"] == "faster"
 
 
 def test_without_an_interval_only_strict_ends_with_1(run, tmp_path):
     for number in (1, 2):
-        document = bench(times(100, 2.0, seed=number))
-        document["energy"] = energy(900.0 + number)
-        record(document)
+        record(bench(times(100, 2.0, seed=number), energy=energy(900.0 + number)))
     found = json.loads(run("compare", "1", "2", "--metric", "energy", "--json"))
     assert (found["verdict"], found["regression"]) == ("cannot tell", False)
     run("compare", "1", "2", "--metric", "energy", "--strict", code=1)
@@ -110,8 +108,8 @@ def test_without_an_interval_only_strict_ends_with_1(run, tmp_path):
     ],
 )  # fmt: skip
 def test_files_that_no_bench_wrote_are_refused(run, tmp_path, changes):
-    (tmp_path / "a.json").write_text(json.dumps(bench([1.0] * 9)))
-    (tmp_path / "b.json").write_text(json.dumps(bench([1.0] * 9) | changes))
+    (tmp_path / "a.json").write_text(json.dumps(bench_json([1.0] * 9)))
+    (tmp_path / "b.json").write_text(json.dumps(bench_json([1.0] * 9) | changes))
     said = json.loads(run("compare", "a.json", "b.json", "--json", code=2))
     assert said["error"]["code"] == "compare.file"
 
@@ -262,10 +260,10 @@ def test_all_tunings_of_a_configuration_are_pruned_as_one(run):
 
 
 def test_values_are_no_python(run):
-    keep(2.0, 1, settings={"graph": False, "spin": None, "boost": True, "inputs": ["a", "b"]})
-    keep(2.0, 2, settings={"graph": True, "spin": "auto", "boost": True, "inputs": []})
+    keep(2.0, 1, settings={"graph": False, "spin": None, "transfers": True})
+    keep(2.0, 2, settings={"graph": True, "spin": False, "transfers": True})
     shown = run("history", "show", "1")
-    assert "boost on, graph off, inputs a, b" in shown
+    assert "graph off, transfers on" in shown
     table = run("history")
     reported = run("compare", "1", "2", "-v")
     assert "settings: graph: off -> on" in reported

@@ -18,6 +18,7 @@ _HELLO = {
     "backends": ["reference"], "root": "/r", "free_bytes": 1, "module": "m", "board_id": "b",
     "l4t": "36.4.3", "tensorrt": "10.3.0", "memory_bytes": 1,
 }  # fmt: skip
+_SOFTWARE = ("version", "loader", "python", "machine", "numpy", "onnxruntime", "backends", "root")
 _HISTORY = {
     "schema": "edgekit.rollback/1", "id": "i", "app": "net", "state": "rolled-back",
     "release": _RELEASE, "previous": _RELEASE, "started_at": _AT, "state_at": _AT,
@@ -29,8 +30,20 @@ _ENTRY = {
     "on_purpose": "why", "job": "j", "attempts": 1,
     "issued": {"signer": "ada", "at": 1, "counter": 1},
 }  # fmt: skip
+_HEALTH = {
+    "schema": "edgekit.health/1", "release": _RELEASE, "digest": _DIGEST, "at": _AT,
+    "backend": "reference", "clock": "cpu-measured", "fingerprint": {"machine": "aarch64"},
+    "golden": {"cases": 1, "bit_equal": True}, "notes": ["n"],
+    "accuracy": {
+        "metric": "cosine", "value": 1.0, "min": 0.9, "samples": 3, "source": "synthetic",
+        "synthetic": True, "cosine": 1.0, "cosine_min": 1.0, "snr_db": None, "exact": True,
+        "max_abs": 0.0, "top1_agreement": 1.0, "top1_accuracy": 0.5,
+        "collapsed": [{"output": "y", "channels": [[0, 3]], "cosine": 0.1}],
+    },
+    "latency_ms": {"p50": 1.5, "p99": 2.5, "mean": 1.6, "frames": 10, "rounds": 1},
+}  # fmt: skip
 _DEPLOYMENT = {
-    **_ENTRY, "policy": {"keep": 3}, "health": {"golden": {"cases": 1}, "notes": []},
+    **_ENTRY, "policy": {"keep": 3}, "health": _HEALTH,
     "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}],
 }  # fmt: skip
 _APP = {
@@ -110,7 +123,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "releases": {"apps": {"net": _APP}},
     "remove": _REMOVED,
     "status": {
-        "schema": "edgekit.board-status/1", "board": {"python": "3.8"}, "apps": {"net": _STATUS},
+        "schema": "edgekit.board-status/1", "apps": {"net": _STATUS},
+        "board": {key: _HELLO[key] for key in _SOFTWARE},
         "store": {"blobs": 1, "bytes": 1, "partial_bytes": 0}, "free_bytes": 1, "power": "p",
     },
     "resume": {"resumed": [{"app": "net", "job": _JOB, "state": "testing"}],

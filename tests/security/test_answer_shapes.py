@@ -5,25 +5,31 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.benchmark.document import bench_document
-from edgekit.benchmark.monitor import check_sample
+from edgekit.benchmark.measurement import measurement_of_board
+from edgekit.benchmark.monitor import live_sample
 from edgekit.cli import boards, jobs, steps
 from edgekit.cli.output import say
-from edgekit.deployment.answers import ANSWERS, document, take_samples
-from edgekit.deployment.board import Board
+from edgekit.deployment.answers import ANSWERS, answer_of, take_samples
+from edgekit.deployment.board import Board, DescribedBoard
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import follow, send
 from edgekit.deployment.transport import Completed
 from edgekit.errors import BoardError
+from edgekit.pipeline.boards.changes import BoardServer
 from edgekit.pipeline.boards.doctor import examine
+from edgekit.pipeline.boards.status import ReachedBoard, Status
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
+from edgekit_device.deployment.status import BoardStatus
+from edgekit_device.jobs.commands import JobList
+from edgekit_device.protocol.codec import write
 from tests.benchmark import handmade_plan
 from tests.boards.scripted import ScriptedBoard
 from tests.security.board_answers import SAMPLES
@@ -71,27 +77,29 @@ def lying(tmp_path: Path, answer: Callable[[str], Answer]) -> Iterator[BoardClie
     client.close()
 
 
-def of_board(found: Mapping[str, Any]) -> Answer:
-    """A command's document for people, as the pipeline puts it together."""
-    return {"boards": [{**found, "board": "lab", "error": None, "reachable": True}]}
+ROW: dict[str, Any] = {"board": "lab", "reachable": True, "error": None}
 
 
-def job_rows(found: Mapping[str, Any]) -> None:
-    for row in found["jobs"]:
+def show_status(found: BoardStatus) -> None:
+    boards._show_status(Status((ReachedBoard(**vars(found), **ROW, kind="ssh"),)), True)
+
+
+def show_jobs(found: JobList) -> None:
+    for row in found.jobs:
         say(jobs._row(row))
 
 
-SHOWN: dict[str, Callable[[Answer], object]] = {
-    "status": lambda found: boards._show_status(of_board(found), ["board"], True),
-    "serve-status": lambda found: steps._server_row(of_board(found)["boards"][0]),
-    "job-list": job_rows,
-    "probe": lambda found: examine({**found, "jetpack": None}),
+SHOWN: dict[str, Callable[[Any], object]] = {
+    "status": show_status,
+    "serve-status": lambda found: steps._server_row(BoardServer(**vars(found), **ROW)),
+    "job-list": show_jobs,
+    "probe": lambda found: examine(DescribedBoard("lab", "ssh", ""), found),
 }
 
 
-def answer_of(sample: str, found: Answer) -> Answer:
+def answered(sample: str, found: Answer) -> Any:
     done = Completed(0, json.dumps(found).encode(), b"")
-    return document(done, "lab", "python3", sample.partition(" ")[0])
+    return answer_of(done, "lab", "python3", sample.partition(" ")[0])
 
 
 def test_there_is_a_sample_of_every_answer() -> None:
@@ -102,11 +110,11 @@ def test_there_is_a_sample_of_every_answer() -> None:
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_field_of_a_wrong_type_is_the_boards_fault(sample: str) -> None:
     answer = SAMPLES[sample]
-    assert answer_of(sample, answer) == answer
+    assert write(answered(sample, answer)) == answer
     refused = {}
     for place, wrong in spoiled(answer):
         try:
-            answer_of(sample, changed(answer, place, wrong))
+            answered(sample, changed(answer, place, wrong))
         except BoardError as error:
             refused[place] = error
     assert {(error.code, error.where) for error in refused.values()} == {("board.protocol", "lab")}
@@ -115,7 +123,7 @@ def test_a_field_of_a_wrong_type_is_the_boards_fault(sample: str) -> None:
     # another schema is another job's result
     assert {place[0] for place in refused} | {"schema"} >= set(answer)
     with pytest.raises(BoardError, match="later") as caught:
-        answer_of(sample, {**answer, "later": 1})
+        answered(sample, {**answer, "later": 1})
     assert caught.value.code == "board.protocol"
 
 
@@ -124,7 +132,7 @@ def test_what_is_taken_can_be_shown(command: str, capsys: pytest.CaptureFixture[
     answer = SAMPLES[command]
     for place, wrong in spoiled(answer):
         with contextlib.suppress(BoardError):
-            SHOWN[command](answer_of(command, changed(answer, place, wrong)))
+            SHOWN[command](answered(command, changed(answer, place, wrong)))
 
 
 @pytest.mark.whole
@@ -137,7 +145,7 @@ def test_a_measurement_that_is_taken_can_be_shown() -> None:
     for place, wrong in spoiled(answer):
         try:
             shown = bench_document(
-                changed(answer, place, wrong),
+                measurement_of_board(changed(answer, place, wrong)),
                 handmade_plan.plan(),
                 target=get("jetson-agx-orin-64gb"),
             )
@@ -225,7 +233,7 @@ def test_a_sample_has_its_form() -> None:
     seen: list[Answer] = []
 
     def keep(one: Answer) -> bool:
-        check_sample(one, "lab")
+        live_sample(one, "lab")
         seen.append(one)
         return True
 

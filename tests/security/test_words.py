@@ -51,7 +51,7 @@ def test_a_root_of_any_name(boards: StartBoard, home: Path, tmp_path: Path) -> N
     for name in NASTY[:6]:
         root = tmp_path / "roots" / name
         client = open_client(remote(server, root=str(root)), tmp_path)
-        assert client.hello()["root"] == str(root)
+        assert client.hello().root == str(root)
         client.close()
         assert no_canary(root)
     assert sorted(os.listdir(tmp_path / "roots")) == sorted(NASTY[:6])
@@ -94,7 +94,7 @@ def test_a_python_with_a_space_is_run(boards: StartBoard, tmp_path: Path) -> Non
     python = tmp_path / "my python; touch canary"
     python.symlink_to(server.board.python)
     client = open_client(remote(server, python=str(python)), tmp_path)
-    assert client.hello()["python"]
+    assert client.hello().python
     client.close()
 
 

@@ -240,7 +240,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert plan_signature(again) == found.winner.key
     assert again.predicted.latency_us == pytest.approx(world.cost(again, "latency"), rel=0.1)
     assert again.measured is not None
-    assert set(again.measured["layers"].values()) == {"measured"}
+    assert set(again.measured.layers.values()) == {"measured"}
     pins = tuple(Pin(pin["layers"], pin["device"]) for pin in pins_of(found.winner.plan))
     assert plan_signature(query.plan(replace(query.options, pins=pins))) == found.winner.key
 

@@ -15,6 +15,9 @@ from edgekit.results.store import is_trial, trial_name
 from edgekit.tuning.board import BoardMeasurer, leftover_notes, need_rails, remove_trials
 from edgekit.tuning.run import tune
 from edgekit.tuning.trials import TuningRequest, no_power_error
+from edgekit_device.jobs.job import JobRow
+from edgekit_device.release.releases import NO_RELEASES, AppReleases
+from tests.cli.board_fakes import job_row
 from tests.pipeline.nets import small_config
 
 APP = "net-tune-0a1b2c"
@@ -27,14 +30,16 @@ class Lab:
 
     def __init__(self, *apps: str, stuck: bool = False) -> None:
         self.apps = set(apps)
-        self.running = [{"job": "1", "name": APP, "state": "running"},
-                        {"job": "2", "name": "net", "state": "running"},
-                        {"job": "3", "name": APP, "state": "done"}]  # fmt: skip
+        self.running = (
+            job_row("running", job="1", name=APP),
+            job_row("running", job="2", name="net"),
+            job_row("done", job="3", name=APP),
+        )
         self.cancelled: list[str] = []
         self.stuck = stuck
         self.sampled: dict[str, Any] = {"t_s": 0.0}
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def jobs(self) -> tuple[JobRow, ...]:
         return self.running
 
     def cancel_job(self, id: str, *, grace_s: float) -> str:
@@ -42,9 +47,9 @@ class Lab:
         self.cancelled.append(id)
         return "cancelled"
 
-    def releases(self, app: str | None = None) -> dict[str, Any]:
+    def releases(self, app: str | None = None) -> dict[str, AppReleases]:
         # as the board does, it knows of an application that is asked for by name
-        return {"apps": {one: {} for one in (self.apps if app is None else [app])}}
+        return dict.fromkeys(self.apps if app is None else [app], NO_RELEASES)
 
     def remove(self, app: str) -> None:
         if self.stuck or "1" not in self.cancelled:

@@ -107,7 +107,7 @@ def test_the_board_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pinned = open_config(config, **_snippet(document))
     with Pipeline(pinned, out=tmp_path / "out", cache=Cache()) as pipeline:
         assert {layer.device for layer in pipeline.plan().layers} == {"GPU"}
-        assert not pipeline.boards.clients()[0].releases()["apps"]
+        assert not pipeline.boards.clients()[0].releases()
 
 
 def _snippet(document: Mapping[str, Any]) -> dict[str, Any]:

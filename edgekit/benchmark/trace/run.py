@@ -8,7 +8,7 @@ processes keep the clocks apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from edgekit.benchmark.measurement import (
@@ -22,7 +22,6 @@ from edgekit.benchmark.measurement import (
     in_flight_after_us,
     members,
     node_times,
-    read_measurement,
     runs,
     runs_in_flight,
 )
@@ -30,7 +29,7 @@ from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
 from edgekit.benchmark.trace.chrome import HOST, Event, TraceProcess, nanoseconds
 from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
-from edgekit.placement.plan import Plan, known_values
+from edgekit.placement.plan import Plan
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
     process.add(
         HOST, "frame" if len(plan.plans) == 1 else "one frame of each plan", 0, last, "frame",
         device=HOST,
-        predicted_latency_us=known_values(plan.predicted, plan.unknown_cost)["latency_us"],
+        predicted_latency_us=plan.predicted.latency_us,
         shares=[share.share for share in plan.plans],
     )  # fmt: skip
     return process
@@ -240,7 +239,7 @@ def frames_wall(measurement: Measurement) -> float | None:
 
 def trace_document(
     plan: Plan | None,
-    measurement: Mapping[str, Any] | None = None,
+    measurement: Measurement | None = None,
     *,
     dla_cores: int,
     network: Network | None = None,
@@ -251,7 +250,7 @@ def trace_document(
     Args:
         plan: Gives the predicted process, and layer names for measured nodes; None if it is not
             known: what was measured is shown alone.
-        measurement: The loader's ``edgekit.device.bench/1``; None shows the prediction alone.
+        measurement: The loader's; None shows the prediction alone.
         dla_cores: DLA cores of the target; each gets a track in every process.
         network: The plan's layers: lets independent segments overlap in the prediction, and finds
             the layer of measured nodes that edgekit added.
@@ -261,12 +260,11 @@ def trace_document(
         The trace-event object. Every event's ``args`` has ``clock``.
 
     Raises:
-        DataError: As ``read_measurement``.
+        DataError: "trace.time", a time is none.
     """
     processes: list[TraceProcess] = []
-    measured = read_measurement(measurement or {})
     if measurement is not None:
-        processes += measured_processes(plan, measured, dla_cores, network)
+        processes += measured_processes(plan, measurement, dla_cores, network)
     if plan is not None:
         processes.append(_predicted(plan, network, dla_cores))
     metadata: list[Event] = []
@@ -284,6 +282,6 @@ def trace_document(
             "target": plan.target if plan else "", "power_mode": plan.power_mode if plan else "",
             "precision": plan.precision if plan else "",
             "clocks": {process.name: process.clock for process in processes},
-            "wall": frames_wall(measured),
+            "wall": frames_wall(measurement) if measurement else None,
         },
     }  # fmt: skip

@@ -13,7 +13,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CLOCKS, read_measurement
+from edgekit.benchmark.document import SCHEMA, Bench
+from edgekit.benchmark.measurement import (
+    BOARD_MEASURED,
+    CLOCKS,
+    Measured,
+    Measurement,
+    read_measurement,
+)
 from edgekit.benchmark.trace.chrome import (
     HOST,
     Event,
@@ -44,7 +51,7 @@ _BATCH = 1000
 # of a source, which may have several processes that share its clock
 _ALONE = "this source starts at 0 and is not aligned with the others"
 _LARGEST_TRACE = 512 << 20
-_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
+_BENCH = (SCHEMA, "edgekit.device.bench/1")
 _SHOWN = 20
 _MOST = 10_000
 
@@ -317,11 +324,11 @@ def read_trace(path: Path) -> RunTrace:
     return RunTrace(path.name, document)
 
 
-def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
+def read_bench(path: Path) -> tuple[TraceSource, str]:
     """Reads a bench document: its run's trace if that is next to it, else its own data.
 
     Returns:
-        The source, and the document.
+        The source, and the name of what was measured; "" if it has none.
 
     Raises:
         DataError: As ``read_trace``; or it measured nothing ("trace.empty").
@@ -334,7 +341,7 @@ def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
         )  # fmt: skip
     neighbour = path.parent / "trace.json"
     if path.name == "bench.json" and neighbour.is_file():
-        return read_trace(neighbour), document
+        return read_trace(neighbour), str(document.get("name") or "")
     if "latency_ms" not in document:
         raise DataError(
             "the bench document has no latency_ms: it is cut off, or not from edgekit bench",
@@ -351,11 +358,21 @@ def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
             code="trace.form", where=str(path), hint="run edgekit bench again",
         )  # fmt: skip
     try:
-        processes = measured_processes(None, read_measurement(document), 0, None)
+        name, measured = _measurement(document)
+        processes = measured_processes(None, measured, 0, None)
     except DataError as error:
         error.where = error.where or str(path)
         raise
-    return PreparedSource(path.name, processes), document
+    return PreparedSource(path.name, processes), name
+
+
+def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
+    """Returns the name and the measurement of a loader's or of a bench document."""
+    if document.get("schema") != SCHEMA:
+        return "", read_measurement(document, Measurement)
+    bench = read_measurement(document, Bench)
+    shared = Measured.model_fields.keys() & bench.model_fields_set
+    return bench.name, Measurement(**{name: getattr(bench, name) for name in shared})
 
 
 def times_process(

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from edgekit.benchmark.energy import BUSY
-from edgekit.benchmark.monitor import SCHEMA, rails_of
+from edgekit.benchmark.monitor import SCHEMA, Monitor, MonitorFacts, Sample
 from edgekit.errors import DataError
 from edgekit.files import open_stream
 from edgekit.targets.board import PowerRails, Target
@@ -44,7 +44,7 @@ class _TegrastatsBoard(NamedTuple):
         return ", ".join(parts) or "nothing that identifies a board"
 
 
-def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
+def one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
     """Returns the places of the samples that are the board's, and warnings about the others.
 
     Rails that only some lines have (a cut line, another user's tegrastats) are reported; a single
@@ -81,10 +81,9 @@ def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str
     return places, [message, *_partly([boards[at] for at in places])]
 
 
-def _board(sample: Mapping[str, Any]) -> _TegrastatsBoard:
-    ram = sample.get("ram") or {}
-    rails = frozenset(sample.get("rails_mw") or ())
-    return _TegrastatsBoard(int(ram.get("total_bytes") or 0), len(sample.get("cpu") or ()), rails)
+def _board(sample: Sample) -> _TegrastatsBoard:
+    ram = sample.ram.total_bytes if sample.ram else None
+    return _TegrastatsBoard(int(ram or 0), len(sample.cpu), frozenset(sample.rails_mw))
 
 
 def _alike(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
@@ -128,13 +127,13 @@ def pauses(walls: Sequence[float | None]) -> Iterator[str]:
         yield f"the log has a gap of {step:.3g} s at sample {at}: it may contain several runs"
 
 
-def other_board(monitor: Mapping[str, Any], target: Target) -> tuple[str, list[str]]:
+def other_board(monitor: Monitor, target: Target) -> tuple[str, list[str]]:
     """Compares what a log says of its board with a target.
 
     Returns:
         Why it cannot be that board's, or ""; and what differs where it may be.
     """
-    boards = [_board(sample) for sample in monitor["samples"]]
+    boards = [_board(sample) for sample in monitor.samples]
     board = next(iter(Counter(boards).most_common(1)), (_TegrastatsBoard(0, 0, frozenset()), 0))[0]
     rails = frozenset().union(*(one.rails for one in boards))
     board = board._replace(rails=rails)
@@ -189,7 +188,7 @@ def read_tegrastats(
     rails: PowerRails | None = None,
     interval_ms: float | None = None,
     utc_offset_s: float | None = None,
-) -> dict[str, Any]:
+) -> Monitor:
     """Returns the monitor document of a tegrastats log; see ``monitor_of_log``.
 
     Raises:
@@ -214,7 +213,7 @@ def read_tegrastats(
     except DataError as error:
         error.where = str(path)
         raise
-    if not document["samples"]:
+    if not document.samples:
         raise DataError(
             "the file contains no tegrastats line",
             code="tegrastats.none",
@@ -230,8 +229,8 @@ def monitor_of_log(
     rails: PowerRails | None = None,
     interval_ms: float | None = None,
     utc_offset_s: float | None = None,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.monitor/1`` document: ``t_s`` is zero where the load begins.
+) -> Monitor:
+    """Returns the samples of a log's lines; ``t_s`` is zero where the load begins.
 
     Args:
         lines: The log's lines, with their ends: a last one that was cut off is left out.
@@ -243,85 +242,92 @@ def monitor_of_log(
     Raises:
         DataError: "tegrastats.mixed": it is of several boards.
     """
-    samples: list[dict[str, Any]] = []
+    found: list[_Line] = []
     unknown, other, cut = UnknownFields(), 0, False
     for line in lines:
-        sample, fields = read_line(line[: 1 << 16])
-        if sample is None:
+        groups, fields = read_line(line[: 1 << 16])
+        if groups is None:
             other += bool(line.strip()) and not line.startswith("#")
             continue
-        samples.append(sample)
+        found.append(_line(groups))
         unknown.add(fields)
         cut = not line.endswith("\n")
     # numbers of the last line may have lost digits
-    if cut and len(samples) > 1 and _shape(samples[-1]) != _shape(samples[-2]):
-        samples.pop()
+    if cut and len(found) > 1 and _shape(found[-1].sample) != _shape(found[-2].sample):
+        found.pop()
     warnings = []
     if other:
         words = "line is" if other == 1 else "lines are"
         warnings.append(f"{other} {words} none of tegrastats")
-    places, notes = one_board(samples)
-    samples = [samples[at] for at in places]
-    warnings += [*notes, *pauses([_wall(sample) for sample in samples])]
-    interval = interval_ms / 1e3 if interval_ms else _interval(samples)
-    first = _first_busy(samples, rails)
-    if samples:
+    places, notes = one_board([one.sample for one in found])
+    found = [found[at] for at in places]
+    warnings += [*notes, *pauses([one.wall() for one in found])]
+    interval = interval_ms / 1e3 if interval_ms else _interval(found)
+    first = _first_busy([one.sample for one in found], rails)
+    if found:
         warnings.append(FIRST_LOAD)
-    times = _times(samples, interval)
-    walls = _walls(samples, times, utc_offset_s)
-    made = [
-        {"t_s": round(at - times[first], 6), "wall": wall, **_plain(sample)}
-        for at, wall, sample in zip(times, walls, samples, strict=True)
-    ]
-    return {
-        "schema": SCHEMA,
-        "interval_ms": interval * 1e3,
-        "sources": ["tegrastats"],
-        "started_at": walls[0] if walls else None,
-        "busy_from_s": 0.0,
-        "samples": made,
-        "idle": [],
-        "facts": {"l4t": None, "module": None},
-        "unknown": unknown.counts,
-        "warnings": warnings,
-    }
+    times = _times(found, interval)
+    walls = _walls(found, times, utc_offset_s)
+    return Monitor(
+        schema=SCHEMA,
+        interval_ms=interval * 1e3,
+        sources=["tegrastats"],
+        started_at=walls[0] if walls else None,
+        busy_from_s=0.0,
+        samples=[
+            one.sample.model_copy(update={"t_s": round(at - times[first], 6), "wall": wall})
+            for at, wall, one in zip(times, walls, found, strict=True)
+        ],
+        idle=[],
+        facts=MonitorFacts(l4t=None, module=None),
+        unknown=unknown.counts,
+        warnings=warnings,
+    )
 
 
-def _plain(sample: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in sample.items() if key not in ("wall", "wall_text")}
+class _Line(NamedTuple):
+    """A line's sample without its time, the time of reading in front of it, and its date."""
+
+    sample: Sample
+    stamp: float | None
+    date: str | None
+
+    def wall(self) -> float | None:
+        """Seconds; a date as if it were UTC, because a log does not have its time zone."""
+        if self.stamp is not None or self.date is None:
+            return self.stamp
+        try:
+            said = datetime.strptime(self.date, WALL_FORMAT)
+        except ValueError:
+            return None
+        return said.replace(tzinfo=timezone.utc).timestamp()
 
 
-def _shape(sample: Mapping[str, Any]) -> set[tuple[str, str]]:
+def _line(groups: Mapping[str, Any]) -> _Line:
+    sampled = {name: value for name, value in groups.items() if name not in ("wall", "wall_text")}
+    sample = Sample.model_validate({"t_s": 0.0, "wall": None, **sampled})
+    return _Line(sample, groups.get("wall"), groups.get("wall_text"))
+
+
+def _shape(sample: Sample) -> set[tuple[str, str]]:
     return {
         (group, str(name))
-        for group, values in sample.items()
-        for name in (values if isinstance(values, Mapping) else ("",))
+        for group, values in sample.to_json().items()
+        for name in (values if isinstance(values, dict) else ("",))
     }
-
-
-def _wall(sample: Mapping[str, Any]) -> float | None:
-    """Seconds; a date as if it were UTC, because a log does not have its time zone."""
-    if "wall" in sample:
-        return float(sample["wall"])
-
-    try:
-        said = datetime.strptime(sample["wall_text"], WALL_FORMAT)
-    except (KeyError, ValueError):
-        return None
-    return said.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _walls(
-    samples: list[dict[str, Any]], times: list[float], utc_offset_s: float | None
+    samples: list[_Line], times: list[float], utc_offset_s: float | None
 ) -> list[float | None]:
     """Unix time of each sample: where it stands in front, or by its date of whole seconds.
 
     Dates are cut off, not rounded: each says that its sample came within the second after it.
     What all say together is about as exact as the interval.
     """
-    if utc_offset_s is None or any("wall" in sample for sample in samples):
-        return [sample.get("wall") for sample in samples]
-    said = [_wall(sample) for sample in samples]
+    if utc_offset_s is None or any(one.stamp is not None for one in samples):
+        return [one.stamp for one in samples]
+    said = [one.wall() for one in samples]
     zeros = [wall - at for wall, at in zip(said, times, strict=True) if wall is not None]
     if not zeros:
         return [None] * len(samples)
@@ -330,9 +336,9 @@ def _walls(
     return [round(zero + at - utc_offset_s, 6) for at in times]
 
 
-def _interval(samples: list[dict[str, Any]]) -> float:
+def _interval(samples: list[_Line]) -> float:
     """Seconds between two lines: from the first change of the date to the last one."""
-    walls = [_wall(sample) for sample in samples]
+    walls = [one.wall() for one in samples]
     changes = [
         number
         for number in range(1, len(walls))
@@ -346,19 +352,19 @@ def _interval(samples: list[dict[str, Any]]) -> float:
     return (last - first) / (changes[-1] - changes[0])
 
 
-def _times(samples: list[dict[str, Any]], interval: float) -> list[float]:
+def _times(samples: list[_Line], interval: float) -> list[float]:
     """When each was taken: exactly where a tool wrote it in front, else one interval apart."""
-    stamps = [sample.get("wall") for sample in samples]
+    stamps = [one.stamp for one in samples]
     exact = [stamp for stamp in stamps if stamp is not None]
     if len(exact) == len(stamps) and exact == sorted(exact):
         return exact
     return [number * interval for number in range(len(samples))]
 
 
-def _first_busy(samples: list[dict[str, Any]], rails: PowerRails | None) -> int:
+def _first_busy(samples: list[Sample], rails: PowerRails | None) -> int:
     total = set(rails.total) if rails else None
     sums = [
-        sum(mw for name, mw in rails_of(sample).items() if total is None or name in total)
+        sum(mw for name, mw in sample.rails().items() if total is None or name in total)
         for sample in samples
     ]
     least = min(sums, default=0.0)

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +28,9 @@ from edgekit.pipeline.boards.addresses import boards_of_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
+from edgekit.removed import FormerDict
+from edgekit_device.protocol import codec
+from edgekit_device.protocol.codec import array, choice, integer, text
 
 _ROLE = "edgekit_board"
 _COMMENT = "Written by edgekit fleet export ansible. The waves use this order of boards."
@@ -67,13 +70,14 @@ _PINNED = (
     "{{ edgekit_board_host_key }}' -o UserKnownHostsFile=none -o GlobalKnownHostsFile=none"
 )
 _KNOWN = "-o 'UserKnownHostsFile=~/.ssh/known_hosts \"{{ inventory_dir }}/known_hosts\"'"
+_COUNT = integer(0, 1 << 31)
 _GROUP = re.compile(r"[^A-Za-z0-9_]")
 _BUDGET = re.compile(r"(\d+)(%?)")
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """A folder for Ansible.
+@dataclass(frozen=True)
+class Exported(FormerDict):
+    """``edgekit.fleet.ansible/1``: a folder for Ansible.
 
     Attributes:
         folder: Where it is.
@@ -84,12 +88,13 @@ class Exported:
         notes: What a user should know.
     """
 
-    folder: str
-    boards: int
-    waves: tuple[int, ...]
-    order: tuple[str, ...]
-    bundles: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...] = field(default=())
+    folder: str = codec.member(text())
+    boards: int = codec.member(_COUNT)
+    waves: tuple[int, ...] = codec.member(array(_COUNT))
+    order: tuple[str, ...] = codec.member(array(text()))
+    bundles: tuple[tuple[str, str], ...] = codec.member(array(array(text(), 2, 2)))
+    notes: tuple[str, ...] = codec.member(array(text(most=1 << 18)), default=())
+    schema: str = codec.member(choice("edgekit.fleet.ansible/1"), default="edgekit.fleet.ansible/1")
 
 
 def export(
@@ -219,8 +224,8 @@ def export_ansible(
         "inventory.yml": _to_yaml(_inventory(ordered, facts, settings), _COMMENT),
         **_playbooks([len(wave) for wave in made], most),
     }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, content in texts.items():
+        (folder / name).write_text(content, encoding="utf-8")
     return Exported(
         str(folder),
         len(ordered),

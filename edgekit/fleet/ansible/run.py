@@ -19,9 +19,68 @@ from edgekit.fleet.hints import ansible_folder, playbook_command, rollout_name, 
 from edgekit.fleet.inventory import find_program
 from edgekit.fleet.waves import DEFAULT_WAVES
 from edgekit.pipeline.progress import Progress
+from edgekit.removed import FormerDict
 from edgekit.text import counted
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+)
+from edgekit_device.protocol.failure import Failure
 
 _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
+
+
+@dataclass(frozen=True)
+class AnsibleBoard:
+    """A board after Ansible's run; ``changed``: whether anything was, None for unknown."""
+
+    board: str = member(text())
+    wave: int = member(integer(1, 1 << 31))
+    state: str = member(choice("ok", "failed", "unreachable", "unknown", "not-begun"))
+    changed: bool | None = member(nullable(flag))
+    error: Failure | None = member(nullable(record(Failure)))
+
+
+@dataclass(frozen=True)
+class AnsibleRun(FormerDict):
+    """``edgekit.fleet.ansible-run/1``: a rollout by Ansible.
+
+    Attributes:
+        state: "done", "failed" or "interrupted".
+        folder: The export.
+        bundles: App and digest of each bundle.
+        exit_status: Of ansible-playbook.
+        counts: Boards by state.
+        failure: Why it failed.
+        notes: For people.
+    """
+
+    rollout: str = member(text())
+    app: str = member(text())
+    state: str = member(choice("done", "failed", "interrupted"))
+    folder: str = member(text())
+    bundles: tuple[tuple[str, str], ...] = member(array(array(text(), 2, 2)))
+    exit_status: int = member(integer(-(1 << 31), 1 << 31))
+    counts: Mapping[str, int] = member(mapping(integer(0, 1 << 31)))
+    boards: tuple[AnsibleBoard, ...] = member(records(AnsibleBoard))
+    failure: Failure | None = member(nullable(record(Failure)))
+    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+    schema: str = member(
+        choice("edgekit.fleet.ansible-run/1"), default="edgekit.fleet.ansible-run/1"
+    )
+
+    @property
+    def goes_on(self) -> str:
+        """What can be done with the export, by commands in its folder."""
+        return playbook_command(Path(self.folder))
 
 
 @dataclass(slots=True)
@@ -50,8 +109,8 @@ def deploy_by_ansible(
     again: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
-    """Writes the export, runs its ``deploy.yml`` and returns an ``edgekit.fleet.ansible-run/1``.
+) -> AnsibleRun:
+    """Writes the export and runs its ``deploy.yml``.
 
     Ctrl-C stops Ansible; boards that are under way end by themselves what they began.
 
@@ -146,60 +205,51 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
     return ended
 
 
-def _document(name: str, app: str, made: Exported, ended: _PlaybookOutcome) -> dict[str, Any]:
+def _document(name: str, app: str, made: Exported, ended: _PlaybookOutcome) -> AnsibleRun:
     numbers = [number for number, size in enumerate(made.waves, 1) for _ in range(size)]
-    boards = [
-        {"board": board, "wave": wave, **_board(board, ended.recap)}
-        for board, wave in zip(made.order, numbers, strict=True)
-    ]
-    counts = dict(sorted(Counter(row["state"] for row in boards).items()))
+    boards = tuple(
+        _board(board, wave, ended.recap) for board, wave in zip(made.order, numbers, strict=True)
+    )
+    counts = dict(sorted(Counter(row.state for row in boards).items()))
+    hint = playbook_command(Path(made.folder))
     failure = None
     if ended.recap and set(counts) != {"ok"}:
-        text = ", ".join(f"{count} {state}" for state, count in counts.items())
-        failure = {
-            "code": "fleet.failures",
-            "message": f"not all of {counted(len(boards), 'board')} have the release: {text}",
-        }
+        words = ", ".join(f"{count} {state}" for state, count in counts.items())
+        message = f"not all of {counted(len(boards), 'board')} have the release: {words}"
+        failure = Failure("fleet.failures", message, name, hint)
     elif not ended.interrupted and (ended.recap is None or ended.code):
         why = f": {ended.error}" if ended.error else ""
-        failure = {
-            "code": "fleet.ansible",
-            "message": f"ansible-playbook failed with exit status {ended.code}{why}",
-        }
-    if failure:
-        failure.update(where=name, hint=playbook_command(Path(made.folder)))
-    state = "interrupted" if ended.interrupted else "failed" if failure else "done"
-    return {
-        "schema": "edgekit.fleet.ansible-run/1",
-        "rollout": name,
-        "app": app,
-        "state": state,
-        "folder": made.folder,
-        "bundles": [list(row) for row in made.bundles],
-        "exit_status": ended.code,
-        "counts": counts,
-        "boards": boards,
-        "failure": failure,
-        "notes": list(made.notes),
-    }
+        message = f"ansible-playbook failed with exit status {ended.code}{why}"
+        failure = Failure("fleet.ansible", message, name, hint)
+    return AnsibleRun(
+        rollout=name,
+        app=app,
+        state="interrupted" if ended.interrupted else "failed" if failure else "done",
+        folder=made.folder,
+        bundles=made.bundles,
+        exit_status=ended.code,
+        counts=counts,
+        boards=boards,
+        failure=failure,
+        notes=made.notes,
+    )
 
 
-def _board(name: str, recap: Mapping[str, Any] | None) -> dict[str, Any]:
+def _board(name: str, wave: int, recap: Mapping[str, Any] | None) -> AnsibleBoard:
     """Returns what Ansible's recap says of a board."""
     found = (recap or {}).get(name)
     if found is None:
         # waves that were not begun are in no recap
-        return {"state": "unknown" if recap is None else "not-begun", "changed": None,
-                "error": None}  # fmt: skip
+        return AnsibleBoard(name, wave, "unknown" if recap is None else "not-begun", None, None)
     state = "unreachable" if found["unreachable"] else "failed" if found["failures"] else "ok"
     error = None
     if state != "ok":
         why = found["why"] if isinstance(found["why"], dict) else {"message": found["why"]}
         code = "board.unreachable" if state == "unreachable" else "board.failed"
-        error = {
-            "code": str(why.get("code") or code),
-            "message": " ".join(str(why.get("message") or "Ansible gave no reason").split()),
-            "where": name,
-            "hint": str(why.get("hint") or ""),
-        }
-    return {"state": state, "changed": found["changed"] > 0, "error": error}
+        error = Failure(
+            str(why.get("code") or code),
+            " ".join(str(why.get("message") or "Ansible gave no reason").split()),
+            name,
+            str(why.get("hint") or ""),
+        )
+    return AnsibleBoard(name, wave, state, found["changed"] > 0, error)

@@ -51,6 +51,13 @@ def boards_of_config(config: Config) -> list[Board]:
     ]
 
 
+def own_boards(config: Config) -> list[Board]:
+    """Returns a configuration's boards; edgekit's own (kind "sshd") where it names none."""
+    from edgekit.deployment.board import Board
+
+    return boards_of_config(config) or [Board("edgekit", kind="sshd")]
+
+
 def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:
     """Returns the board at ``[USER@]HOST[:PORT]``; HOST may be an alias of ~/.ssh/config.
 
@@ -88,9 +95,8 @@ def boards_of(where: str, config: Config | None = None, **options: str) -> list[
     """
     if is_config(where):
         from edgekit.config.loader import open_config
-        from edgekit.deployment.board import Board
 
-        return boards_of_config(open_config(where)) or [Board("edgekit", kind="sshd")]
+        return own_boards(open_config(where))
     named = [b for b in boards_of_config(config) if b.name == where] if config else []
     return named or [board_of_host(where, **options)]
 

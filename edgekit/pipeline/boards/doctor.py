@@ -5,12 +5,27 @@ it, and whether the board fits a configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgekit.deployment.board import DescribedBoard
+from edgekit.removed import FormerDict
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 from edgekit.targets.releases import as_planned, is_planned_release
+from edgekit_device.board.probe import Probe
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+)
+from edgekit_device.protocol.failure import Failure
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -20,7 +35,7 @@ if TYPE_CHECKING:
 CheckStatus = Literal["ok", "warn", "missing"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DoctorCheck:
     """One line of ``edgekit doctor``.
 
@@ -32,20 +47,63 @@ class DoctorCheck:
         fix: What to do about it; empty when nothing is to be done.
     """
 
-    id: str
-    what: str
-    status: CheckStatus
-    found: str
-    fix: str = ""
+    id: str = member(text())
+    what: str = member(text())
+    status: CheckStatus = member(choice("ok", "warn", "missing"))
+    found: str = member(text(most=1 << 18))
+    fix: str = member(text(), default="")
 
 
-def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+@dataclass(frozen=True)
+class BoardAbilities:
+    """What a board can run.
+
+    Attributes:
+        backends: Those that it has.
+        loads: The flavours of TensorRT whose plans it loads.
+        dla_cores: DLA cores that TensorRT drives; None where it was not queried.
+        standalone: Whether it runs DLA loadables.
+        power_modes: Names of its power modes.
+    """
+
+    backends: tuple[str, ...] = member(array(text()))
+    loads: tuple[str, ...] = member(array(text()))
+    dla_cores: int | None = member(nullable(integer(0, 1 << 31)))
+    standalone: bool = member(flag)
+    power_modes: tuple[str, ...] = member(array(text()))
+
+
+@dataclass(frozen=True)
+class Doctor(FormerDict):
+    """``edgekit.doctor/1``: what a board, or this machine, has for edgekit.
+
+    Attributes:
+        board: Which.
+        ok: Whether nothing is missing.
+        checks: What was looked for; empty where the board was not reached.
+        can: What a board can run.
+        probe: What a board said of itself.
+        error: Why it was not reached.
+        cause: The EdgekitError of ``error``; not in JSON.
+    """
+
+    board: DescribedBoard = member(record(DescribedBoard))
+    ok: bool = member(flag)
+    checks: tuple[DoctorCheck, ...] = member(records(DoctorCheck), absent=())
+    can: BoardAbilities | None = member(record(BoardAbilities), absent=None)
+    probe: Probe | None = member(record(Probe), absent=None)
+    error: Failure | None = member(record(Failure), absent=None)
+    schema: str = member(choice("edgekit.doctor/1"), default="edgekit.doctor/1")
+    cause: Any = field(default=None, compare=False)
+
+
+def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
     """TensorRT's libraries, Python modules and trtexec."""
-    trt = probe["tensorrt"]
-    python = trt["python"]
-    jetson = bool(probe["l4t"])
-    if trt["full"]:
-        yield DoctorCheck("tensorrt", "TensorRT", "ok", trt["full"])
+    trt = probe.tensorrt
+    python = trt.python
+    jetson = bool(probe.l4t)
+    if trt.full:
+        yield DoctorCheck("tensorrt", "TensorRT", "ok", trt.full)
     else:
         yield DoctorCheck(
             "tensorrt",
@@ -56,9 +114,9 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             if jetson
             else "engines cannot be built on this board",
         )
-    if python["full"]:
-        yield DoctorCheck("tensorrt.python", "TensorRT for Python", "ok", python["full"])
-    elif trt["full"]:
+    if python.full:
+        yield DoctorCheck("tensorrt.python", "TensorRT for Python", "ok", python.full)
+    elif trt.full:
         yield DoctorCheck(
             "tensorrt.python",
             "TensorRT for Python",
@@ -67,10 +125,10 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "sudo apt-get install python3-libnvinfer; without it this board builds no engines",
         )
     for flavour in ("lean", "dispatch"):
-        there = trt[flavour] or python[flavour]
+        there = getattr(trt, flavour) or getattr(python, flavour)
         if there:
             yield DoctorCheck(f"tensorrt.{flavour}", f"TensorRT {flavour} runtime", "ok", there)
-        elif trt["full"]:
+        elif trt.full:
             yield DoctorCheck(
                 f"tensorrt.{flavour}",
                 f"TensorRT {flavour} runtime",
@@ -78,9 +136,9 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
                 "not there",
                 "only needed for engines of another TensorRT release",
             )
-    if probe["trtexec"]:
-        yield DoctorCheck("trtexec", "trtexec", "ok", probe["trtexec"]["path"])
-    elif trt["full"]:
+    if probe.trtexec:
+        yield DoctorCheck("trtexec", "trtexec", "ok", probe.trtexec.path)
+    elif trt.full:
         yield DoctorCheck(
             "trtexec",
             "trtexec",
@@ -90,21 +148,21 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         )
 
 
-def _cuda(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+def _cuda(probe: Probe) -> Iterator[DoctorCheck]:
     """The driver and the GPU."""
-    if probe["compute_capability"]:
-        text = f"CUDA {probe['cuda'] or probe['cuda_driver']}, compute capability " + str(
-            probe["compute_capability"]
+    if probe.compute_capability:
+        text = f"CUDA {probe.cuda or probe.cuda_driver}, compute capability " + str(
+            probe.compute_capability
         )
         yield DoctorCheck("cuda", "CUDA", "ok", text)
     else:
-        why = next((n for n in probe["notes"] if "CUDA driver" in n), "no driver responds")
+        why = next((n for n in probe.notes if "CUDA driver" in n), "no driver responds")
         yield DoctorCheck(
             "cuda",
             "CUDA",
-            "missing" if probe["l4t"] else "warn",
+            "missing" if probe.l4t else "warn",
             why,
-            _cuda_fix(why) if probe["l4t"] else "",
+            _cuda_fix(why) if probe.l4t else "",
         )
 
 
@@ -117,12 +175,12 @@ def _cuda_fix(why: str) -> str:
     return "is the account in the groups video and render?"
 
 
-def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+def _dla(probe: Probe) -> Iterator[DoctorCheck]:
     """The DLA's cores, its compiler and cuDLA."""
-    seen = probe["dla"]
-    devices, cores = seen["devices"], seen["cores"]
+    seen = probe.dla
+    devices, cores = seen.devices, seen.cores
     if not devices:
-        if probe["l4t"]:
+        if probe.l4t:
             yield DoctorCheck("dla", "DLA", "ok", "none found on this module")
         return
     count = f"{len(devices)} in hardware"
@@ -130,7 +188,7 @@ def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         yield DoctorCheck("dla", "DLA", "ok", f"{count}, {cores} for TensorRT")
     elif cores == 0:
         fix = "this TensorRT release does not support the DLA: edgekit targets lists those that do"
-        if seen["compiler"] is None:
+        if seen.compiler is None:
             fix = (
                 "libnvdla_compiler.so is missing: sudo apt-get install nvidia-l4t-dla-compiler "
                 "(JetPack 6; JetPack 7.2 has none)"
@@ -144,8 +202,8 @@ def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             f"{count}; TensorRT was not queried",
             "this needs TensorRT's Python module",
         )
-    if probe["cudla"]:
-        yield DoctorCheck("dla.cudla", "cuDLA", "ok", probe["cudla"])
+    if probe.cudla:
+        yield DoctorCheck("dla.cudla", "cuDLA", "ok", probe.cudla)
     else:
         yield DoctorCheck(
             "dla.cudla",
@@ -161,11 +219,11 @@ _LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
 _SETUP = "set up with: edgekit doctor --setup"
 
 
-def _board(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
-    name = " ".join(filter(None, (probe["module"], probe["board_id"] and f"({probe['board_id']})")))
-    if probe["l4t"]:
-        jetpack = f", JetPack {probe['jetpack']}" if probe["jetpack"] else ""
-        yield DoctorCheck("board.l4t", "Jetson Linux", "ok", f"L4T {probe['l4t']}{jetpack}")
+def _board(probe: Probe) -> Iterator[DoctorCheck]:
+    name = " ".join(filter(None, (probe.module, probe.board_id and f"({probe.board_id})")))
+    if probe.l4t:
+        jetpack = f", JetPack {probe.jetpack}" if probe.jetpack else ""
+        yield DoctorCheck("board.l4t", "Jetson Linux", "ok", f"L4T {probe.l4t}{jetpack}")
     else:
         yield DoctorCheck(
             "board.l4t",
@@ -179,20 +237,24 @@ def _board(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
     )
 
 
-def _python(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
-    yield DoctorCheck("python", "Python", "ok", probe["python"])
-    if probe["numpy"]:
-        yield DoctorCheck("python.numpy", "NumPy", "ok", probe["numpy"])
+#: The line of a board without NumPy.
+NO_NUMPY = DoctorCheck(
+    "python.numpy",
+    "NumPy",
+    "missing",
+    "not found by the board's Python",
+    "sudo apt-get install python3-numpy",
+)
+
+
+def _python(probe: Probe) -> Iterator[DoctorCheck]:
+    yield DoctorCheck("python", "Python", "ok", probe.python)
+    if probe.numpy:
+        yield DoctorCheck("python.numpy", "NumPy", "ok", probe.numpy)
     else:
-        yield DoctorCheck(
-            "python.numpy",
-            "NumPy",
-            "missing",
-            "not found by the board's Python",
-            "sudo apt-get install python3-numpy",
-        )
-    if probe["ssh_keygen"]:
-        yield DoctorCheck("openssh", "ssh-keygen", "ok", f"OpenSSH {probe['ssh_keygen']}")
+        yield NO_NUMPY
+    if probe.ssh_keygen:
+        yield DoctorCheck("openssh", "ssh-keygen", "ok", f"OpenSSH {probe.ssh_keygen}")
     else:
         yield DoctorCheck(
             "openssh",
@@ -203,18 +265,18 @@ def _python(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         )
 
 
-def _power(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
-    if not probe["l4t"]:
+def _power(probe: Probe) -> Iterator[DoctorCheck]:
+    if not probe.l4t:
         return
-    power = probe["power"]
-    if power["mode"]:
-        yield DoctorCheck("power.mode", "Power mode", "ok", f"{power['mode']} (id {power['id']})")
+    power = probe.power
+    if power.mode:
+        yield DoctorCheck("power.mode", "Power mode", "ok", f"{power.mode} (id {power.id})")
     else:
         yield DoctorCheck("power.mode", "Power mode", "warn", "nvpmodel gave no answer", _SETUP)
-    clocks = power["clocks"]
+    clocks = power.clocks
     if not clocks:
         yield DoctorCheck("power.clocks", "Clocks", "warn", "jetson_clocks gave no answer", _SETUP)
-    elif clocks.get("gpu", {}).get("locked"):
+    elif "gpu" in clocks and clocks["gpu"].locked:
         yield DoctorCheck("power.clocks", "Clocks", "ok", "locked at their maximum")
     else:
         yield DoctorCheck(
@@ -224,17 +286,15 @@ def _power(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "they change with the load",
             "for repeatable measurements: sudo jetson_clocks",
         )
-    lacks = sorted({"video", "render"} - set(probe["groups"]))
-    if lacks and not probe["user"]["root"]:
+    lacks = sorted({"video", "render"} - set(probe.groups))
+    if lacks and not probe.user.root:
         yield DoctorCheck("groups", "Groups", "warn", f"not in {' and '.join(lacks)}", _SETUP)
     else:
-        yield DoctorCheck(
-            "groups", "Groups", "ok", "root" if probe["user"]["root"] else "video, render"
-        )
+        yield DoctorCheck("groups", "Groups", "ok", "root" if probe.user.root else "video, render")
 
 
-def _free_space(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
-    free = probe["disk_free"]
+def _free_space(probe: Probe) -> Iterator[DoctorCheck]:
+    free = probe.disk_free
     low = free < _LEAST_DISK
     yield DoctorCheck(
         "disk",
@@ -243,7 +303,7 @@ def _free_space(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         f"{free / _GIB:.1f} GiB",
         "edgekit keeps deploy.keep releases; gc removes the others" if low else "",
     )
-    available = probe["memory"]["available"]
+    available = probe.memory.available
     if available is not None:
         low = available < _LEAST_MEMORY
         yield DoctorCheck(
@@ -255,19 +315,19 @@ def _free_space(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         )
 
 
-def _docker(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
-    docker = probe["docker"]
+def _docker(probe: Probe) -> Iterator[DoctorCheck]:
+    docker = probe.docker
     if docker is None:
         return
-    if docker["runtimes"] is None:
+    if docker.runtimes is None:
         yield DoctorCheck(
             "docker",
             "Docker",
             "warn",
-            f"{docker['path']} refuses this account",
+            f"{docker.path} refuses this account",
             "for `container:` only: sudo usermod -aG docker USER",
         )
-    elif "nvidia" not in docker["runtimes"]:
+    elif "nvidia" not in docker.runtimes:
         yield DoctorCheck(
             "docker",
             "Docker",
@@ -276,7 +336,7 @@ def _docker(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "for `container:` only: sudo apt-get install nvidia-container-toolkit",
         )
     else:
-        yield DoctorCheck("docker", "Docker", "ok", f"{docker['version']}, runtime nvidia")
+        yield DoctorCheck("docker", "Docker", "ok", f"{docker.version}, runtime nvidia")
 
 
 #: The line of a board that runs no bundle of any backend.
@@ -289,22 +349,22 @@ NOTHING_RUNS = DoctorCheck(
 )
 
 
-def has_runtime(probe: Mapping[str, Any]) -> bool:
+def has_runtime(probe: Probe) -> bool:
     """Whether a board has a runtime of bundles: ONNX Runtime, a TensorRT for Python, or cuDLA."""
-    modules = probe["tensorrt"]["python"]
-    return bool(probe["onnxruntime"] or any(modules.values()) or _standalone(probe))
+    modules = probe.tensorrt.python
+    return bool(probe.onnxruntime or any(vars(modules).values()) or _standalone(probe))
 
 
-def _standalone(probe: Mapping[str, Any]) -> bool:
-    return bool(probe["cudla"] and probe["dla"]["devices"])
+def _standalone(probe: Probe) -> bool:
+    return bool(probe.cudla and probe.dla.devices)
 
 
-def _runtimes(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+def _runtimes(probe: Probe) -> Iterator[DoctorCheck]:
     if not has_runtime(probe):
         yield NOTHING_RUNS
 
 
-CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[DoctorCheck]], ...] = (
+CHECKS: tuple[Callable[[Probe], Iterator[DoctorCheck]], ...] = (
     _board,
     _python,
     _tensorrt,
@@ -317,49 +377,42 @@ CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[DoctorCheck]], ...] = (
 )
 
 
-def examine(probe: Mapping[str, Any], config: Config | None = None) -> dict[str, Any]:
-    """Returns the part of ``edgekit.doctor/1`` that is about the board's software and hardware.
+def examine(board: DescribedBoard, probe: Probe, config: Config | None = None) -> Doctor:
+    """Returns what a board's software and hardware mean.
 
     Args:
-        probe: ``edgekit.probe/1``.
+        board: Which board.
+        probe: What it said of itself.
         config: A configuration that the board should serve.
-
-    Returns:
-        "ok" (nothing is missing), "checks" and "can": its backends, the plans that it loads, DLA
-        cores, standalone loadables, power modes.
     """
     checks = [check for part in CHECKS for check in part(probe)]
     if config is not None:
         checks += _fits(probe, config)
-    return {
-        "ok": all(check.status != "missing" for check in checks),
-        "checks": [asdict(check) for check in checks],
-        "can": _can(probe),
-    }
+    ok = all(check.status != "missing" for check in checks)
+    return Doctor(board, ok, tuple(checks), _can(probe), probe)
 
 
-def _can(probe: Mapping[str, Any]) -> dict[str, Any]:
-    trt = probe["tensorrt"]
-    modes = probe["power"]["modes"] or []
+def _can(probe: Probe) -> BoardAbilities:
+    flavours = vars(probe.tensorrt.python)
     backends = {
-        "reference": bool(probe["onnxruntime"] and probe["numpy"]),
-        "tensorrt": bool(trt["python"]["full"] and probe["numpy"]),
+        "reference": bool(probe.onnxruntime and probe.numpy),
+        "tensorrt": bool(flavours["full"] and probe.numpy),
     }
-    return {
-        "backends": [name for name, there in backends.items() if there],
-        "loads": [name for name in ("full", "lean", "dispatch") if trt["python"][name]],
-        "dla_cores": probe["dla"]["cores"],
-        "standalone": _standalone(probe),
-        "power_modes": [mode["name"] for mode in modes],
-    }
+    return BoardAbilities(
+        backends=tuple(name for name, there in backends.items() if there),
+        loads=tuple(name for name in ("full", "lean", "dispatch") if flavours[name]),
+        dla_cores=probe.dla.cores,
+        standalone=_standalone(probe),
+        power_modes=tuple(mode.name for mode in probe.power.modes or ()),
+    )
 
 
-def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
+def _fits(probe: Probe, config: Config) -> Iterator[DoctorCheck]:
     """Whether the board is what the configuration is for."""
     file = config.file
     module = get(file.target).facts.get("module")
     numbers = module.get("numbers", []) if isinstance(module, Mapping) else []
-    own = probe["board_id"]
+    own = probe.board_id
     if not own:
         yield DoctorCheck(
             "fits.target",
@@ -379,7 +432,7 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
         )
     yield from _mode_fits(probe, get(file.target), file)
     yield from _dla_fits(probe, get(file.target), file)
-    installed = probe["tensorrt"]["full"] or probe["tensorrt"]["python"]["full"]
+    installed = probe.tensorrt.full or probe.tensorrt.python.full
     planned = config.tensorrt if hasattr(config, "tensorrt") else file.tensorrt
     if planned and installed:
         same = is_planned_release(installed, planned)
@@ -392,9 +445,9 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
         )
 
 
-def _mode_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
+def _mode_fits(probe: Probe, target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
     """Whether the board is in the power mode that the configuration plans for."""
-    now, planned = probe["power"]["mode"], target.mode(file.power_mode).name
+    now, planned = probe.power.mode, target.mode(file.power_mode).name
     if not now:
         return
     measured = file.bench.power_mode
@@ -411,9 +464,9 @@ def _mode_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> It
     )
 
 
-def _dla_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
+def _dla_fits(probe: Probe, target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
     """A plan for DLA cores needs a board that shows some."""
-    if probe["dla"]["devices"] or not target.dla.cores or file.placement.dla_cores == []:
+    if probe.dla.devices or not target.dla.cores or file.placement.dla_cores == []:
         return
     yield DoctorCheck(
         "fits.dla",

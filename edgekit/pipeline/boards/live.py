@@ -8,18 +8,28 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.benchmark.monitor import check_sample, rails_of, with_release_warning
+from edgekit.benchmark.monitor import (
+    MonitorFacts,
+    Sample,
+    ShownApp,
+    ShownSample,
+    Top,
+    live_sample,
+    with_release_warning,
+)
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
+from edgekit_device.protocol.codec import nullable
+from edgekit_device.protocol.failure import or_failed
+from edgekit_device.protocol.serving import ServingStatus
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
 
 
-SCHEMA = "edgekit.top/1"
 _CUT = (
     "board.connection-lost", "board.silent", "board.timeout", "board.unreachable", "board.killed"
 )  # fmt: skip
@@ -28,7 +38,8 @@ _ONCE_MS = 500
 _SOON_MS = 2000
 _RETAINED = ("facts", "power_mode", "warnings", "unknown", "sources")
 _AGAIN_S = 2.0
-OnDocument = Callable[[dict[str, Any]], bool]
+_SERVING = nullable(or_failed(ServingStatus))
+OnDocument = Callable[[Top], bool]
 
 
 def board_of(where: str, name: str | None = None, **options: str) -> Board:
@@ -53,14 +64,14 @@ def board_of(where: str, name: str | None = None, **options: str) -> Board:
     )
 
 
-def look(board: Board, where: str, *, accept_host_key: bool = False) -> dict[str, Any]:
-    """Returns one ``edgekit.top/1``; see docs/monitoring.md.
+def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
+    """Returns a board as it is now; see docs/monitoring.md.
 
     Raises:
         EnvironmentLack: The board cannot be reached.
         BoardError: It failed.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Top] = []
     view = _BoardView(board.name)
     try:
         with addresses.open_client(board, accept_host_key=accept_host_key) as client:
@@ -109,7 +120,7 @@ def watch_board(
             if error.code not in _CUT or view.last is None:
                 addresses.fill_hint(error, where, board)
                 raise
-            if not on_document({**view.last, "connection": error.message}):
+            if not on_document(view.last.model_copy(update={"connection": error.message})):
                 return
         pause(_AGAIN_S)
 
@@ -141,62 +152,55 @@ class _BoardView:
     """What is known of a board; samples say some things only once."""
 
     def __init__(self, name: str) -> None:
-        self.last: dict[str, Any] | None = None
+        self.last: Top | None = None
         self._name = name
-        self._latest: dict[str, Any] = {"warnings": [], "unknown": {}, "sources": [], "facts": {}}
-        self._apps: dict[str, Any] = {}
+        self._apps: dict[str, ShownApp] = {}
         self._target: Target | None = None
 
     def query_apps(self, client: BoardClient) -> None:
         """Requests what the board serves; a board that cannot say is sampled all the same."""
         self._name = client.name
         try:
-            found = client.status()["apps"]
+            found = client.status().apps
         except BoardError as error:
             if error.code in _CUT:
                 raise
             return
         self._apps = {
-            name: {
-                "current": facts.get("current"),
-                "deployment": _state(facts.get("deployment")),
-                "serving": facts.get("serving"),
-            }
+            name: ShownApp(
+                current=facts.current,
+                deployment=None if facts.deployment is None else facts.deployment.state,
+                serving=facts.serving,
+            )
             for name, facts in found.items()
-            if isinstance(facts, Mapping)
         }
 
-    def shown(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Returns the document of now; raises as ``check_sample``."""
-        check_sample(sample, self._name)
-        for name in _RETAINED:
-            if name in sample:
-                self._latest[name] = sample.pop(name)
-        if self._target is None:
-            self._target = _target_of(self._latest["facts"])
-        target = self._target
-        shown = {
-            "schema": SCHEMA,
-            "board": self._name,
-            "target": target.name if target else None,
-            "connection": None,
-            "power_mode": None,
-            **self._latest,
-            "total_mw": _total(sample, target),
-            "sample": sample,
-            "apps": self._apps,
+    def shown(self, line: dict[str, Any]) -> Top:
+        """Returns the document of now; raises as ``live_sample``."""
+        sample, last = live_sample(line, self._name), self.last
+        known = {
+            name: getattr(last if last and name not in sample.model_fields_set else sample, name)
+            for name in _RETAINED
         }
-        self.last = with_release_warning(shown)
+        facts: MonitorFacts = known["facts"]
+        if self._target is None:
+            self._target = _target_of(facts.board_id)
+        own = ShownSample.model_fields.keys() & sample.model_fields_set
+        self.last = Top(
+            schema="edgekit.top/1",
+            board=self._name,
+            target=self._target.name if self._target else None,
+            connection=None,
+            total_mw=_total(sample, self._target),
+            sample=ShownSample(**{name: getattr(sample, name) for name in own}),
+            apps=self._apps,
+            **{**known, "warnings": with_release_warning(known["warnings"], facts.l4t)},
+        )
         return self.last
 
 
-def _state(deployment: object) -> object:
-    return deployment.get("state") if isinstance(deployment, Mapping) else None
-
-
-def _target_of(facts: object) -> Target | None:
-    own = facts.get("board_id") if isinstance(facts, Mapping) else None
-    if not isinstance(own, str) or not own:
+def _target_of(own: str | None) -> Target | None:
+    if not own:
         return None
     for name in names():
         target = get(name)
@@ -207,8 +211,8 @@ def _target_of(facts: object) -> Target | None:
     return None
 
 
-def _total(sample: Mapping[str, Any], target: Target | None) -> float | None:
+def _total(sample: Sample, target: Target | None) -> float | None:
     """The sum of the rails that are the board's draw, where all of them were read."""
-    rails = rails_of(sample)
+    rails = sample.rails()
     wanted = target.rails.total if target and target.rails else ()
     return sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None

@@ -6,27 +6,33 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from edgekit.deployment.answers import protocol_error
 from edgekit.files import write_atomically
+from edgekit.removed import FormerDict
 from edgekit.tensorrt.releases import release
+from edgekit_device.protocol.codec import flag, integer, mapping, member, record, text, write
+from edgekit_device.selftest import SelftestResult
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
+    from edgekit_device.jobs.job import StartedJob
 
 
 # small enough to build in seconds, with channels that fill a vector of the DLA's formats
 _SHAPE, _CHANNELS, _SEED = (1, 16, 32, 32), 16, 1
 
 
-def start(client: BoardClient) -> dict[str, Any]:
+def start(client: BoardClient) -> StartedJob:
     """Sends the toy network and starts the job; returns what ``start_job`` does."""
     probe = client.probe()
-    version = probe["tensorrt"]["python"]["full"] or probe["tensorrt"]["full"] or "10.3"
+    version = probe.tensorrt.python.full or probe.tensorrt.full or "10.3"
     strong = "weak" not in release(version).typings
     model = _toy(half=strong)
     digest = hashlib.sha256(model).hexdigest()
@@ -87,17 +93,41 @@ def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
     return {"name": "selftest", "model": digest, "engine": engine, "build": build}
 
 
-def finished(result: Mapping[str, Any], client: BoardClient) -> dict[str, Any]:
-    """Returns the document that a user can send, with how many questions got which answer."""
-    counts = Counter(item["status"] for item in result["items"])
-    return {**result, "counts": dict(counts), "board": {"kind": client.kind}}
+@dataclass(frozen=True)
+class TestedBoard:
+    """A board without its name: the answers are for others to read, too."""
+
+    kind: str = member(text())
 
 
-def write_answers(document: Mapping[str, Any], path: Path) -> Path:
-    """Writes the document and returns its path."""
+@dataclass(frozen=True, kw_only=True)
+class Selftest(FormerDict, SelftestResult):
+    """``edgekit.selftest/1``: the answers of a board, and what is not in the file of them.
+
+    Attributes:
+        counts: How many questions got which answer.
+        board: How the board was reached.
+        ok: Whether the self-test came to its end.
+        file: Where the answers are.
+        name: The board's name; not in JSON.
+    """
+
+    counts: Mapping[str, int] = member(mapping(integer(0, 1 << 31)))
+    board: TestedBoard = member(record(TestedBoard))
+    ok: bool | None = member(flag, absent=None)
+    file: str | None = member(text(), absent=None)
+    name: str = field(default="", compare=False)
+
+
+def finished(result: object, client: BoardClient, path: Path) -> Selftest:
+    """Writes the answers of a board to a file, and returns them with how many there are."""
+    if not isinstance(result, SelftestResult):
+        raise protocol_error("the job's result is no self-test", client.name)
+    counts = dict(Counter(item.status for item in result.items))
+    found = Selftest(**vars(result), counts=counts, board=TestedBoard(client.kind))
     with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
+        temporary.write_text(json.dumps(write(found), indent=1) + "\n", encoding="utf-8")
+    return replace(found, ok=True, file=str(path), name=client.name)
 
 
 def _toy(half: bool) -> bytes:

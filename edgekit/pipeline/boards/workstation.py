@@ -9,17 +9,16 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, metadata, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.embedded_sshd import find_sshd
 from edgekit.deployment.ssh import usual_keys
 from edgekit.knowledge import cache_folder
 from edgekit.parsing.nvidia import MODULE
-from edgekit.pipeline.boards.doctor import DoctorCheck
+from edgekit.pipeline.boards.doctor import Doctor, DoctorCheck
 from edgekit.text import listed
 
 _GIB = 1 << 30
@@ -34,19 +33,15 @@ _EXTRAS = {
 }
 
 
-def examine_workstation() -> dict[str, Any]:
-    """Returns an ``edgekit.doctor/1`` of this machine: "board", "ok" and "checks"."""
+def examine_workstation() -> Doctor:
+    """Returns what this machine has for edgekit."""
     checks = [check for part in _CHECKS for check in part()]
-    return {
-        "schema": "edgekit.doctor/1",
-        "board": {
-            "name": platform.node() or "this machine",
-            "kind": "workstation",
-            "note": f"this machine, {platform.system()} {platform.machine()}",
-        },
-        "ok": all(check.status != "missing" for check in checks),
-        "checks": [asdict(check) for check in checks],
-    }
+    board = DescribedBoard(
+        platform.node() or "this machine",
+        "workstation",
+        f"this machine, {platform.system()} {platform.machine()}",
+    )
+    return Doctor(board, all(check.status != "missing" for check in checks), tuple(checks))
 
 
 def _python() -> Iterator[DoctorCheck]:

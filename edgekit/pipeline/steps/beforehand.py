@@ -186,7 +186,7 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
 
 def _check_reference(client: BoardClient, boards: ConnectedBoards, *, probed: bool) -> None:
     facts = boards.probe(client) if probed else client.hello()  # which takes a part of the time
-    if facts["onnxruntime"]:
+    if facts.onnxruntime:
         return
     probe = boards.probe(client)
     if not has_runtime(probe):
@@ -194,13 +194,13 @@ def _check_reference(client: BoardClient, boards: ConnectedBoards, *, probed: bo
             f"{NOTHING_RUNS.found}: {NOTHING_RUNS.fix}",
             code="board.nothing-runs",
             where=client.name,
-            hint=f"the board's Python is {probe['python']}; `python:` of the board names another",
+            hint=f"the board's Python is {probe.python}; `python:` of the board names another",
         )
     raise EnvironmentLack(
         "the bundle needs onnxruntime, which is not on the board",
         code="bundle.no-runtime",
         where=client.name,
-        hint=f"install onnxruntime for Python {probe['python']} on the board, or let the board "
+        hint=f"install onnxruntime for Python {probe.python} on the board, or let the board "
         "build with TensorRT (build.backend: auto)",
     )
 
@@ -273,9 +273,7 @@ def _bundle_key(
     """Returns a key of all that a board's bundle depends on."""
     file = context.file
     backend = backend_for(context, boards)
-    builder: Mapping[str, Any] = (
-        {} if backend == "reference" else boards.probe(client)["fingerprint"]
-    )
+    builder: Mapping[str, str] = {} if backend == "reference" else boards.probe(client).fingerprint
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(
         "asked", named(context).digest, file.model_dump(exclude={"deploy", "bench"}),

@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from edgekit.benchmark.document import bench_document, profile_notes, write_json
+from edgekit.benchmark.document import (
+    Bench,
+    BoardName,
+    TakenBackRelease,
+    bench_document,
+    judged,
+    profile_notes,
+    write_json,
+)
+from edgekit.benchmark.measurement import Measurement, measurement_of_board
+from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
@@ -30,6 +41,7 @@ from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +50,9 @@ if TYPE_CHECKING:
     from edgekit.config.schema import BenchSection
     from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.steps.deploy import ConnectedBoards
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
+    from edgekit_device.board.identity import Hello
+    from edgekit_device.board.probe import Probe
 
 
 _IDLE_S = 2.0
@@ -84,28 +98,26 @@ def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> Trt
 
 
 def tensorrt_of(
-    section: BenchSection, hello: Mapping[str, Any], probe: Callable[[], Mapping[str, Any]]
+    section: BenchSection, hello: Hello | None, probe: Callable[[], Probe]
 ) -> str | None:
     """Returns a board's TensorRT for ``board_settings``; None where it is not known.
 
     Args:
         section: The configuration's ``bench``.
-        hello: What the board says of itself, from its files; empty without an answer.
-        probe: Returns the board's ``edgekit.probe/1``, which runs TensorRT's module; only for
+        hello: What the board says of itself, from its files; None without an answer.
+        probe: Returns what the board says of itself, which runs TensorRT's module; only for
             trtexec.
     """
-    known = hello.get("tensorrt")
+    known = None if hello is None else hello.tensorrt
     if not known and section.with_trtexec:
-        known = (probe().get("fingerprint") or {}).get("tensorrt")
-    return str(known) if known else None
+        known = probe().fingerprint.get("tensorrt")
+    return known or None
 
 
-def record_in_results(
-    document: Mapping[str, Any], config: Config, release: Mapping[str, Any]
-) -> list[str]:
+def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Keeps a measurement in the history; says why it could not, which is no failure."""
     try:
-        record(document, config=config, release=release)
+        record(document, config=config, release=write(release))
     except (DataError, EnvironmentLack) as error:
         return [f"not recorded in the history: {error.message}"]
     return []
@@ -199,7 +211,7 @@ class NewestMeasurement:
         )
         self._file = (document.value if document.file is None else document.file).get("bench")
 
-    def find(self) -> dict[str, Any] | None:
+    def find(self) -> Measurement | None:
         """Returns the newest measurement, or None where one is to be made."""
         known = self._cache.get("bench", self._key)
         if not known:
@@ -210,7 +222,10 @@ class NewestMeasurement:
             return None
         if names and known["file"] != self._file:
             return None
-        measured: dict[str, Any] = known["measured"]
+        try:
+            measured = Measurement.model_validate(known["measured"])
+        except ValidationError:  # another edgekit's
+            return None
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(known["at"]))
         self.description = f"measured {when}"
         if names:
@@ -220,11 +235,11 @@ class NewestMeasurement:
             self.notes = [f"{self.description}; measure again with edgekit bench"]
         return measured
 
-    def keep(self, measured: Mapping[str, Any]) -> None:
+    def keep(self, measured: Measurement) -> None:
         """Makes this measurement the newest."""
         row = {"at": time.time(), "settings": self._settings, "given": self._given,
                "file": self._file}  # fmt: skip
-        self._cache.put("bench", self._key, {**row, "measured": dict(measured)})
+        self._cache.put("bench", self._key, {**row, "measured": measured.to_json()})
 
 
 def _setting_text(value: object) -> str:
@@ -239,7 +254,7 @@ def _setting_text(value: object) -> str:
 def infer(
     context: Context,
     boards: ConnectedBoards,
-    release: Mapping[str, Any],
+    release: InstalledRelease,
     backend: str,
     source: Path | None,
     path: Path,
@@ -264,8 +279,8 @@ def infer(
     cache, client = context.cache, boards.clients()[0]
     inputs = inputs_of(context, source)
     feed = write_npz(inputs)
-    other = bool(release.get("refitted") or release.get("taken_back"))
-    key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed), other)
+    other = release.refitted or release.taken_back is not None
+    key = cache.key("infer", boards.identity(client), release.digest, _digest(feed), other)
     # of these releases the board has not just confirmed the bytes, as an installation does
     known = None if context.force or other else cache.get("infer", key)
     if known is not None and not cache.has_blobs([known["blob"]]):
@@ -274,7 +289,7 @@ def infer(
         answer = cache.blob_path(known["blob"]).read_bytes()
     else:
         context.session.fresh.add("infer")
-        answer = client.infer(context.file.name, feed, release=release["release"])
+        answer = client.infer(context.file.name, feed, release=release.release)
     outputs = read_npz(answer)
     if known is None:
         here = backend == "reference" and not other
@@ -288,27 +303,27 @@ def infer(
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0]['argmax']}"
     return {
         "schema": "edgekit.infer/1",
-        "board": boards.describe(client),
-        "release": release["release"],
+        "board": write(boards.describe(client)),
+        "release": release.release,
         "backend": _backend(backend, release),
         "bit_equal": known["bit_equal"],
         "outputs": facts,
         "file": str(path),
-        "taken_back": release.get("taken_back"),
-        "notes": list(release.get("notes") or ()),
+        "taken_back": write(release.taken_back),
+        "notes": list(release.notes),
     }
 
 
 def bench(
     context: Context,
     boards: ConnectedBoards,
-    release: Mapping[str, Any],
+    release: InstalledRelease,
     backend: str,
     out: Path,
     step: StepRecord,
     *,
     again: bool,
-) -> dict[str, Any]:
+) -> Bench:
     """Measures on the first board and writes ``bench.json`` and ``trace.json``.
 
     Args:
@@ -321,10 +336,10 @@ def bench(
         again: Measure even when the same release was measured before.
     """
     cache, client, target = context.cache, boards.clients()[0], context.target
-    back = release.get("taken_back")
+    back = release.taken_back
     placed = plan(context) if back is None else plan_of(cache, release)
     section = context.file.bench
-    newest = NewestMeasurement(context, [boards.identity(client), release["digest"]])
+    newest = NewestMeasurement(context, [boards.identity(client), release.digest])
     measured = None if again or context.force else newest.find()
     new = measured is None
     if measured is None:
@@ -332,26 +347,30 @@ def bench(
         settings = board_settings(
             section,
             backend=_backend(backend, release),
-            tensorrt=tensorrt_of(section, release.get("hello") or {}, lambda: boards.probe(client)),
+            tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
-        measured = client.bench(
-            context.file.name,
-            settings,
-            release=release["release"],
-            inputs=bench_frames(context),
-            progress=report_stages(context.update),
+        measured = measurement_of_board(
+            client.bench(
+                context.file.name,
+                settings,
+                release=release.release,
+                inputs=bench_frames(context),
+                progress=report_stages(context.update),
+            )
         )
-    facts = {
-        "name": context.file.name,
-        "board": boards.describe(client),
-        "environment": {"release": release["release"], **_environment(release)},
-        "target": target,
-        "config": context.config.path,
-    }
-    document = bench_document(measured, placed, **facts)
+    document = bench_document(
+        measured,
+        placed,
+        name=context.file.name,
+        board=BoardName(**write(boards.describe(client))),
+        environment={"release": release.release, **_environment(release)},
+        target=target,
+        config=context.config.path,
+    )
     if (monitor := monitor_from_log(cache, document)) is not None:
-        document = bench_document({**measured, "monitor": monitor}, placed, **facts)
+        document = document.model_copy(update={"monitor": monitor})
+        document = judged(document, target, MeasurementLimits())
     trace = trace_document(
         placed,
         measured,
@@ -362,41 +381,45 @@ def bench(
     if new:  # what makes no sound documents is never shown again
         newest.keep(measured)
     files = {"bench": out / "bench.json", "trace": out / "trace.json"}
-    document["files"] = {name: str(path) for name, path in files.items()}
     fresh = "bench" in context.session.fresh
     notes = record_in_results(document, context.config, release) if fresh else newest.notes
     unknown = (
         []
         if placed is not None
         else [
-            f"the plan of {release['release']} is not on this machine (it was packed by "
+            f"the plan of {release.release} is not on this machine (it was packed by "
             "another one), so there are no predictions and no layer names; for these, measure "
             "with its configuration on the machine that built it"
         ]
     )
     context.note(*unknown)
-    document["notes"] = [*(release.get("notes") or ()), *unknown, *profile_notes(measured), *notes]
-    document["taken_back"] = back
-    write_json(files["bench"], document)
+    document = document.model_copy(
+        update={
+            "files": {name: str(path) for name, path in files.items()},
+            "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
+            "taken_back": None if back is None else TakenBackRelease(**write(back)),
+        }
+    )
+    write_json(files["bench"], document.to_json())
     write_json(files["trace"], trace)
-    latency = document["latency_ms"]
+    median = document.latency_ms["median"] if document.latency_ms else 0.0
     step.detail = (
-        f"median {latency['median']:.2f} ms over {counted(document['iterations'], 'inference')}, "
-        f"{document['clock']}, {document['verdict']['status'] if document['verdict'] else ''}"
+        f"median {median:.2f} ms over {counted(document.iterations or 0, 'inference')}, "
+        f"{document.clock}, {document.verdict.status if document.verdict else ''}"
     )
     step.detail += "" if fresh else f"; {newest.description}"
     return document
 
 
-def _backend(backend: str, release: Mapping[str, Any]) -> str:
+def _backend(backend: str, release: InstalledRelease) -> str:
     """Returns who runs the release: another one's may be another backend than is built with."""
-    return str(release.get("backend") or backend)
+    return release.backend or backend
 
 
-def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
-    hello = release.get("hello") or {}
+def _environment(release: InstalledRelease) -> dict[str, Any]:
     keys = ("python", "machine", "numpy", "onnxruntime")
-    return {key: hello[key] for key in keys if hello.get(key)}
+    known = ((key, getattr(release.hello, key, None)) for key in keys)
+    return {key: value for key, value in known if value}
 
 
 def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:

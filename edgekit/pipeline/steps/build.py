@@ -28,12 +28,14 @@ from edgekit.pipeline.steps.build_request import (
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.text import listed
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
 
 
@@ -139,7 +141,7 @@ def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, .
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
-    return board_kind(boards.probe(client)["fingerprint"]) or (client.name,)
+    return board_kind(boards.probe(client).fingerprint) or (client.name,)
 
 
 def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifest) -> None:
@@ -151,7 +153,7 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
     """
     if manifest.backend == "reference":
         return
-    built, here = manifest.fingerprint, boards.probe(client)["fingerprint"]
+    built, here = manifest.fingerprint, boards.probe(client).fingerprint
     wrong = [
         f"{key} {built.get(key) or 'unknown'}, this board {here.get(key) or 'unknown'}"
         for key in BOARD_KIND_KEYS
@@ -179,7 +181,7 @@ def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
     return found if all(found) else ()
 
 
-def backend_of(requested: str, probe: Mapping[str, Any], where: str) -> str:
+def backend_of(requested: str, probe: Probe, where: str) -> str:
     """Returns who builds for one board of a fleet, whatever the others have.
 
     Args:
@@ -209,7 +211,7 @@ def _no_module(where: str) -> EnvironmentLack:
 _SHOWN, _REFUSED = 5, 10
 
 
-def build_on(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> BuiltPlan:
+def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
     Args:
@@ -227,8 +229,8 @@ def build_on(context: Context, client: BoardClient, probe: Mapping[str, Any]) ->
     from edgekit.tensorrt.comparison import compare_build
 
     check_board(context, client, probe)
-    request, lanes = request_of(context, probe)
-    kind = board_kind(probe["fingerprint"]) or (client.name,)
+    request, lanes = request_of(context)
+    kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     record = None if context.force else context.cache.get("board-build", key)
     if record is not None and not context.cache.has_blobs(_blobs(record["result"])):
@@ -300,8 +302,7 @@ def reweighed(
             where=context.config.document.where(("build", "refit")),
             hint="build with build.refit: any (slower: fewer fusions)",
         )
-    probe = {"fingerprint": built.artefacts.fingerprint}
-    request, lanes = request_of(context, probe, other=other)
+    request, lanes = request_of(context, other=other)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
     fixed = _unchangeable_weights(own, lanes, built.result["engines"])
@@ -344,23 +345,23 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
     The job runs on the board by itself: when this machine goes away, the same command finds it
     again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
     """
-    from edgekit_device.build.request import RESULT_SCHEMA
+    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
 
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs, verify=True)}
     client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
-    if started["reused"] and context.force:
-        client.remove_job(started["job"])
+    if started.reused and context.force:
+        client.remove_job(started.job)
         started = client.start_job("build", request.document)
-    job = started["job"]
-    known = ", already finished" if started["reused"] else ", joined" if started["joined"] else ""
+    job = started.job
+    known = ", already finished" if started.reused else ", joined" if started.joined else ""
     context.announce(f"{client.name}: build job {job}{known}")
     try:
         for event in client.watch_job(job):
-            text = event.get("text") or event["phase"]
+            text = event.text or event.phase
             # a build that is joined reports at once what it did long before
-            at = event["time"] if event["n"] else None
-            context.update(event["done"], event["total"], f"{client.name}: {text}", at=at)
+            at = event.time if event.n else None
+            context.update(event.done, event.total, f"{client.name}: {text}", at=at)
     except KeyboardInterrupt:
         end = job_command("cancel", job, context.config, client.name)
         context.announce(
@@ -369,18 +370,19 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         )
         raise
     result = client.job_result(job)
-    if result.get("schema") != RESULT_SCHEMA:
+    if not isinstance(result, BuildResult):
         raise protocol_error(
             f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
         )
-    wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
+    document = write(result)
+    wanted = [digest for digest in _blobs(document) if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         context.cache.put_blob(digest, data)
-    return {"result": result, "board": client.name, "job": job}
+    return {"result": document, "board": client.name, "job": job}
 
 
 def _record_outcomes(
-    context: Context, probe: Mapping[str, Any], request: BuildRequest, result: Mapping[str, Any]
+    context: Context, probe: Probe, request: BuildRequest, result: Mapping[str, Any]
 ) -> None:
     """Keeps what the build has shown of builder flags on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
@@ -392,7 +394,7 @@ def _record_outcomes(
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"
-        record_outcome(file, probe["fingerprint"], kind, one["attempts"])
+        record_outcome(file, probe.fingerprint, kind, one["attempts"])
 
 
 def _blobs(result: Mapping[str, Any]) -> list[str]:

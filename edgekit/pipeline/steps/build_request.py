@@ -14,7 +14,7 @@ from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes
 from edgekit.network.model import Model
-from edgekit.pipeline.boards.doctor import examine
+from edgekit.pipeline.boards.doctor import NO_NUMPY
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import fp16_layers, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
     from edgekit_device.protocol.manifest import EngineEntry
 
@@ -42,13 +43,12 @@ def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, fl
 
 
 def request_of(
-    context: Context, probe: Mapping[str, Any], *, other: Model | None = None
+    context: Context, *, other: Model | None = None
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
     Args:
         context: The configuration.
-        probe: What the board is.
         other: Other weights in the same network; the configuration's own model when None.
 
     Raises:
@@ -97,7 +97,7 @@ def request_of(
 
 
 def request_without_known_failures(
-    context: Context, probe: Mapping[str, Any], request: BuildRequest
+    context: Context, probe: Probe, request: BuildRequest
 ) -> BuildRequest:
     """Returns a request without the attempts that failed on such boards before."""
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
@@ -105,7 +105,7 @@ def request_without_known_failures(
     decision = without_known_failures(
         _decided(context),
         outcomes_file(context.cache.folder),
-        probe["fingerprint"],
+        probe.fingerprint,
         dla=_on_dla(context),
     )
     _note(context, decision)
@@ -197,15 +197,14 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
     )
 
 
-def has_module(probe: Mapping[str, Any]) -> bool:
+def has_module(probe: Probe) -> bool:
     """Whether a board has TensorRT's Python module with its builder."""
-    module: Any = probe.get("tensorrt") or {}
-    return bool((module.get("python") or {}).get("full"))
+    return probe.tensorrt.python.full is not None
 
 
-def release_of(probe: Mapping[str, Any]) -> str:
+def release_of(probe: Probe) -> str:
     """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
-    return str(probe["fingerprint"].get("tensorrt") or "")
+    return probe.fingerprint.get("tensorrt") or ""
 
 
 def _needs_scales(precision: str, used: set[str]) -> bool:
@@ -359,7 +358,7 @@ def _on_board(context: Context) -> bool:
     return backend == "tensorrt" or (backend == "auto" and bool(context.file.deploy.boards))
 
 
-def check_board(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
+def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
     """Refuses a board that the plan is not for, or that lacks what the engines need.
 
     Args:
@@ -383,7 +382,7 @@ def check_board(context: Context, client: BoardClient, probe: Mapping[str, Any])
         _cudla(client, probe, f"build.mode: {build.mode} builds DLA loadables")
 
 
-def check_software(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
+def check_software(context: Context, client: BoardClient, probe: Probe) -> None:
     """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
     _numpy(client, probe)
     _release(context, client, probe)
@@ -392,9 +391,7 @@ def check_software(context: Context, client: BoardClient, probe: Mapping[str, An
         _cudla(client, probe, "build.mode: standalone builds DLA loadables")
 
 
-def check_runs(
-    client: BoardClient, probe: Mapping[str, Any], engines: Mapping[str, EngineEntry]
-) -> None:
+def check_runs(client: BoardClient, probe: Probe, engines: Mapping[str, EngineEntry]) -> None:
     """Refuses a board that cannot run a bundle's engines, before they are sent.
 
     Args:
@@ -413,20 +410,18 @@ def check_runs(
         _runtime(client, probe, compatible=all(one.version_compatible for one in plans))
 
 
-def _numpy(client: BoardClient, probe: Mapping[str, Any]) -> None:
-    if probe["numpy"]:
+def _numpy(client: BoardClient, probe: Probe) -> None:
+    if probe.numpy:
         return
-
-    (check,) = (one for one in examine(probe)["checks"] if one["id"] == "python.numpy")
     raise EnvironmentLack(
-        f"{check['what']} is {check['found']}",
+        f"{NO_NUMPY.what} is {NO_NUMPY.found}",
         code="board.no-numpy",
         where=client.name,
-        hint=check["fix"],
+        hint=NO_NUMPY.fix,
     )
 
 
-def _release(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
+def _release(context: Context, client: BoardClient, probe: Probe) -> None:
     release, planned = release_of(probe), context.tensorrt
     if release and not is_planned_release(release, planned):
         raise BoardError(
@@ -438,8 +433,8 @@ def _release(context: Context, client: BoardClient, probe: Mapping[str, Any]) ->
         )
 
 
-def _cores(context: Context, client: BoardClient, probe: Mapping[str, Any], used: set[str]) -> None:
-    release, cores = release_of(probe), probe["dla"]["cores"]
+def _cores(context: Context, client: BoardClient, probe: Probe, used: set[str]) -> None:
+    release, cores = release_of(probe), probe.dla.cores
     if release and not drives_dla(context.target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
     elif cores is not None and any(int(device[3:]) >= cores for device in used):
@@ -454,8 +449,8 @@ def _cores(context: Context, client: BoardClient, probe: Mapping[str, Any], used
     )
 
 
-def _cudla(client: BoardClient, probe: Mapping[str, Any], what: str) -> None:
-    if not probe["cudla"]:
+def _cudla(client: BoardClient, probe: Probe, what: str) -> None:
+    if not probe.cudla:
         raise EnvironmentLack(
             f"{what}, but the board has no libcudla to run them",
             code="board.no-cudla",
@@ -465,9 +460,9 @@ def _cudla(client: BoardClient, probe: Mapping[str, Any], what: str) -> None:
         )
 
 
-def _runtime(client: BoardClient, probe: Mapping[str, Any], *, compatible: bool) -> None:
+def _runtime(client: BoardClient, probe: Probe, *, compatible: bool) -> None:
     """The lean and dispatch runtimes run version compatible plans alone."""
-    there = [name for name, version in probe["tensorrt"]["python"].items() if version]
+    there = [name for name, version in vars(probe.tensorrt.python).items() if version]
     if "full" in there or (there and compatible):
         return
     other = f"only the {there[0]} one, which cannot run these plans" if there else "none"
@@ -479,6 +474,6 @@ def _runtime(client: BoardClient, probe: Mapping[str, Any], *, compatible: bool)
     )
 
 
-def _cudla_package(probe: Mapping[str, Any]) -> str:
-    cuda = str(probe.get("cuda") or "").split(".")
+def _cudla_package(probe: Probe) -> str:
+    cuda = (probe.cuda or "").split(".")
     return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from edgekit.network.source import source_name
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.build import BuiltPlan, reweighed
 from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
@@ -36,18 +38,50 @@ from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
+from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.arrays.deviation import classes_of
+from edgekit_device.protocol.codec import array, choice, integer, member, nullable, records, text
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
-    from edgekit.pipeline.steps.deploy import SigningKey
+    from edgekit.pipeline.steps.deploy import InstalledRelease, SigningKey
     from edgekit.placement.plan import Plan
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.run import Runner
 
 
 _MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class PackedBundle:
+    """A bundle's file.
+
+    Attributes:
+        path: The file, without the weights unless they are to stay in it.
+        bytes: Bytes with all weights.
+        stripped_bytes: Bytes without weights.
+        digest: SHA-256 of the manifest.
+        others: Files of the bundles for other kinds of boards.
+        qdq: The Q/DQ model that TensorRT builds from.
+    """
+
+    path: str = member(text())
+    bytes: int = member(integer(0, 1 << 62))
+    stripped_bytes: int = member(integer(0, 1 << 62))
+    digest: str = member(text())
+    others: tuple[str, ...] = member(array(text()), absent=())
+    qdq: str | None = member(text(), absent=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed(FormerDict, PackedBundle):
+    """``edgekit.packed/1``: a signed bundle; ``full`` is its file with weights, or None."""
+
+    steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
+    full: str | None = member(nullable(text()))
+    schema: str = member(choice("edgekit.packed/1"), default="edgekit.packed/1")
 
 
 def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]:
@@ -200,14 +234,14 @@ def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
         cache.put("planned", key, placed.to_json())
 
 
-def plan_of(cache: Cache, release: Mapping[str, Any]) -> Plan | None:
+def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
     """Returns the plan of what a board serves instead of a configuration's bundle.
 
     None where another host packed it.
     """
     from edgekit.placement.plan import plan_from_json
 
-    found = cache.get("planned", cache.key("planned", release["digest"]))
+    found = cache.get("planned", cache.key("planned", release.digest))
     return None if found is None else plan_from_json(found)
 
 

@@ -7,18 +7,39 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
-from edgekit.pipeline.boards.status import serving_of, taken_back_note
+from edgekit.pipeline.boards.changes import taken_back_note
+from edgekit.pipeline.progress import FinishedStep
+from edgekit.removed import FormerDict
 from edgekit.text import counted
+from edgekit_device.board.identity import Hello
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    flag,
+    integer,
+    member,
+    nullable,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
@@ -28,6 +49,92 @@ if TYPE_CHECKING:
     from edgekit.pipeline.cache import Cache
     from edgekit.pipeline.context import Session
     from edgekit.pipeline.progress import StepLog, StepRecord
+    from edgekit_device.board.probe import Probe
+    from edgekit_device.release.journal import DeploymentStep
+    from edgekit_device.release.releases import AppReleases
+    from edgekit_device.trust.keys import TrustAnswer
+
+
+_Kept = TypeVar("_Kept")
+
+
+@dataclass(frozen=True)
+class DeployedRelease:
+    """A board's row of ``edgekit.deploy/1``.
+
+    Attributes:
+        release: What serves; in a dry run None where the bundle would be installed.
+        digest: SHA-256 of the bundle's manifest; None where the board has to build first.
+        bytes_sent: Bytes that were or would be sent; None where that is not known.
+        previous: What served before.
+        reused: Whether the bundle served already.
+        notes: For people.
+    """
+
+    board: DescribedBoard = member(record(DescribedBoard))
+    release: str | None = member(nullable(text()))
+    digest: str | None = member(nullable(text()))
+    bytes_sent: int | None = member(nullable(integer(0, 1 << 62)))
+    previous: str | None = member(nullable(text()))
+    reused: bool = member(flag)
+    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+
+
+@dataclass(frozen=True)
+class Deployed(FormerDict):
+    """``edgekit.deploy/1``: what boards serve after a deployment; with ``dry_run`` they would."""
+
+    dry_run: bool = member(flag)
+    steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
+    releases: tuple[DeployedRelease, ...] = member(records(DeployedRelease))
+    schema: str = member(choice("edgekit.deploy/1"), default="edgekit.deploy/1")
+
+
+@dataclass(frozen=True)
+class Refitted(FormerDict):
+    """``edgekit.refit/1``: the same engines with other weights.
+
+    Attributes:
+        tensors: How many weights the bundle has.
+        changed: How many of them differ from the configuration's own.
+        accuracy: The error against the other model in FP32.
+        digest: SHA-256 of the first bundle's manifest.
+        releases: What boards serve.
+    """
+
+    steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
+    tensors: int = member(integer(0, 1 << 31))
+    changed: int = member(integer(0, 1 << 31))
+    accuracy: Any = member(anything)
+    digest: str = member(text())
+    releases: tuple[DeployedRelease, ...] = member(records(DeployedRelease))
+    schema: str = member(choice("edgekit.refit/1"), default="edgekit.refit/1")
+
+
+@dataclass(frozen=True)
+class InstalledRelease(DeployedRelease):
+    """What a board serves after a deployment.
+
+    Attributes:
+        bit_equal: Whether the golden outputs had the bits of the build.
+        hello: What the board said of itself; None where that is not known.
+        taken_back: The bundle's own release, where it was taken back and another one serves.
+        backend: Of what serves in its place; "" for the bundle's own.
+        refitted: Whether it is a refit of the bundle.
+    """
+
+    bit_equal: bool = member(flag, absent=False)
+    hello: Hello | None = member(record(Hello), absent=None)
+    taken_back: TakenBack | None = member(record(TakenBack), absent=None)
+    backend: str = member(text(), absent="")
+    refitted: bool = member(flag, absent=False)
+
+    def row(self) -> DeployedRelease:
+        """Returns the document's row."""
+        return DeployedRelease(
+            self.board, self.release, self.digest, self.bytes_sent, self.previous, self.reused,
+            self.notes,
+        )  # fmt: skip
 
 
 class SigningKey:
@@ -147,8 +254,8 @@ class BoardTimes:
     def show(self) -> None:
         """Reports from now on; what came before, in a thread of its own, first."""
         held, self._held = self._held or (), None
-        for text in held:
-            self._report(text)
+        for line in held:
+            self._report(line)
 
     def command(self, name: str, seconds: float) -> None:
         """What ``BoardClient.on_command`` calls."""
@@ -160,11 +267,11 @@ class BoardTimes:
         """The connection is open; what commands took meanwhile is theirs."""
         self._report(f"connecting: {time.monotonic() - self._began - self._seconds:.3f} s")
 
-    def ended(self, job: Iterable[Mapping[str, Any]]) -> None:
+    def ended(self, job: Iterable[DeploymentStep]) -> None:
         """What the states of the board's job took, and all commands so far."""
         for step in job:
-            if isinstance(step.get("seconds"), int | float):
-                self._report(f"the board's job: {step.get('state')}: {step['seconds']:.3f} s")
+            if step.seconds is not None:
+                self._report(f"the board's job: {step.state}: {step.seconds:.3f} s")
         self._report(f"{counted(self._commands, 'command')}, {self._seconds:.3f} s")
 
     def _report(self, text: str) -> None:
@@ -246,8 +353,8 @@ class ConnectedBoards:
         self._begun: list[Future[BoardClient]] = []
         self._clients: list[BoardClient] | None = None
         self._times: dict[int, BoardTimes] = {}
-        self._trusted: dict[int, dict[str, Any]] = {}
-        self._probes: dict[int, dict[str, Any]] = {}
+        self._trusted: dict[int, TrustAnswer] = {}
+        self._probes: dict[int, Probe] = {}
 
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
@@ -307,8 +414,8 @@ class ConnectedBoards:
             self._clients = clients
         return self._clients
 
-    def probe(self, client: BoardClient) -> dict[str, Any]:
-        """Returns a board's ``edgekit.probe/1``, requested once."""
+    def probe(self, client: BoardClient) -> Probe:
+        """Returns what a board says of itself, requested once."""
         if id(client) not in self._probes:
             self._probes[id(client)] = client.probe()
         return self._probes[id(client)]
@@ -351,10 +458,8 @@ class ConnectedBoards:
         for client in clients:
             known = self._trusted.pop(id(client), None) or client.trust()
             # a KRL, and what an authority has signed, are the board's to judge
-            certain = "-cert-" not in key.kind and not any(
-                one.get("authority") for one in known["keys"]
-            )
-            if key.fingerprint in known["revocations"]["fingerprints"]:
+            certain = "-cert-" not in key.kind and not any(one.authority for one in known.keys)
+            if key.fingerprint in known.revocations.fingerprints:
                 raise BundleError(
                     f"the signing key {key.fingerprint} is revoked on the board",
                     code="bundle.revoked-signer",
@@ -363,7 +468,7 @@ class ConnectedBoards:
                 )
             if self._trust_key:
                 continue  # ``trust_signer`` adds it
-            if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
+            if certain and all(one.fingerprint != key.fingerprint for one in known.keys):
                 where = shlex.quote(self._config.path)
                 raise BundleError(
                     f"the board does not trust the signing key {key.fingerprint} ({path})",
@@ -382,9 +487,9 @@ class ConnectedBoards:
                 client.trust(new=[line])
             self._trust_key = False
 
-    def describe(self, client: BoardClient) -> dict[str, str]:
-        """Returns the contract's ``board`` object."""
-        return {"name": client.name, "kind": client.kind, "note": client.note}
+    def describe(self, client: BoardClient) -> DescribedBoard:
+        """Returns a board as documents name it."""
+        return DescribedBoard(client.name, client.kind, client.note)
 
     def identity(self, client: BoardClient) -> list[str]:
         """Returns what identifies a board's results."""
@@ -394,12 +499,7 @@ class ConnectedBoards:
         return [client.kind, client.name, board.host, str(board.port), str(board.user),
                 str(board.host_key), board.root]  # fmt: skip
 
-    def serves(self, client: BoardClient, app: str) -> tuple[str, str] | None:
-        """Returns id and bundle digest of the release that serves, or None."""
-        found = serving_of(client.releases(app)["apps"].get(app, {}))
-        return None if found is None else (found["id"], found["digest"])
-
-    def refuse_taken_back(self, client: BoardClient, app: str, digest: str) -> dict[str, Any]:
+    def refuse_taken_back(self, client: BoardClient, app: str, digest: str) -> AppReleases:
         """Refuses a bundle that a board has rolled back; returns what the board has of the app.
 
         Raises:
@@ -407,11 +507,11 @@ class ConnectedBoards:
         """
         from edgekit.deployment.install import taken_back_error
 
-        state: dict[str, Any] = client.releases(app)["apps"].get(app, {})
-        for release in state.get("releases", ()):
-            if release["digest"] == digest and release.get("taken_back"):
+        state = client.releases_of(app)
+        for release in state.releases:
+            if release.digest == digest and release.taken_back is not None:
                 with self.hinting(client):
-                    raise taken_back_error(release["taken_back"], client.name)
+                    raise taken_back_error(release.taken_back, client.name)
         return state
 
     def would_install(
@@ -422,7 +522,7 @@ class ConnectedBoards:
         *,
         always: bool = False,
         put_back: bool = False,
-    ) -> dict[str, Any]:
+    ) -> InstalledRelease:
         """Returns what ``install`` would do on a board, and changes nothing there.
 
         Args:
@@ -444,12 +544,12 @@ class ConnectedBoards:
 
         app = self._config.file.name
         state = (
-            client.releases(app)["apps"].get(app, {})
+            client.releases_of(app)
             if put_back or digest is None
             else self.refuse_taken_back(client, app, digest)
         )
-        serving = serving_of(state)
-        reused = serving is not None and serving["digest"] == digest and not always
+        serving = state.current_release
+        reused = serving is not None and serving.digest == digest and not always
         lacking: int | None = 0 if reused else None
         if bundle is not None:
             sizes = bundle.manifest.sizes()
@@ -460,15 +560,17 @@ class ConnectedBoards:
             check_fits(bundle.manifest, hello, client.name)
             check_space(lacking, hello, client.name)
         notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
-        return self._noted({
-            "board": self.describe(client),
-            "release": serving["id"] if serving is not None and reused else None,
-            "digest": digest,
-            "bytes_sent": lacking,
-            "previous": serving and serving["id"],
-            "reused": reused,
-            "notes": notes,
-        })  # fmt: skip
+        return self._noted(
+            InstalledRelease(
+                board=self.describe(client),
+                release=serving.id if serving is not None and reused else None,
+                digest=digest,
+                bytes_sent=lacking,
+                previous=None if serving is None else serving.id,
+                reused=reused,
+                notes=tuple(notes),
+            )
+        )
 
     def install(
         self,
@@ -478,7 +580,7 @@ class ConnectedBoards:
         always: bool = False,
         put_back: bool = False,
         or_serving: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[InstalledRelease]:
         """Brings every board to its bundle; one that serves it already is left alone.
 
         Args:
@@ -487,11 +589,6 @@ class ConnectedBoards:
             always: Install also where the bundle serves already.
             put_back: Install also where the bundle was taken back.
             or_serving: Where the bundle was taken back, return what serves instead.
-
-        Returns:
-            One object a board: board, release, digest, bytes sent and reused, refit and self-test,
-            and "taken_back": None, or "release", "at" and "reason" of the bundle's own release
-            where another one serves.
 
         Raises:
             BoardError: Among others "install.taken-back".
@@ -510,12 +607,12 @@ class ConnectedBoards:
         always: bool,
         put_back: bool,
         or_serving: bool,
-    ) -> dict[str, Any]:
+    ) -> InstalledRelease:
         from edgekit.deployment.install import install
+        from edgekit_device.release.journal import DeploymentFacts
 
         cache = self.cache
         key = cache.key("release", self.identity(client), bundle.digest)
-        known = cache.get("release", key)
         with self.hinting(client), InstallSteps(client, bundle, steps) as shown:
             job = DetachedJobNote(self._config, self.session, client)
             try:
@@ -531,7 +628,7 @@ class ConnectedBoards:
                         put_back=put_back,
                         on_purpose=self._allow_older or None,
                         on_start=job.begins,
-                        passed=cache.get("deployed", key),
+                        passed=_kept(DeploymentFacts, cache.get("deployed", key)),
                     )
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
@@ -539,55 +636,53 @@ class ConnectedBoards:
                 return self._what_serves(client, bundle.name, error, shown)
             if release.reused:
                 shown.reused(release.id)
-        result = {
-            "board": self.describe(client),
-            "release": release.id,
-            "digest": release.digest,
-            "bytes_sent": release.bytes_sent,
-            "bytes_reused": release.bytes_reused,
-            "previous": release.previous,
-            "refit": dict(release.refit),
-            "selftest": dict(release.selftest),
-            "hello": dict(release.hello) or (known or {}).get("hello") or {},
-            "notes": [f"{client.name}: {text}" for text in release.selftest.get("notes", ())],
-            "reused": release.reused,
-            "taken_back": None,
-        }
+        health = release.deployment.health
+        result = InstalledRelease(
+            board=self.describe(client),
+            release=release.id,
+            digest=release.digest,
+            bytes_sent=release.bytes_sent,
+            previous=release.previous,
+            reused=release.reused,
+            notes=() if health is None else tuple(f"{client.name}: {x}" for x in health.notes),
+            bit_equal=health is not None and health.golden.bit_equal,
+            hello=release.hello,
+        )
         if id(client) in self._times:
-            self._times[id(client)].ended(() if release.reused else release.steps)
-        cache.put("release", key, result)
-        cache.put("deployed", key, dict(release.deployment))
+            self._times[id(client)].ended(() if release.reused else release.deployment.steps)
+        cache.put("release", key, write(result))
+        cache.put("deployed", key, write(release.deployment))
         return self._noted(result)
 
     def _what_serves(
         self, client: BoardClient, app: str, error: BoardError, shown: InstallSteps
-    ) -> dict[str, Any]:
+    ) -> InstalledRelease:
         """What the board serves instead of a bundle that was taken back there."""
-        state = client.releases(app)["apps"].get(app, {})
-        serving = serving_of(state)
+        state = client.releases_of(app)
+        serving = state.current_release
         if serving is None:
             error.message += "; no release is running now"
             raise error
-        back = error.extra["taken_back"]
-        shown.reused(serving["id"], other=True)
-        note = taken_back_note(client.name, serving["id"], back, self._config.path)
-        key = self.cache.key("release", self.identity(client), serving["digest"])
-        known = self.cache.get("release", key) or {}
-        return self._noted({
-            "board": self.describe(client),
-            "release": serving["id"],
-            "digest": serving["digest"],
-            "bytes_sent": 0,
-            "bytes_reused": 0,
-            "previous": state.get("previous"),
-            "refit": known.get("refit") or {},
-            "selftest": known.get("selftest") or {},
-            "hello": known.get("hello") or {},
-            "notes": [note],
-            "reused": True,
-            "taken_back": back,
-            "backend": serving.get("backend"),
-        })  # fmt: skip
+        back = read(TakenBack, error.extra["taken_back"])
+        shown.reused(serving.id, other=True)
+        note = taken_back_note(client.name, serving.id, back, self._config.path)
+        key = self.cache.key("release", self.identity(client), serving.digest)
+        known = _kept(InstalledRelease, self.cache.get("release", key))
+        return self._noted(
+            InstalledRelease(
+                board=self.describe(client),
+                release=serving.id,
+                digest=serving.digest,
+                bytes_sent=0,
+                previous=state.previous,
+                reused=True,
+                notes=(note,),
+                bit_equal=known is not None and known.bit_equal,
+                hello=None if known is None else known.hello,
+                taken_back=back,
+                backend=serving.backend,
+            )
+        )
 
     @contextlib.contextmanager
     def hinting(self, client: BoardClient) -> Iterator[None]:
@@ -599,10 +694,18 @@ class ConnectedBoards:
             fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
             raise
 
-    def _noted(self, result: dict[str, Any]) -> dict[str, Any]:
+    def _noted(self, result: InstalledRelease) -> InstalledRelease:
         """The result; what its board notes is the run's, too."""
-        self.session.note(*result.get("notes", ()))
+        self.session.note(*result.notes)
         return result
 
-    def _wanted(self) -> list[Any]:
+    def _wanted(self) -> list[Board | None]:
         return list(boards_of_config(self._config)) or [None]
+
+
+def _kept(kind: type[_Kept], document: object) -> _Kept | None:
+    """Returns what the cache keeps; None for nothing, or what another version kept."""
+    try:
+        return None if document is None else read(kind, document)
+    except DeviceError:
+        return None

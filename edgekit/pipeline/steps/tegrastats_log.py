@@ -6,22 +6,19 @@ too, and goes into the run's result in the history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from edgekit.benchmark.document import measured_facts, write_json
+from pydantic import ValidationError
+
+from edgekit.benchmark.document import SCHEMA, Bench, judged, write_json
+from edgekit.benchmark.monitor import Monitor
+from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
-from edgekit.benchmark.validity import config_words
+from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError, EnvironmentLack, UsageError
-from edgekit.files import parse_json, read_file
 from edgekit.pipeline.cache import Cache
 from edgekit.results.recording import amend
 from edgekit.targets.loader import get
-
-if TYPE_CHECKING:
-    pass
-
 
 _LARGEST = 512 << 20
 # what distinguishes a measurement from others, in its document
@@ -32,7 +29,7 @@ _RUN = (
 _HINT = "give the bench.json of an edgekit bench on the board of the log"
 
 
-def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[str, Any]:
+def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
     """Gives a bench document the monitor, energy and verdict that a log makes of it; writes it.
 
     The first load of the log is taken for the warm-up, so its first measured frame begins
@@ -47,23 +44,28 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
         DataError: The document or the log is none, or the log is of another board.
         UsageError: The measurement sampled its power itself, or is none of a board.
     """
+    if path.suffix.lower() != ".json":
+        raise UsageError(
+            f"--tegrastats needs a bench.json, not {path}",
+            hint="edgekit bench bench.json --tegrastats FILE",
+        )
     document = _read_document(path)
-    if not document.get("clock"):
+    if document.clock is None:
         raise DataError(
             "the bench document does not name the clock it was measured with", code="bench.form",
             where=str(path), hint=_HINT,
         )  # fmt: skip
-    if document.get("clock") != "board-measured":
+    if document.clock != "board-measured":
         raise UsageError(
-            f"{path} is {document.get('clock')}, so a board's power does not belong to it",
+            f"{path} is {document.clock}, so a board's power does not belong to it",
             hint=_HINT,
         )
-    if document.get("energy") and not _of_log(document):
+    if document.energy and not (document.monitor and document.monitor.log):
         raise UsageError(
             f"{path} already has power samples",
             hint="give a measurement made with --no-monitor",
         )
-    target = get(str(document.get("target")))
+    target = get(str(document.target))
     monitor = read_tegrastats(log, rails=target.rails)
     reason, differences = other_board(monitor, target)
     if reason:
@@ -71,49 +73,50 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
             f"the log is from another board: {reason}", code="tegrastats.board", where=str(log),
             hint=_HINT,
         )  # fmt: skip
-    monitor["warnings"] += differences
-    warmup_s = _seconds(document.get("warmup_ms")) / 1e3
-    for sample in monitor["samples"]:
-        sample["t_s"] = round(sample["t_s"] - warmup_s, 6)
-    monitor |= {"busy_from_s": -warmup_s, "log": log.name}
-    # a monitor that saw no rails is replaced by one that did
-    facts = measured_facts(
-        {**document, "monitor": monitor},
-        target,
-        str(document.get("planned_power_mode") or document.get("power_mode") or ""),
-        config=config_words(
-            *(str(document.get(key) or "") for key in ("config", "target", "precision"))
-        ),
+    warmup_s = (document.warmup_ms or 0.0) / 1e3
+    monitor = monitor.model_copy(
+        update={
+            "warnings": [*monitor.warnings, *differences],
+            "samples": [
+                one.model_copy(update={"t_s": round(one.t_s - warmup_s, 6)})
+                for one in monitor.samples
+            ],
+            "busy_from_s": -warmup_s,
+            "log": log.name,
+        }
     )
-    if facts["energy"] is None:
+    # a monitor that saw no rails is replaced by one that did
+    document = judged(document.model_copy(update={"monitor": monitor}), target, MeasurementLimits())
+    if document.energy is None:
         raise DataError(
             "the log has no power samples from the time of the measurement",
             code="tegrastats.power",
             where=str(log),
             hint="record until the measurement ends, as root if the rails need it",
         )
-    document |= {name: facts[name] for name in ("monitor", "energy", "verdict")}
-    files = document.get("files")
-    document["files"] = {**(files if isinstance(files, dict) else {}), "bench": str(path)}
-    lost = _store_monitor(document, cache)
-    said = document.get("notes")
-    before = said if isinstance(said, list) else []
-    document["notes"] = [*before, *(note for note in lost if note not in before)]
-    write_json(path, document)
+    lost, before = _store_monitor(document, cache), document.notes
+    document = document.model_copy(
+        update={
+            "files": {**document.files, "bench": str(path)},
+            "notes": [*before, *(note for note in lost if note not in before)],
+        }
+    )
+    write_json(path, document.to_json())
     return document
 
 
-def monitor_from_log(cache: Cache, document: Mapping[str, Any]) -> dict[str, Any] | None:
+def monitor_from_log(cache: Cache, document: Bench) -> Monitor | None:
     """Returns the monitor that a log gave this measurement, None where none did."""
     known = cache.get("tegrastats", _measurement_key(cache, document))
-    return known["monitor"] if known else None
+    return Monitor.model_validate(known["monitor"]) if known else None
 
 
-def _store_monitor(document: Mapping[str, Any], cache: Cache | None) -> list[str]:
+def _store_monitor(document: Bench, cache: Cache | None) -> list[str]:
     """Keeps the log with the run, in cache and history; returns what could not be."""
     try:
         cache = cache or Cache()
-        cache.put("tegrastats", _measurement_key(cache, document), {"monitor": document["monitor"]})
+        monitor = document.monitor.to_json() if document.monitor else None
+        cache.put("tegrastats", _measurement_key(cache, document), {"monitor": monitor})
         known = amend(document)
     except (DataError, EnvironmentLack) as error:
         return [f"the log was added only to this file: {error.message}"]
@@ -124,29 +127,26 @@ def _store_monitor(document: Mapping[str, Any], cache: Cache | None) -> list[str
     )
 
 
-def _measurement_key(cache: Cache, document: Mapping[str, Any]) -> str:
-    return cache.key("tegrastats", *(document.get(name) for name in _RUN))
+def _measurement_key(cache: Cache, document: Bench) -> str:
+    known = document.to_json()
+    return cache.key("tegrastats", *(known.get(name) for name in _RUN))
 
 
-def _of_log(document: Mapping[str, Any]) -> bool:
-    monitor = document.get("monitor")
-    return isinstance(monitor, Mapping) and bool(monitor.get("log"))
-
-
-def _read_document(path: Path) -> dict[str, Any]:
+def _read_document(path: Path) -> Bench:
     try:
-        found = parse_json(read_file(path, _LARGEST))
+        found = load_json(path, _LARGEST)
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)
         ) from None
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or found.get("schema") != "edgekit.bench/1":
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise DataError("not a bench document", code="bench.form", where=str(path), hint=_HINT)
-    return found
-
-
-def _seconds(value: object) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-    return float(value) if good else 0.0  # type: ignore[arg-type]
+    try:
+        return Bench.model_validate(found)
+    except ValidationError as error:
+        raise DataError(
+            f"not a bench document: {fault_words(error)}",
+            code="bench.form", where=str(path), hint=_HINT,
+        ) from None  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.buildlog.timings import Combination
 from edgekit.errors import DataError
@@ -18,6 +18,7 @@ from edgekit.placement.costs.kernel_costs import Layout, cost_data, padded_bytes
 from edgekit.placement.costs.model import CostModel, Measurements
 from edgekit.placement.costs.regions import attention_parts
 from edgekit.placement.kernels import LayerKernel, fuse, join
+from edgekit.placement.plan import MeasuredPart
 from edgekit.placement.profiles.engine_graph import nodes_between
 from edgekit.placement.profiles.engine_times import EngineTimes, layout_of
 from edgekit.placement.profiles.profile import Profile, ProfileRow
@@ -781,8 +782,8 @@ def measured_part(
     reformats: Sequence[tuple[float, bool]],
     unfused_us: float,
     latency_us: float,
-) -> dict[str, Any] | None:
-    """Returns the ``measured`` object of a plan's JSON, None without a profile.
+) -> MeasuredPart | None:
+    """Returns how much of a plan a profile measured, None without a profile.
 
     Launches and what other formats at a loadable's border cost are as much measured as the
     DLA's layers are.
@@ -814,23 +815,23 @@ def measured_part(
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
-    return {
-        "file": costs.profile.path,
-        "kind": costs.profile.kind,
-        "fraction": fraction,
-        "fraction_of": {
+    return MeasuredPart(
+        file=costs.profile.path,
+        kind=costs.profile.kind,
+        fraction=fraction,
+        fraction_of={
             device: round(min(1.0, own / whole), DIGITS) if whole else 1.0
             for device, (whole, own) in busy.items()
         },
-        "measured_us": round(known, DIGITS),
-        "layers": {
+        measured_us=round(known, DIGITS),
+        layers={
             layer.name: "measured" if layer.name in known_layers else "predicted"
             for layer in layers
         },
-        "rows": costs.matched.rows,
-        "unmatched": list(costs.matched.unmatched),
-        "notes": [_measured_sentence(fraction, costs.profile.path), *costs.warnings()],
-    }
+        rows=costs.matched.rows,
+        unmatched=tuple(costs.matched.unmatched),
+        notes=(_measured_sentence(fraction, costs.profile.path), *costs.warnings()),
+    )
 
 
 def _measured_sentence(fraction: float, path: str) -> str:
@@ -840,14 +841,10 @@ def _measured_sentence(fraction: float, path: str) -> str:
     return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
 
 
-def source_of(measured: Mapping[str, Any] | None) -> str:
-    """Returns where a plan's times come from: "predicted", or how much a profile measured.
-
-    Args:
-        measured: The ``measured`` object of the plan's JSON.
-    """
-    fraction = measured["fraction"] if measured else 0.0
-    if not measured or not fraction:
+def source_of(measured: MeasuredPart | None) -> str:
+    """Returns where a plan's times come from: "predicted", or how much a profile measured."""
+    if measured is None or not measured.fraction:
         return "predicted"
-    by = f"measured by {Path(measured['file']).name}"
-    return by if fraction == 1 else f"{percent(fraction)} {by}, the rest predicted"
+    by = f"measured by {Path(measured.file).name}"
+    whole = measured.fraction == 1
+    return by if whole else f"{percent(measured.fraction)} {by}, the rest predicted"

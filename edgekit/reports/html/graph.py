@@ -7,16 +7,17 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 from markupsafe import Markup
 
 from edgekit.reports import text
 from edgekit.reports.charts import device_class
+from edgekit.reports.html.view import View
 from edgekit.reports.layers import shape_words
+from edgekit.reports.schema import Report, ReportedLayer, ReportedSegment
 from edgekit.text import counted
 
 # Where the boxes of the placement graph stand: layers by rank, segments by device.
@@ -201,20 +202,20 @@ def short(name: str, letters: int = _LETTERS) -> str:
     return "…" + name[len(name) - length :]
 
 
-def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
+def graph_view(report: Report) -> View | None:
     """Returns the graph's still picture, its data for the script, and its segments as rows.
 
     None for a document without segments, as they were written before reports had a graph.
     """
-    graph = document["graph"]
-    if not graph["segments"]:
+    graph = report.graph
+    if not graph.segments:
         return None
-    numbers = {row["number"] for row in document["layers"]}
-    edges = [(a, b) for a, b in graph["edges"] if a in numbers and b in numbers]
-    segments = {one["segment"]: one for one in graph["segments"]}
-    between = [(a, b) for a, b, _ in graph["segment_edges"] if a in segments and b in segments]
-    devices = {number: one["device"] for number, one in segments.items()}
-    order = dict.fromkeys([*document["timeline"]["tracks"], *devices.values()])
+    numbers = {row.number for row in report.layers}
+    edges = [(a, b) for a, b in graph.edges if a in numbers and b in numbers]
+    segments = {one.segment: one for one in graph.segments}
+    between = [(a, b) for a, b, _ in graph.segment_edges if a in segments and b in segments]
+    devices = {number: one.device for number, one in segments.items()}
+    order = dict.fromkeys([*report.timeline.tracks, *devices.values()])
     lanes = [device for device in order if device in devices.values()]
     top = by_device(devices, lanes, between)
     narrow = by_device(devices, lanes, between, across=NARROW)
@@ -223,9 +224,9 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
         "narrow": _picture(narrow, between, lambda segment: -segment - 1),
     }
     pictures["all"] = _picture(by_rank(sorted(numbers), edges), edges, int)
-    pictures |= _inside(document["layers"], edges)
+    pictures |= _inside(report.layers, edges)
     data = {
-        "layers": {row["number"]: _layer(row) for row in document["layers"]},
+        "layers": {row.number: _layer(row) for row in report.layers},
         "segments": {-number - 1: _segment(one) for number, one in segments.items()},
         "pictures": pictures,
     }
@@ -234,20 +235,20 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
         "data": Markup(_inline(data)),
         "rows": [
             {
-                "segment": number, "device": text.clean(one["device"]),
-                "css": device_class(one["device"]), "layers": text.count(one["layers"]),
-                "first": text.clean(one["first"]), "last": text.clean(one["last"]),
-                "time": text.microseconds(one["predicted_us"]), "of": _beyond(one),
+                "segment": number, "device": text.clean(one.device),
+                "css": device_class(one.device), "layers": text.count(one.layers),
+                "first": text.clean(one.first), "last": text.clean(one.last),
+                "time": text.microseconds(one.predicted_us), "of": _beyond(one),
             }
             for number, one in segments.items()
         ],
         "reformats": [
             {
-                "device": text.clean(one["device"]), "css": device_class(one["device"]),
-                "what": f"reformats for segment {one['segment']}",
-                "time": text.microseconds(one["predicted_us"]),
+                "device": text.clean(one.device), "css": device_class(one.device),
+                "what": f"reformats for segment {one.segment}",
+                "time": text.microseconds(one.predicted_us),
             }
-            for one in graph.get("reformats") or ()
+            for one in graph.reformats
         ],
         "devices": [
             {"device": text.clean(device), "css": device_class(device)}
@@ -258,11 +259,9 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _inside(
-    rows: Sequence[Mapping[str, Any]], edges: Sequence[tuple[int, int]]
-) -> dict[str, dict[str, Any]]:
+def _inside(rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]) -> dict[str, View]:
     """Returns a picture of each segment: its layers, and the segments that it reads and feeds."""
-    home = {row["number"]: row["segment"] for row in rows}
+    home = {row.number: row.segment for row in rows}
     members: dict[int, list[int]] = {}
     for number, segment in home.items():
         members.setdefault(segment, []).append(number)
@@ -285,7 +284,9 @@ def _inside(
     return found
 
 
-def _picture(layout: GraphLayout, edges: Sequence[tuple[int, int]], name: Any) -> dict[str, Any]:
+def _picture(
+    layout: GraphLayout, edges: Sequence[tuple[int, int]], name: Callable[[int], int]
+) -> View:
     index = {item: i for i, item in enumerate(layout.at)}
     return {
         "size": [round(layout.width), round(layout.height)],
@@ -297,46 +298,47 @@ def _picture(layout: GraphLayout, edges: Sequence[tuple[int, int]], name: Any) -
     }
 
 
-def _layer(row: Mapping[str, Any]) -> list[Any]:
+def _layer(row: ReportedLayer) -> list[object]:
     """Returns a box's line, style, segment, and what it is in a sentence."""
-    name, kind = text.clean(row["name"]), text.clean(row["kind"])
-    time = text.microseconds(row["predicted_us"])
+    name, kind = text.clean(row.name), text.clean(row.kind)
+    time = text.microseconds(row.predicted_us)
     what = " ".join(one for one in (kind, shape_words(row)) if one)
-    where = f"{what} on {text.clean(row['device'])}, {time} predicted"
+    where = f"{what} on {text.clean(row.device)}, {time} predicted"
     return [
-        short(name), device_class(row["device"]), row["segment"],
-        f"{name[:_TITLE]}: {where}", "no" if row["dla_ok"] is False else "",
+        short(name), device_class(row.device), row.segment,
+        f"{name[:_TITLE]}: {where}", "no" if row.dla_ok is False else "",
         short(what, _LINE),
     ]  # fmt: skip
 
 
-def _segment(one: Mapping[str, Any]) -> list[Any]:
-    layers, beyond = counted(one["layers"], "layer"), _beyond(one)
-    time = text.microseconds(one["predicted_us"])
-    first, last = text.clean(one["first"])[:_TITLE], text.clean(one["last"])[:_TITLE]
-    title = f"Segment {one['segment']} on {text.clean(one['device'])}: {layers}, {time} predicted, "
+def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
+    """Returns a box's title, style, line, and what it is in a sentence."""
+    layers, beyond = counted(one.layers, "layer"), _beyond(one)
+    time = text.microseconds(one.predicted_us)
+    first, last = text.clean(one.first)[:_TITLE], text.clean(one.last)[:_TITLE]
+    title = f"Segment {one.segment} on {text.clean(one.device)}: {layers}, {time} predicted, "
     title += f"{beyond}, " if beyond else ""
-    return [
-        f"Segment {one['segment']}", device_class(one["device"]), f"{layers}, {time}",
+    return (
+        f"Segment {one.segment}", device_class(one.device), f"{layers}, {time}",
         f"{title}{first} to {last}",
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def _beyond(one: Mapping[str, Any]) -> str:
+def _beyond(one: ReportedSegment) -> str:
     """Returns what of a segment's time is no layer's; "" if all of it is."""
-    parts = (("reformats_us", "reformats"), ("launch_us", "to start the loadable"))
-    found = [f"{text.microseconds(one[key])} {name}" for key, name in parts if one.get(key)]
+    parts = ((one.reformats_us, "reformats"), (one.launch_us, "to start the loadable"))
+    found = [f"{text.microseconds(us)} {name}" for us, name in parts if us]
     return f"of it {' and '.join(found)}" if found else ""
 
 
-def _inline(data: Mapping[str, Any]) -> str:
+def _inline(data: View) -> str:
     """Returns JSON that cannot end the element that holds it."""
     written = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _still(
-    layout: GraphLayout, edges: Sequence[tuple[int, int]], segments: Mapping[int, Mapping[str, Any]]
+    layout: GraphLayout, edges: Sequence[tuple[int, int]], segments: Mapping[int, ReportedSegment]
 ) -> str:
     wide, high = layout.box
     parts = [

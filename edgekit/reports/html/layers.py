@@ -1,15 +1,18 @@
 """The layers on the page: the table with its filters, the skyline, the slowest, what was timed
-as a whole (loadables and fusions), and why a layer is not on a DLA.
+as a whole (loadables and fusions), and why a layer is not on a DLA. The profiler of an engine sees
+a loadable as one layer. Its time is shown where it was measured, and never divided among its
+layers: the shares are unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from markupsafe import Markup
 
 from edgekit.reports import charts, text
+from edgekit.reports.html.view import View
 from edgekit.reports.layers import (
     board_us,
     by_time,
@@ -18,6 +21,7 @@ from edgekit.reports.layers import (
     shape_words,
     within_words,
 )
+from edgekit.reports.schema import MeasuredPart, ReportedLayer, Why
 from edgekit.text import ABSENT, counted
 
 SLOWEST = 15
@@ -27,135 +31,119 @@ RULE_ON_PAPER = 40  # the same of a rule's layers; templates/page_print.css has 
 DLA_WORDS = {True: "yes", False: "no", None: ABSENT}
 
 
-def layers_view(
-    rows: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]] = ()
-) -> dict[str, Any]:
+def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = ()) -> View:
     """Returns the rows, the choices of the filters and the pictures of the times.
 
     ``parts`` are what was timed as a whole: their layers have no measured times of their own.
     """
-    slowest = max((row["predicted_us"] for row in rows), default=0.0)
-    measured = [row["measured"] for row in rows if row["measured"]]
-    longest = max((one["us"] for one in measured), default=0.0)
-    wholes = parts_view(parts, sum(one["us"] for one in (*measured, *parts)))
-    labels = {one["whole"]: one["label"] for one in wholes if one["label"]}
-    shown = [_row(row, slowest, labels) for row in rows]
-    light = sorted(shown, key=lambda row: -row["weight"])[ON_PAPER:]
-    for row in light:
-        row["light"] = True
-    clock = next((text.clean(one.get("clock") or "") for one in (*measured, *parts)), "")
+    slowest = max((row.predicted_us for row in rows), default=0.0)
+    measured = [row.measured for row in rows if row.measured]
+    times = [one.us for one in measured]
+    wholes = part_cells(parts, sum(times) + sum(one.us for one in parts))
+    labels = {one.whole: one.label for one in wholes if one.label}
+    light = {row.number for row in sorted(rows, key=lambda row: -board_us(row))[ON_PAPER:]}
+    clocks = [*(one.clock for one in measured), *(one.clock for one in parts)]
     label = f"Predicted time of {counted(len(rows), 'layer')} in graph order"
-    worst = by_time(rows)[:SLOWEST]
     return {
-        "rows": shown,
+        "rows": [_row(row, slowest, labels, light=row.number in light) for row in rows],
         "paper": ON_PAPER,
         "left": text.count(len(light)) if light else "",
         "count": counted(len(rows), "layer"),
-        "clock": clock,
+        "clock": text.clean(clocks[0]) if clocks else "",
         "order": order_words(rows),
-        "parts": wholes,
-        "skyline": Markup(
-            charts.skyline([(row["device"], row["predicted_us"]) for row in rows], label)
-        ),
+        "parts": [
+            {**asdict(one), "css": charts.device_class(one.device) if one.device else ""}
+            for one in wholes
+        ],
+        "skyline": Markup(charts.skyline([(row.device, row.predicted_us) for row in rows], label)),
         "slowest": [
-            _slow(row, slowest, longest)
-            for row in worst
-            if row["predicted_us"] > 0 or row["measured"]
+            _slow(row, slowest, max(times, default=0.0))
+            for row in by_time(rows)[:SLOWEST]
+            if row.predicted_us > 0 or row.measured
         ],
-        "devices": _choices(row["device"] for row in shown),
-        "kinds": _choices(row["kind"] for row in shown),
-        "rules": _choices(rule for row in shown for rule in row["rules"]),
+        "devices": _choices(row.device for row in rows),
+        "kinds": _choices(row.kind for row in rows),
+        "rules": _choices(rule for row in rows for rule in _rules(row)),
         "top": text.microseconds(slowest),
-    }  # fmt: skip
+    }
 
 
-def _choices(values: Any) -> list[str]:
-    return sorted({value for value in values if value})
+def _choices(values: Iterable[str]) -> list[str]:
+    return sorted({text.clean(value) for value in values if value})
 
 
-def _row(row: Mapping[str, Any], slowest: float, wholes: Mapping[str, str]) -> dict[str, Any]:
-    css = charts.device_class(row["device"])
-    measured = row["measured"]
+def _rules(row: ReportedLayer) -> list[str]:
+    """Returns the rules that keep a layer off the DLA, each once."""
+    rules = [reason.rule for reason in row.reasons]
+    return list(dict.fromkeys([*rules, row.on_gpu.rule] if row.on_gpu else rules))
+
+
+def _row(row: ReportedLayer, slowest: float, wholes: Mapping[str, str], *, light: bool) -> View:
+    css = charts.device_class(row.device)
+    measured, within = row.measured, row.within
     return {
-        "number": row["number"], "name": text.clean(row["name"]),
-        "kind": text.clean(row["kind"]), "type": text.clean(row.get("op") or ""),
-        "shape": text.clean(shape_words(row)), "device": text.clean(row["device"]), "css": css,
-        "precision": text.clean(row["precision"]), "segment": row["segment"],
-        "dla": "disputed" if row["certainty"] == "disputed" else DLA_WORDS[row["dla_ok"]],
-        "rules": list(dict.fromkeys(
-            text.clean(reason["rule"])
-            for reason in (*row["reasons"], *([row["on_gpu"]] if row.get("on_gpu") else ()))
-        )),
+        "number": row.number, "name": text.clean(row.name),
+        "kind": text.clean(row.kind), "type": text.clean(row.op),
+        "shape": text.clean(shape_words(row)), "device": text.clean(row.device), "css": css,
+        "precision": text.clean(row.precision), "segment": row.segment,
+        "dla": "disputed" if row.certainty == "disputed" else DLA_WORDS[row.dla_ok],
+        "rules": [text.clean(rule) for rule in _rules(row)],
         "reasons": [
-            {"message": text.clean(reason["message"]), "fix": text.clean(reason["fix"])}
-            for reason in row["reasons"]
+            {"message": text.clean(reason.message), "fix": text.clean(reason.fix)}
+            for reason in row.reasons
         ],
-        "on_gpu": text.clean((row.get("on_gpu") or {}).get("rule", "")),
-        "macs": text.macs(row["macs"]), "macs_value": row["macs"],
-        "time": text.microseconds(row["predicted_us"]), "time_value": row["predicted_us"],
-        "measured": text.microseconds(measured["us"]) if measured else ABSENT,
+        "on_gpu": text.clean(row.on_gpu.rule) if row.on_gpu else "",
+        "macs": text.macs(row.macs), "macs_value": row.macs,
+        "time": text.microseconds(row.predicted_us), "time_value": row.predicted_us,
+        "measured": text.microseconds(measured.us) if measured else ABSENT,
         "within": "" if measured else within_words(row, _LETTERS, wholes),
-        "whole": wholes.get((row.get("within") or {}).get("name", ""), "").replace(" ", "-"),
-        "weight": board_us(row), "light": False,
-        "measured_value": measured["us"] if measured else -1,
-        "bar": Markup(charts.bar(
-            row["predicted_us"] / slowest if slowest > 0 else 0.0, f"fill-{css}"
-        )),
+        "whole": wholes.get(within.name, "").replace(" ", "-") if within else "",
+        "weight": board_us(row), "light": light,
+        "measured_value": measured.us if measured else -1,
+        "bar": _bar(row, slowest),
     }  # fmt: skip
 
 
-def _slow(row: Mapping[str, Any], slowest: float, longest: float) -> dict[str, Any]:
-    css = charts.device_class(row["device"])
-    measured = row["measured"]
+def _bar(row: ReportedLayer, slowest: float) -> Markup:
+    part = row.predicted_us / slowest if slowest > 0 else 0.0
+    return Markup(charts.bar(part, f"fill-{charts.device_class(row.device)}"))
+
+
+def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
+    measured = row.measured
     return {
-        "number": row["number"], "name": text.clean(row["name"]), "css": css,
-        "device": text.clean(row["device"]), "time": text.microseconds(row["predicted_us"]),
-        "bar": Markup(charts.bar(
-            row["predicted_us"] / slowest if slowest > 0 else 0.0, f"fill-{css}"
-        )),
-        "measured": text.microseconds(measured["us"])
+        "number": row.number, "name": text.clean(row.name),
+        "css": charts.device_class(row.device),
+        "device": text.clean(row.device), "time": text.microseconds(row.predicted_us),
+        "bar": _bar(row, slowest),
+        "measured": text.microseconds(measured.us)
         if measured
         else "timed as a whole, below"
-        if row.get("within")
+        if row.within
         else "",
-        "measured_bar": Markup(charts.bar(measured["us"] / longest, "fill-measured"))
+        "measured_bar": Markup(charts.bar(measured.us / longest, "fill-measured"))
         if measured and longest > 0
         else "",
     }  # fmt: skip
 
 
-def why_not_view(groups: Sequence[Mapping[str, Any]], numbers: Mapping[str, int]) -> list[Any]:
+def why_not_view(groups: Sequence[Why], numbers: Mapping[str, int]) -> list[View]:
     """Returns the rules with their layers; ``numbers`` are the layers' by name, for links."""
     return [
         {
-            "rule": text.clean(group["rule"]),
-            "count": counted(group["count"], "layer"),
-            "left": text.count(left) if (left := len(group["layers"]) - RULE_ON_PAPER) > 0 else "",
-            "fixes": [text.clean(fix) for fix in group["fixes"]],
-            "sources": [text.clean(source) for source in group["sources"]],
+            "rule": text.clean(group.rule),
+            "count": counted(group.count, "layer"),
+            "left": text.count(left) if (left := len(group.layers) - RULE_ON_PAPER) > 0 else "",
+            "fixes": [text.clean(fix) for fix in group.fixes],
+            "sources": [text.clean(source) for source in group.sources],
             "layers": [
                 {
-                    "number": numbers.get(layer["name"], 0),
-                    **{
-                        key: text.clean(layer[key]) for key in ("name", "message", "found", "limit")
-                    },
+                    "number": numbers.get(layer.name, 0), "name": text.clean(layer.name),
+                    "message": text.clean(layer.message), "found": text.clean(layer.found),
+                    "limit": text.clean(layer.limit),
                 }
-                for layer in group["layers"]
+                for layer in group.layers
             ],
         }
         for group in groups
-    ]
-
-
-# The view of what was timed as a whole: loadables and fusions of layers.
-#
-# The profiler of an engine sees a loadable as one layer. Its time is shown where it was measured,
-# and never divided among its layers: the shares are unknown.
-
-
-def parts_view(parts: Sequence[Mapping[str, Any]], total: float) -> list[dict[str, Any]]:
-    """Returns the rows of the page's table."""
-    return [
-        {**one, "css": charts.device_class(one["device"]) if one["device"] else ""}
-        for one in part_cells(parts, total)
-    ]
+    ]  # fmt: skip

@@ -5,13 +5,29 @@ its load and clocks, and its energy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from markupsafe import Markup
 
+from edgekit.benchmark.document import ReportedBench
+from edgekit.benchmark.energy import Energy, Power
+from edgekit.benchmark.measurement import Runtime, Times
 from edgekit.reports import charts, text
-from edgekit.reports.facts import cost_facts, few_words, flat_facts, latency_shown, serving_words
+from edgekit.reports.facts import (
+    cost_facts,
+    few_words,
+    flat_facts,
+    latency_shown,
+    serving_words,
+)
 from edgekit.reports.html.verdict import clock_tag
+from edgekit.reports.html.view import View
+from edgekit.reports.schema import (
+    Line,
+    ReportedPower,
+    Slot,
+    Timeline,
+    TraceSummary,
+)
 from edgekit.text import ABSENT, counted, percent
 
 PHASES = {
@@ -30,37 +46,33 @@ _BASELINES = {
 _REST = {"floor": ("Lowest", "Over lowest")}
 
 
-def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> dict[str, Any]:
+def timeline_view(timeline: Timeline, linked: Collection[int] = ()) -> View:
     """Returns the predicted frame, and next to it the measured one.
 
     Both have one scale where both are of the board; a CPU's time is no board time. Segments in
     ``linked`` have a row in the table of segments, to which their slots lead.
     """
-    predicted, measured = timeline, timeline["measured"]
-    end = predicted["end_us"]
-    if measured and measured["clock"] == "board-measured":
-        end = max(end, measured["end_us"])
-    plans = len({slot["plan"] for slot in timeline["slots"]})
-    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked)]
+    end, measured = timeline.end_us, timeline.measured
+    on_board = measured is not None and measured.clock == "board-measured"
+    if measured and on_board:
+        end = max(end, measured.end_us)
+    plans = len({slot.plan for slot in timeline.slots})
+    found = [_frame(timeline.tracks, timeline.slots, end, "predicted", linked)]
     if measured:
-        own = end if measured["clock"] == "board-measured" else measured["end_us"]
-        found.append(_frame(timeline["tracks"], measured["slots"], own, measured["clock"], linked))
+        own = end if on_board else measured.end_us
+        found.append(_frame(timeline.tracks, measured.slots, own, measured.clock, linked))
     return {
         "frames": found,
-        "one_scale": bool(measured) and measured["clock"] == "board-measured",
+        "one_scale": on_board,
         "title": "one frame of each plan" if plans > 1 else "one frame",
-        "empty": predicted["end_us"] <= 0 and not measured,
-    }  # fmt: skip
+        "empty": timeline.end_us <= 0 and not measured,
+    }
 
 
 def _frame(
-    tracks: Sequence[str],
-    slots: Sequence[Mapping[str, Any]],
-    end: float,
-    clock: str,
-    linked: Collection[int],
-) -> dict[str, Any]:
-    at_work = {slot["device"] for slot in slots}
+    tracks: Sequence[str], slots: Sequence[Slot], end: float, clock: str, linked: Collection[int]
+) -> View:
+    at_work = {slot.device for slot in slots}
     tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
     return {
         "clock": clock_tag(clock),
@@ -73,51 +85,50 @@ def _frame(
     }  # fmt: skip
 
 
-def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def trace_view(trace: TraceSummary | None) -> View | None:
     """Returns where the trace lies and what it has, and its measured time that is of no layer."""
-    if not trace:
+    if trace is None:
         return None
     return {
-        "file": text.clean(trace.get("file") or ""),
-        "words": f"{counted(trace.get('events', 0), 'event')}, "
-        + counted(trace.get("frames", 0), "measured frame"),
+        "file": text.clean(trace.file or ""),
+        "words": f"{counted(trace.events, 'event')}, {counted(trace.frames, 'measured frame')}",
         "unbooked": [
-            {"what": text.clean(one["what"]), "time": text.microseconds(one["us"]),
-             "nodes": counted(one["nodes"], "node")}
-            for one in trace.get("unbooked") or ()
+            {"what": text.clean(one.what), "time": text.microseconds(one.us),
+             "nodes": counted(one.nodes, "node")}
+            for one in trace.unbooked
         ],
     }  # fmt: skip
 
 
-def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def bench_view(bench: ReportedBench | None) -> View | None:
     """Returns the measurement with its histogram; None when nothing was measured."""
-    if not bench or not bench["latency_ms"]:
+    if not bench or not (latency := bench.latency_ms):
         return None
-    drawing = bench["histogram"]
+    drawing = bench.histogram
+    settings = bench.settings.to_json() if bench.settings else {}
     shown = latency_shown(bench)
     columns = [key for key in _COLUMNS if key in shown]
     return {
-        "on_cpu": bench["clock"] == "cpu-measured",
-        "clock": clock_tag(bench["clock"]),
-        "note": text.clean(bench["note"]),
+        "on_cpu": bench.clock == "cpu-measured",
+        "clock": clock_tag(bench.clock or ""),
+        "note": text.clean(bench.note),
         "release": serving_words(bench),
         "latency": [
-            {"name": name, "value": text.measured(bench["latency_ms"][key])}
-            for key, name in shown.items()
+            {"name": name, "value": text.measured(latency[key])} for key, name in shown.items()
         ],
         "few": few_words(bench),
         "facts": [{"name": n, "value": text.clean(v)} for n, v in _bench_facts(bench) if v],
         "phase_head": [shown[key] if key == "p99" else key for key in columns],
-        "phases": _phases(bench.get("phases_ms") or {}, columns),
+        "phases": _phases(bench.phases_ms or {}, columns),
         "flags": [
             {"name": name, "value": value}
-            for name, value in flat_facts({**(bench.get("settings") or {}), **_runtime(bench)})
+            for name, value in flat_facts({**settings, **_runtime(bench)})
         ],
-        "histogram": Markup(charts.histogram(drawing["counts"], "Distribution of the latencies"))
+        "histogram": Markup(charts.histogram(drawing.counts, "Distribution of the latencies"))
         if drawing
         else "",
-        "low": text.measured(drawing["low_ms"]) if drawing else "",
-        "high": text.measured(drawing["high_ms"]) if drawing else "",
+        "low": text.measured(drawing.low_ms) if drawing else "",
+        "high": text.measured(drawing.high_ms) if drawing else "",
     }
 
 
@@ -125,69 +136,62 @@ def _qps(value: float | None) -> str:
     return f"{text.significant(value)} inferences/s"
 
 
-def _bench_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    yield "Throughput", _qps(bench["throughput_qps"])
-    if bench.get("pipelined"):
-        yield "With frames in flight", _qps(bench["pipelined"]["throughput_qps"])
-    yield "Iterations", text.count(bench.get("iterations"))
-    yield "Coefficient of variation", percent(bench.get("coefficient_of_variation"), 2)
-    streams = bench.get("streams") or ()
-    if len(streams) > 1:
-        each = ", ".join(text.significant(one.get("throughput_qps")) for one in streams)
+def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
+    yield "Throughput", _qps(bench.throughput_qps)
+    if bench.pipelined:
+        yield "With frames in flight", _qps(bench.pipelined.throughput_qps)
+    yield "Iterations", text.count(bench.iterations)
+    yield "Coefficient of variation", percent(bench.coefficient_of_variation, 2)
+    if (streams := bench.streams) and len(streams) > 1:
+        each = ", ".join(text.significant(one.throughput_qps) for one in streams)
         yield "Streams", f"{len(streams)}: {each} inferences/s"
     yield from cost_facts(bench)
-    trtexec = bench.get("trtexec") or {}
-    median = (trtexec.get("latency_ms") or {}).get("median")
-    if median is not None:
-        yield "trtexec, median", text.microseconds(1000 * median)
 
 
-def _phases(phases: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[View]:
     return [
-        {"name": name, "cells": [text.measured(phases[key].get(one)) for one in columns]}
+        {"name": name, "cells": [text.measured(times.get(one)) for one in columns]}
         for key, name in PHASES.items()
-        if phases.get(key)
+        if (times := phases.get(key))
     ]
 
 
-def _runtime(bench: Mapping[str, Any]) -> dict[str, Any]:
-    runtime = bench.get("runtime") or {}
-    flags = runtime.get("flags")
-    retained = {k: v for k, v in runtime.items() if k not in ("flags", "notes")}
-    return retained | (dict(flags) if isinstance(flags, Mapping) else {})
+def _runtime(bench: ReportedBench) -> dict[str, object]:
+    runtime = bench.runtime or Runtime()
+    return {"library": runtime.library, "version": runtime.version, **(runtime.flags or {})}
 
 
-def power_view(power: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def power_view(power: ReportedPower | None) -> View | None:
     """Returns charts with their tables, and the energy of an inference by rail."""
     if not power:
         return None
     found = [
-        _chart(title, unit, power["series"][group])
+        _chart(title, unit, lines)
         for group, title, unit in _GROUPS
-        if power["series"].get(group)
+        if (lines := power.series.get(group))
     ]
     return {
-        "clock": clock_tag(power["clock"]),
+        "clock": clock_tag(power.clock),
         "charts": found,
         "title": power_title(power),
-        "energy": _energy(power["energy"]),
+        "energy": _energy(power.energy) if power.energy else None,
         "facts": _power_facts(power),
-        "warnings": [text.clean(one) for one in (power["monitor"] or {}).get("warnings", ())],
+        "warnings": [text.clean(one) for one in power.monitor.warnings] if power.monitor else [],
     }
 
 
-def power_title(power: Mapping[str, Any] | None) -> str:
+def power_title(power: ReportedPower | None) -> str:
     """Returns the section's heading; empty without a monitor. A PC's has its load alone."""
     if not power:
         return ""
-    on_board = power["energy"] or {"rails_mw", "temperatures_c"} & set(power["series"])
+    on_board = power.energy or {"rails_mw", "temperatures_c"} & set(power.series)
     return "Power and temperature" if on_board else "Load"
 
 
-def _chart(title: str, unit: str, series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    times = [t for one in series for t, _ in one["points"]]
+def _chart(title: str, unit: str, series: Sequence[Line]) -> View:
+    times = [t for one in series for t, _ in one.points]
     begin, end = min(times), max(times)
-    top = _round_up(max(one["max"] for one in series))
+    top = _round_up(max(one.max for one in series))
     label = f"{title} in {unit} from {begin:.3g} to {end:.3g} s"
     return {
         "title": title, "unit": unit, "top": text.significant(top),
@@ -198,9 +202,9 @@ def _chart(title: str, unit: str, series: Sequence[Mapping[str, Any]]) -> dict[s
         "rows": [
             {
                 "css": f"net{number % charts.LINES}",
-                "dash": number >= charts.LINES, "name": text.clean(one["name"]),
-                "min": text.significant(one["min"]), "mean": text.significant(one["mean"]),
-                "max": text.significant(one["max"]),
+                "dash": number >= charts.LINES, "name": text.clean(one.name),
+                "min": text.significant(one.min), "mean": text.significant(one.mean),
+                "max": text.significant(one.max),
             }
             for number, one in enumerate(series)
         ],
@@ -218,54 +222,46 @@ def _round_up(value: float) -> float:
     return next((power * step for step in steps if power * step >= value), 10 * power)
 
 
-def _energy(energy: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not energy:
-        return None
-    rails = energy.get("by_rail") or {}
-    total = energy.get("total")
-    rows = [_rail(name, rail) for name, rail in rails.items()]
-    if isinstance(total, Mapping):
-        rows.append(_rail("All rails", total) | {"own": True})
+def _energy(energy: Energy) -> View:
+    rows = [_rail(name, rail) for name, rail in energy.by_rail.items()]
+    if energy.total:
+        rows.append(_rail("All rails", energy.total) | {"own": True})
     return {
-        "clock": clock_tag(str(energy.get("clock") or "")),
+        "clock": clock_tag(energy.clock),
         "rows": rows,
-        "rest": _REST.get(str(energy.get("baseline")), ("Idle", "Over idle")),
-        "baseline": _BASELINES.get(str(energy.get("baseline")), ""),
+        "rest": _REST.get(energy.baseline or "", ("Idle", "Over idle")),
+        "baseline": _BASELINES.get(energy.baseline or "", ""),
     }
 
 
-def _rail(name: str, rail: Mapping[str, Any]) -> dict[str, Any]:
-    def milliwatts(key: str) -> str:
-        value = rail.get(key)
+def _rail(name: str, rail: Power) -> View:
+    def milliwatts(value: float | None) -> str:
         return ABSENT if value is None else f"{text.significant(value)} mW"
 
     return {
-        "name": text.clean(name), "mean": milliwatts("mean_mw"), "idle": milliwatts("idle_mw"),
-        "energy": text.energy(rail.get("uj_per_inference")),
-        "over": text.energy(rail.get("over_idle_uj")), "own": False,
+        "name": text.clean(name), "mean": milliwatts(rail.mean_mw),
+        "idle": milliwatts(rail.idle_mw), "energy": text.energy(rail.uj_per_inference),
+        "over": text.energy(rail.over_idle_uj), "own": False,
     }  # fmt: skip
 
 
-def _power_facts(power: Mapping[str, Any]) -> list[dict[str, str]]:
-    monitor, settings = power["monitor"] or {}, power["settings"] or {}
-    modes = settings.get("mode") or {}
-    named = [f"{mode['name']} {when}" for when, mode in modes.items() if mode and mode["name"]]
-    rows = [
-        ("Power mode", ", ".join(named)),
-        ("Clocks locked", _yes(settings.get("locked"))),
-        ("Settings restored", _yes(settings.get("restored"))),
-        ("Sampled by", ", ".join(map(str, monitor.get("sources") or ()))),
-        ("Every", f"{monitor['interval_ms']:g} ms" if monitor.get("interval_ms") else None),
-        ("Samples", f"{monitor['samples']:,}, plus {monitor['idle_samples']:,} while idle"
-         if monitor.get("idle_samples") else monitor.get("samples")),
-        ("Unknown fields", monitor.get("unknown") or None),
-    ]  # fmt: skip
-    return [
-        {"name": name, "value": text.clean(value)}
-        for name, value in rows
-        if value not in (None, "")
-    ]
-
-
-def _yes(value: Any) -> str | None:
-    return {True: "yes", False: "no"}.get(value)
+def _power_facts(power: ReportedPower) -> list[dict[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if settings := power.settings:
+        modes = settings.mode or {}
+        named = (f"{mode.name} {when}" for when, mode in modes.items() if mode and mode.name)
+        yes = {True: "yes", False: "no", None: ""}
+        rows += [
+            ("Power mode", ", ".join(named)),
+            ("Clocks locked", yes[settings.locked]),
+            ("Settings restored", yes[settings.restored]),
+        ]
+    if monitor := power.monitor:
+        idle = f", plus {monitor.idle_samples:,} while idle" if monitor.idle_samples else ""
+        rows += [
+            ("Sampled by", ", ".join(monitor.sources)),
+            ("Every", f"{monitor.interval_ms:g} ms" if monitor.interval_ms else ""),
+            ("Samples", f"{monitor.samples:,}{idle}"),
+            ("Unknown fields", str(monitor.unknown or "")),
+        ]
+    return [{"name": name, "value": text.clean(value)} for name, value in rows if value]

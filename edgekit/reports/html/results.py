@@ -1,9 +1,8 @@
-"""What came out, on the page: headline tiles, accuracy and bundle."""
+"""What came out, on the page: headline tiles, accuracy, bundle and builds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from edgekit.reference.accuracy import describe_channels, describe_snr
 from edgekit.reports import charts, text
@@ -11,138 +10,142 @@ from edgekit.reports.facts import (
     MEASURES,
     SEGMENT_MEASURES,
     baseline_word,
+    built_line,
     measure_words,
     part_words,
     warning_words,
 )
+from edgekit.reports.html.verdict import clock_tag
+from edgekit.reports.html.view import View
 from edgekit.reports.layers import sharing_words
+from edgekit.reports.schema import (
+    Accuracy,
+    BuiltBoard,
+    BundleSizes,
+    Calibration,
+    ChannelGroup,
+    RefitAnswer,
+    Report,
+    ReportedEngine,
+    ReportedPower,
+    ScaleChange,
+)
 from edgekit.text import ABSENT, counted, percent
 
 CHANGES_SHOWN = 20
 
 
-def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
+def tiles(report: Report) -> list[View]:
     """Returns the numbers at the top: what, how much, and whether measured or predicted."""
-    placement, bench = document["placement"], document["bench"]
-    plan, gpu_only = document["predicted"]["rows"][0], document["predicted"]["rows"][1]
+    placement, predicted, bench = report.placement, report.predicted, report.bench
+    plan, gpu_only = predicted.rows[:2]
     found = []
-    if document["target"]["dla_cores"] and placement["macs"]:
-        found.append({
-            "name": "MACs on the DLA", "value": percent(placement["dla_macs_fraction"]),
-            "detail": f"{placement['dla_layers']} of {counted(placement['layers'], 'layer')}"
-            + (f", in plan 1 of {len(shares)}" if len(shares := placement["shares"]) > 1 else ""),
-            "clock": "",
-        })  # fmt: skip
-    predicted = document["predicted"]
-    said = " ".join(one["words"] for one in document.get("answer") or ())
-    doubts = [doubt for doubt in predicted.get("doubts", ()) if doubt not in said]
-    band, against = predicted.get("latency_band_us"), text.microseconds(gpu_only["latency_us"])
-    low_high = f"{text.microseconds(band[0])} to {text.microseconds(band[1])}; " if band else ""
-    found.append({
-        "name": "Board latency", "value": text.microseconds(plan["latency_us"]),
-        "detail": f"{low_high}GPU alone: {against}"
+    if report.target.dla_cores and placement.macs:
+        of = f", in plan 1 of {len(placement.shares)}" if len(placement.shares) > 1 else ""
+        found.append(_tile(
+            "MACs on the DLA", percent(placement.dla_macs_fraction),
+            f"{placement.dla_layers} of {counted(placement.layers, 'layer')}{of}",
+        ))  # fmt: skip
+    said = " ".join(one.words for one in report.answer)
+    doubts = [doubt for doubt in predicted.doubts if doubt not in said]
+    low_high = ""
+    if predicted.latency_band_us:
+        low_high = "{} to {}; ".format(*map(text.microseconds, predicted.latency_band_us))
+    found.append(_tile(
+        "Board latency", text.microseconds(plan.latency_us),
+        f"{low_high}GPU alone: {text.microseconds(gpu_only.latency_us)}"
         + "".join(f"; {doubt}" for doubt in doubts),
-        "clock": "predicted",
-    })  # fmt: skip
-    found.append({
-        "name": "GPU time", "value": text.microseconds(plan["gpu_us"]),
-        "detail": ("mean of the plans; " if len(placement["shares"]) > 1 else "")
-        + f"GPU alone: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
-    })  # fmt: skip
-    lost = sharing_words(placement.get("frame"), short=True)
-    found.append({
-        "name": "Throughput", "value": f"{text.significant(plan.get('throughput_qps'))}/s",
-        "detail": f"GPU alone: {text.significant(gpu_only.get('throughput_qps'))}/s"
-        + (f"; {lost}" if lost else ""),
-        "clock": "predicted",
-    })  # fmt: skip
-    if document["accuracy"]:
-        measure = document["accuracy"]
-        agreement = measure_words(measure, "top1_agreement")
-        found.append({
-            "name": "Cosine to FP32",
-            "value": measure_words(measure, "cosine"),
-            "detail": "all inputs give the same output, as with random weights"
-            if measure.get("constant")
-            else ", ".join(
-                one for one in (f"top-1 agreement {agreement}", text.compared_on(measure)) if one
-            ), "clock": "",
-        })  # fmt: skip
-    if document["bundle"]:
-        bundle = document["bundle"]
-        found.append({
-            "name": "Stripped bundle", "value": text.size(bundle.get("stripped_bytes")),
-            "detail": f"{text.size(bundle.get('bytes'))} with weights", "clock": "",
-        })  # fmt: skip
+        "predicted",
+    ))  # fmt: skip
+    found.append(_tile(
+        "GPU time", text.microseconds(plan.gpu_us),
+        ("mean of the plans; " if len(placement.shares) > 1 else "")
+        + f"GPU alone: {text.microseconds(gpu_only.gpu_us)}",
+        "predicted",
+    ))  # fmt: skip
+    lost = sharing_words(placement.frame, short=True)
+    found.append(_tile(
+        "Throughput", f"{text.significant(plan.throughput_qps)}/s",
+        f"GPU alone: {text.significant(gpu_only.throughput_qps)}/s" + (f"; {lost}" if lost else ""),
+        "predicted",
+    ))  # fmt: skip
+    if measure := report.accuracy:
+        agreement = f"top-1 agreement {measure_words(measure, 'top1_agreement')}"
+        found.append(_tile(
+            "Cosine to FP32", measure_words(measure, "cosine"),
+            "all inputs give the same output, as with random weights"
+            if measure.constant
+            else ", ".join(one for one in (agreement, text.compared_on(measure)) if one),
+        ))  # fmt: skip
+    if bundle := report.bundle:
+        found.append(_tile(
+            "Stripped bundle", text.size(bundle.stripped_bytes),
+            f"{text.size(bundle.bytes)} with weights",
+        ))  # fmt: skip
     # a CPU's time is no answer: it stands in a section of its own
-    if bench and bench["latency_ms"] and bench["clock"] != "cpu-measured":
-        median = bench["latency_ms"].get("median")
-        found.append({
-            "name": "Measured latency",
-            "value": text.microseconds(None if median is None else 1000 * median),
-            "detail": "median, for another release" if bench.get("taken_back") else "median",
-            "clock": bench["clock"],
-        })  # fmt: skip
-    return [*found, *_energy_tile(document["power"])]
+    if bench and bench.latency_ms and bench.clock and bench.clock != "cpu-measured":
+        median = bench.latency_ms.get("median")
+        found.append(_tile(
+            "Measured latency", text.microseconds(None if median is None else 1000 * median),
+            "median, for another release" if bench.taken_back else "median",
+            bench.clock,
+        ))  # fmt: skip
+    return [*found, *_energy_tile(report.power)]
 
 
-def _energy_tile(power: Mapping[str, Any] | None) -> list[dict[str, str]]:
+def _tile(name: str, value: str, detail: str, clock: str = "") -> View:
+    tag = clock_tag(clock) if clock else None
+    return {"name": name, "value": value, "detail": detail, "clock": tag}
+
+
+def _energy_tile(power: ReportedPower | None) -> list[View]:
     """Returns the measured energy of an inference, where a board's rails were read."""
-    energy = (power or {}).get("energy") or {}
-    total = energy.get("total")
-    if not isinstance(total, Mapping) or total.get("uj_per_inference") is None:
+    energy = power.energy if power else None
+    if energy is None or energy.total is None:
         return []
-    over = total.get("over_idle_uj")
-    return [{
-        "name": "Energy", "value": text.energy(total["uj_per_inference"]),
-        "detail": f"per inference; {text.energy(over)} over {baseline_word(energy)}"
-        if over
-        else "an inference",
-        "clock": str(energy.get("clock") or power["clock"] if power else ""),
-    }]  # fmt: skip
+    over = energy.total.over_idle_uj
+    value = text.energy(energy.total.uj_per_inference)
+    detail = f"per inference; {text.energy(over)} over {baseline_word(energy)}"
+    return [_tile("Energy", value, detail if over else "an inference", energy.clock)]
 
 
-def accuracy_view(
-    accuracy: Mapping[str, Any] | None, calibration: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
+def accuracy_view(accuracy: Accuracy | None, calibration: Calibration | None) -> View | None:
     """Returns the measures of the whole network and of each segment, and on what data."""
-    if not accuracy:
+    if accuracy is None:
         return None
     gate = ""
-    if accuracy.get("min") is not None:
-        metric = str(accuracy.get("metric", "cosine"))
-        passed = None if accuracy.get("constant") else accuracy.get("passed")
-        answer = {True: "passed", False: "failed"}.get(passed, "not judged")  # type: ignore[arg-type]
-        gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
-    segments = accuracy.get("segments") or ()
-    several = text.several_plans(segments)
+    if accuracy.min is not None:
+        passed = None if accuracy.constant else accuracy.passed
+        answer = {True: "passed", False: "failed", None: "not judged"}[passed]
+        gate = f"Gate: {accuracy.metric} of at least {accuracy.min:g}: {answer}."
+    segments = accuracy.segments
     return {
         "nonfinite": warning_words(accuracy),
         "measures": [
             {"name": name, "value": measure_words(accuracy, key)}
             for key, name in MEASURES
-            if not accuracy.get("constant")
+            if not accuracy.constant
         ],
         "data": text.compared_on(accuracy),
-        "gate": text.clean(gate),
+        "gate": gate,
         "calibration": text.clean(
-            f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "
-            f"{calibration['data']}"
+            f"INT8 scales of {calibration.tensors} tensors by {calibration.method}: "
+            f"{calibration.data}"
         )
         if calibration
         else "",
-        "changes": _changes(calibration.get("changes", ()) if calibration else ()),
-        "groups": _groups(accuracy.get("groups") or ()),
-        "scores": part_words({"scores": accuracy.get("scores") or ()}),
+        "changes": _changes(calibration.changes if calibration else ()),
+        "groups": _groups(accuracy.groups),
+        "scores": part_words(Accuracy(scores=accuracy.scores)),
         "columns": [name for _, name in SEGMENT_MEASURES],
-        "several": several,
+        "several": text.several_plans(segment.lane for segment in segments),
         "segments": [
             {
-                "plan": (segment.get("lane") or 0) + 1,
-                "index": text.clean(segment.get("segment", position)),
-                "device": text.clean(segment.get("device", "")),
-                "css": charts.device_class(str(segment.get("device", ""))),
-                "constant": bool(segment.get("constant")),
+                "plan": (segment.lane or 0) + 1,
+                "index": position if segment.segment is None else segment.segment,
+                "device": text.clean(segment.device),
+                "css": charts.device_class(segment.device),
+                "constant": bool(segment.constant),
                 "cells": [measure_words(segment, key) for key, _ in SEGMENT_MEASURES],
             }
             for position, segment in enumerate(segments)
@@ -150,22 +153,22 @@ def accuracy_view(
     }  # fmt: skip
 
 
-def _groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _groups(groups: Sequence[ChannelGroup]) -> list[View]:
     """Returns a row for each group of channels, as the outputs have them."""
     return [
         {
-            "output": text.clean(group["output"]),
-            "channels": describe_channels(group["channels"]).removeprefix("channels "),
-            "range": text.significant(group["range"]),
-            "snr": describe_snr(group),
-            "cosine": measure_words(group, "cosine"),
-            "worst": f"{group['worst']['channel']} ({describe_snr(group['worst'])})",
+            "output": text.clean(group.output),
+            "channels": describe_channels(group.channels).removeprefix("channels "),
+            "range": text.significant(group.range),
+            "snr": describe_snr(group.to_json()),
+            "cosine": f"{group.cosine:.5f}",
+            "worst": f"{group.worst.channel} ({describe_snr(group.worst.to_json())})",
         }
         for group in groups
     ]
 
 
-def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _changes(changes: Sequence[ScaleChange]) -> View | None:
     """Returns the scales that constraints of the hardware changed, worst first."""
     if not changes:
         return None
@@ -175,31 +178,57 @@ def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "caption": many + (f"; {more} that lose less are in the JSON" if more > 0 else ""),
         "rows": [
             {
-                "tensor": text.clean(change["tensor"]),
-                "old": ABSENT if change["old"] is None else text.significant(change["old"]),
-                "new": text.significant(change["new"]),
-                "bits": f"{change['bits']:.1f}",
-                "rule": text.clean(change["rule"]),
-                "layers": text.clean(", ".join(change["layers"])),
+                "tensor": text.clean(change.tensor),
+                "old": text.significant(change.old),
+                "new": text.significant(change.new),
+                "bits": f"{change.bits:.1f}",
+                "rule": text.clean(change.rule),
+                "layers": text.clean(", ".join(change.layers)),
             }
             for change in changes[:CHANGES_SHOWN]
         ],
     }
 
 
-def bundle_view(
-    bundle: Mapping[str, Any] | None, refit: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
+def bundle_view(bundle: BundleSizes | None, refit: RefitAnswer | None) -> View | None:
     """Returns the bundle's sizes before and after stripping, its digest and the refit's answer."""
-    if not bundle:
+    if bundle is None:
         return None
-    full, stripped = bundle.get("bytes"), bundle.get("stripped_bytes")
-    words = {True: "equal bit for bit", False: "different"}
+    full, stripped = bundle.bytes, bundle.stripped_bytes
+    words = {True: "equal bit for bit", False: "different", None: "not compared"}
     return {
         "full": text.size(full),
         "stripped": text.size(stripped),
         "share": percent(stripped / full, 2) if full and stripped is not None else ABSENT,
-        "digest": text.clean(bundle.get("digest", "")),
-        "path": text.clean(bundle.get("path", "")),
-        "refit": words.get(refit.get("bit_equal"), "not compared") if refit else "",  # type: ignore[arg-type]
+        "digest": text.clean(bundle.digest),
+        "path": text.clean(bundle.path),
+        "refit": words[refit.bit_equal] if refit else "",
+    }
+
+
+def built_view(boards: Sequence[BuiltBoard]) -> list[View]:
+    """Returns each board's build for the page: its engines, and where it is not as planned."""
+    return [
+        {
+            "board": text.clean(board.board),
+            "facts": text.clean(built_line(board)),
+            "engines": [_engine(one) for one in board.engines],
+            "differences": [text.clean(difference) for difference in board.plan.differences],
+        }
+        for board in boards
+    ]
+
+
+def _engine(one: ReportedEngine) -> View:
+    """Returns a row: sizes are of the file, stripped and with its weights."""
+    whole = one.full_bytes if one.stripped else None
+    tried = len(one.attempts)
+    return {
+        "name": text.clean(one.key),
+        "size": text.size(one.bytes),
+        "whole": text.size(whole) if whole else ABSENT,
+        "share": percent(one.bytes / whole) if whole else ABSENT,
+        "seconds": text.seconds(one.seconds),
+        "flags": text.clean(", ".join(one.attempts[one.attempt].flags)) or ABSENT,
+        "tried": f"{tried}th attempt" if tried > 3 else ("first", "second", "third")[tried - 1],
     }

@@ -12,7 +12,7 @@ from edgekit.benchmark.statistics import tails
 from edgekit.reports import text
 from edgekit.reports.comparison import compared_values, headline
 from edgekit.reports.text import Page, names_in_columns
-from edgekit.results.comparison import describe_value
+from edgekit.results.comparison import Comparison, describe_value
 from edgekit.results.store import Result, is_trial
 from edgekit.text import ABSENT, sentence
 
@@ -106,9 +106,10 @@ def result_text(result: Result) -> str:
 
 def compare_text(document: Mapping[str, Any], *, every: bool = False) -> str:
     """Returns a comparison: the answer, both sides, what else differs."""
-    a, b = compared_values(document)
+    compared = Comparison.model_validate(document)
+    a, b = compared_values(compared)
     lines = [
-        f"{document['metric']}: {headline(document)}",
+        f"{document['metric']}: {headline(compared)}",
         f"  A  {a}  {text.clean(document['a']['label'])}",
         f"  B  {b}  {text.clean(document['b']['label'])}",
     ]

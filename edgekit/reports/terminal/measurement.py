@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType, group
 
+from edgekit.benchmark.document import Bench
+from edgekit.benchmark.energy import Energy
+from edgekit.benchmark.measurement import (
+    MemoryTaken,
+    PowerSettings,
+    SegmentTimes,
+    Settings,
+    Times,
+)
+from edgekit.benchmark.validity import Verdict
 from edgekit.reports import text
-from edgekit.reports.facts import baseline_word, few_words, flat_facts, latency_shown, power_of
+from edgekit.reports.facts import (
+    baseline_word,
+    few_words,
+    flat_facts,
+    latency_shown,
+    power_of,
+)
+from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted, sentence
 
@@ -19,226 +35,212 @@ _INDENT = 2
 
 
 @group()
-def bench_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def bench_text(bench: Bench) -> Iterator[RenderableType]:
     """Returns the summary: verdict, times, throughput, energy, clocks, temperatures.
 
-    Args:
-        document: An ``edgekit.bench/1``; parts that its loader did not report are left out.
+    What its loader did not report is left out.
     """
-    yield from _head(document)
-    if not document.get("latency_ms"):
-        yield paragraph(str(document.get("note") or "nothing was measured"))
+    yield from _head(bench)
+    if not bench.latency_ms:
+        yield paragraph(bench.note or "nothing was measured")
         return
-    on_cpu = document["clock"] == "cpu-measured"
+    on_cpu = bench.clock == "cpu-measured"
     if not on_cpu:
-        yield from _verdict(document.get("verdict") or {}, on_cpu=on_cpu)
+        yield from _verdict(bench.verdict, on_cpu=on_cpu)
         yield ""
-    yield from _times(document)
+    yield from _times(bench, bench.latency_ms)
     yield ""
-    yield named((f"{name}:", value) for name, value in _facts(document))
-    unseen = (document.get("verdict") or {}).get("unchecked") or ()
-    if unseen:
+    yield named((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
+    if unseen := bench.verdict.unchecked if bench.verdict else ():
         yield named((("not seen:", one) for one in unseen), style="dim")
     if on_cpu:  # of no board: whether this CPU's time may be quoted is a footnote
         yield ""
-        yield from _verdict(document.get("verdict") or {}, on_cpu=on_cpu)
-    monitor = document.get("monitor") or {}
-    of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
-              if monitor.get("log")]  # fmt: skip
-    for one in (*(document.get("notes") or ()), *of_log):
-        yield paragraph(f"note: {sentence(str(one))}")
+        yield from _verdict(bench.verdict, on_cpu=on_cpu)
+    notes = bench.notes
+    if (monitor := bench.monitor) and monitor.log:
+        notes = [*notes, *(f"{monitor.log}: {one}" for one in monitor.warnings)]
+    for one in notes:
+        yield paragraph(f"note: {sentence(one)}")
 
 
-def _head(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    board = document.get("board") or {}
-    where = f" on {board['name']}" if board.get("name") else ""
-    kind = ", ".join(filter(None, (document["target"], document["precision"])))
-    yield paragraph(
-        f"{document.get('name') or 'bench'}{where} ({kind}): {document['clock']}",
-        style="bold",
-    )
-    if document["clock"] == "cpu-measured":
+def _head(bench: Bench) -> Iterator[RenderableType]:
+    where = f" on {bench.board.name}" if bench.board and bench.board.name else ""
+    kind = ", ".join(filter(None, (bench.target, bench.precision)))
+    yield paragraph(f"{bench.name or 'bench'}{where} ({kind}): {bench.clock}", style="bold")
+    if bench.clock == "cpu-measured":
         yield paragraph("measured on a CPU, reference backend; not a board time", style="yellow")
 
 
-def _verdict(verdict: Mapping[str, Any], *, on_cpu: bool) -> Iterator[RenderableType]:
-    status = str(verdict.get("status") or "")
+def _verdict(verdict: Verdict | None, *, on_cpu: bool) -> Iterator[RenderableType]:
     measured = "the reference backend's time on a CPU" if on_cpu else "the measurement"
-    words = {
-        "VALID": f"{measured} is VALID", "INVALID": f"{measured} is INVALID; do not quote it:",
-    }.get(status, f"{measured} was not checked")  # fmt: skip
-    good = status == "VALID"
-    style = "dim" if on_cpu else "green" if good else "bold red"
-    yield paragraph(f"{'footnote: ' if on_cpu else ''}{words}", style=style)
-    for reason in verdict.get("reasons") or ():
-        yield paragraph(f"{reason['code']}: {reason['message']}", indent=_INDENT)
-        yield paragraph(f"remedy: {reason['remedy']}", indent=2 * _INDENT, style="dim")
-    if again := verdict.get("command"):
-        yield command(f"measure again: {again}", indent=_INDENT)
+    words, style = f"{measured} was not checked", "bold red"
+    if verdict and verdict.status == "VALID":
+        words, style = f"{measured} is VALID", "green"
+    elif verdict:
+        words = f"{measured} is INVALID; do not quote it:"
+    if on_cpu:
+        words, style = f"footnote: {words}", "dim"
+    yield paragraph(words, style=style)
+    if verdict is None:
+        return
+    for reason in verdict.reasons:
+        yield paragraph(f"{reason.code}: {reason.message}", indent=_INDENT)
+        yield paragraph(f"remedy: {reason.remedy}", indent=2 * _INDENT, style="dim")
+    if verdict.command:
+        yield command(f"measure again: {verdict.command}", indent=_INDENT)
 
 
-def _times(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    rows = [("latency", document["latency_ms"])]
-    phases = document.get("phases_ms") or {}
-    rows += [(f"  {word}", phases[name]) for name, word in _PHASES.items() if phases.get(name)]
-    segments = document.get("segments") or ()
+def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
+    rows = [("latency", latency)]
+    phases = bench.phases_ms or {}
+    rows += [(f"  {word}", times) for name, word in _PHASES.items() if (times := phases.get(name))]
+    segments = bench.segments
     if len(segments) > 1:
-        several = text.several_plans(segments)
+        several = len({one.lane for one in segments}) > 1
         rows += [
-            (f"  {_segment(one, several)}", one["latency_ms"])
+            (f"  {_segment(one, several)}", one.latency_ms)
             for one in segments[:_SEGMENTS]
-            if one.get("latency_ms")
+            if one.latency_ms
         ]
-    shown = latency_shown(document)
-    cells = [[name, *(_milliseconds(_value(times, one)) for one in shown)] for name, times in rows]
+    shown = latency_shown(bench)
+    cells = [[name, *(_milliseconds(times.get(one)) for one in shown)] for name, times in rows]
     head = ["median" if name == "median" else label for name, label in shown.items()]
     yield table(["ms", *head], cells, "l" + "r" * len(shown))
-    if few := few_words(document):
+    if few := few_words(bench):
         yield paragraph(few, style="dim")
     if len(segments) > _SEGMENTS:
         yield paragraph(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
 
 
-def _segment(segment: Mapping[str, Any], several: bool) -> str:
-    plan = text.plan_prefix(segment.get("lane"), several)
-    return f"{plan}segment {segment.get('index')} ({segment.get('device')})"
+def _segment(segment: SegmentTimes, several: bool) -> str:
+    plan = text.plan_prefix(segment.lane, several)
+    return f"{plan}segment {segment.index} ({segment.device})"
 
 
-def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
     """Name and text of what is known besides the times."""
-    yield "throughput", _throughput(document)
-    yield from _settings(document.get("settings") or {})
-    if streams := document.get("streams"):
+    yield "throughput", _throughput(bench)
+    if bench.settings:
+        yield from _settings(bench.settings)
+    if bench.streams:
         yield (
             "streams",
             "; ".join(
-                f"{one['stream'] + 1}: {text.significant(one['throughput_qps'])}/s, "
-                f"{counted(int(one['iterations']), 'frame')}"
-                for one in streams
+                f"{one.stream + 1}: {text.significant(one.throughput_qps)}/s, "
+                f"{counted(one.iterations, 'frame')}"
+                for one in bench.streams
             ),
         )
-    if cold := document.get("cold"):
+    if cold := bench.cold:
         yield (
             "cold start",
-            (
-                f"opened in {_milliseconds(cold.get('open_ms'))} ms, first frame "
-                f"{_milliseconds(cold.get('first_ms'))} ms"
-            ),
+            f"opened in {_milliseconds(cold.open_ms)} ms, first frame "
+            f"{_milliseconds(cold.first_ms)} ms",
         )
-    if memory := _memory(document.get("memory") or {}):
+    if bench.memory and (memory := _memory(bench.memory)):
         yield "memory", memory
-    if energy := _energy(document.get("energy") or {}):
-        yield "energy", energy
-    for note in (document.get("energy") or {}).get("notes") or ():
-        yield "energy", str(note)
-    sampled = power_of(document) or {}
-    series = sampled.get("series") or {}
+    if bench.energy:
+        if energy := _energy(bench.energy):
+            yield "energy", energy
+        for note in bench.energy.notes:
+            yield "energy", note
+    yield from _board_facts(bench)
+    for note in bench.runtime.notes if bench.runtime else ():
+        yield "runtime", note
+    predicted = bench.predicted.latency_us if bench.predicted else None
+    if predicted and bench.clock == "board-measured":
+        share = 1000 * latency["median"] / predicted
+        yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f}x that"
+    for one in bench.trtexec.engines if bench.trtexec else ():
+        if one.difference is not None:
+            yield (
+                "trtexec",
+                f"{one.device} {one.index}: median {one.trtexec_ms:.3f} ms "
+                f"({one.compared}), ours {one.ours_ms:.3f} ms "
+                f"({100 * one.difference:+.1f} %)",
+            )
+
+
+def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
+    """Yields the board's clocks, temperature and power mode during the measurement."""
+    sampled = power_of(bench)
+    series = sampled.series if sampled else {}
     if clocks := _spans(series.get("clocks_mhz") or (), "MHz"):
         yield "clocks", clocks
     if temperatures := _hottest(series.get("temperatures_c") or ()):
         yield "temperature", temperatures
-    if power := _power(document.get("power") or {}, document.get("planned_power_mode")):
+    if bench.power and (power := _power(bench.power, bench.planned_power_mode)):
         yield "power mode", power
-    for note in (document.get("runtime") or {}).get("notes") or ():
-        yield "runtime", str(note)
-    predicted = (document.get("predicted") or {}).get("latency_us")
-    if predicted and document["clock"] == "board-measured":
-        share = 1000 * document["latency_ms"]["median"] / predicted
-        yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f}x that"
-    for one in (document.get("trtexec") or {}).get("engines") or ():
-        if one.get("difference") is not None:
-            yield (
-                "trtexec",
-                (
-                    f"{one['device']} {one['index']}: median {one['trtexec_ms']:.3f} ms "
-                    f"({one['compared']}), ours {one['ours_ms']:.3f} ms "
-                    f"({100 * one['difference']:+.1f} %)"
-                ),
-            )
 
 
-def _settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _settings(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yields how it was measured; what is off, or 0, is left out."""
-    given = {name: value for name, value in settings.items() if value}
+    given = {name: value for name, value in settings.to_json().items() if value}
     if given:
         yield "settings", ", ".join(map(" ".join, flat_facts(given)))
 
 
-def _throughput(document: Mapping[str, Any]) -> str:
-    said = f"{text.significant(document['throughput_qps'])} inferences/s"
-    streams = (document.get("settings") or {}).get("streams") or 1
+def _throughput(bench: Bench) -> str:
+    said = f"{text.significant(bench.throughput_qps)} inferences/s"
+    streams = bench.settings.streams if bench.settings else 1
     said += f" in {streams} streams (whole frames in each)" if streams > 1 else ""
-    pipelined = document.get("pipelined") or {}
-    if pipelined.get("throughput_qps"):
-        rate = text.significant(pipelined["throughput_qps"])
+    if bench.pipelined:
+        rate = text.significant(bench.pipelined.throughput_qps)
         said += f", {rate}/s pipelined (each device works on another frame)"
-    varies = document.get("coefficient_of_variation")
-    said += f"; {counted(int(document['iterations']), 'frame')}"
+    varies = bench.coefficient_of_variation
+    said += f"; {counted(bench.iterations or 0, 'frame')}"
     return said + (f", variation {100 * varies:.1f} %" if varies is not None else "")
 
 
-def _memory(memory: Mapping[str, Any]) -> str:
-    parts = {"peak_rss_bytes": "process peak", "gpu_bytes": "on the device"}
-    found = [f"{word} {text.size(memory[key])}" for key, word in parts.items() if memory.get(key)]
-    return ", ".join(found)
+def _memory(memory: MemoryTaken) -> str:
+    parts = {"process peak": memory.peak_rss_bytes, "on the device": memory.gpu_bytes}
+    return ", ".join(f"{word} {text.size(size)}" for word, size in parts.items() if size)
 
 
-def _energy(energy: Mapping[str, Any]) -> str:
-    total = energy.get("total") or {}
-    if total.get("uj_per_inference") is None:
+def _energy(energy: Energy) -> str:
+    total = energy.total
+    if total is None:
         return ""
-    said = f"{text.energy(total['uj_per_inference'])} per inference"
-    if total.get("over_idle_uj") is not None:
-        said += f", thereof {text.energy(total['over_idle_uj'])} over {baseline_word(energy)}"
-    if total.get("mean_mw") is not None:
-        said += f"; the board draws {total['mean_mw'] / 1000:.2f} W"
-    rails = [
-        f"{name} {rail['mean_mw'] / 1000:.2f} W"
-        for name, rail in (energy.get("by_rail") or {}).items()
-        if rail.get("mean_mw") is not None
-    ]
+    said = f"{text.energy(total.uj_per_inference)} per inference"
+    if total.over_idle_uj is not None:
+        said += f", thereof {text.energy(total.over_idle_uj)} over {baseline_word(energy)}"
+    said += f"; the board draws {total.mean_mw / 1000:.2f} W"
+    rails = [f"{name} {rail.mean_mw / 1000:.2f} W" for name, rail in energy.by_rail.items()]
     return said + (f": {', '.join(rails)}" if rails else "")
 
 
-def _spans(lines: Sequence[Mapping[str, Any]], unit: str) -> str:
+def _spans(lines: Sequence[Line], unit: str) -> str:
     found: list[str] = []
-    names = {line["name"] for line in lines}
+    names = {line.name for line in lines}
     for line in lines:
-        low, high = line["min"], line["max"]
+        low, high = line.min, line.max
         span = f"{high:.0f}" if high - low < 1 else f"{low:.0f}-{high:.0f}"
-        first, _, number = line["name"].rpartition(" ")
+        first, _, number = line.name.rpartition(" ")
         if number.isdigit() and first in names:  # GR3D has a clock for each of its clusters
             found[-1] += f" / {span}"
         else:
-            found.append(f"{line['name']} {span}")
+            found.append(f"{line.name} {span}")
     return ", ".join(found) + (f" {unit}" if found else "")
 
 
-def _hottest(lines: Sequence[Mapping[str, Any]]) -> str:
+def _hottest(lines: Sequence[Line]) -> str:
     if not lines:
         return ""
-    line = max(lines, key=lambda one: float(one["max"]))
-    return f"{line['name']} at most {line['max']:.1f} C"
+    line = max(lines, key=lambda one: one.max)
+    return f"{line.name} at most {line.max:.1f} C"
 
 
-def _power(power: Mapping[str, Any], planned: str | None) -> str:
-    modes = power.get("mode") or {}
-    during = (modes.get("during") or {}).get("name")
+def _power(power: PowerSettings, planned: str | None) -> str:
+    during = power.mode_name("during")
     if not during:
         return ""
-    said = f"{during}, clocks {'locked' if power.get('locked') else 'not locked'}"
+    said = f"{during}, clocks {'locked' if power.locked else 'not locked'}"
     if planned and planned.upper() != during.upper().removeprefix("MODE_"):
         said += f"; the plan is for {planned}"
-    if power.get("changed"):
-        before = (modes.get("before") or {}).get("name")
-        back = "restored" if power.get("restored") else "NOT RESTORED"
-        said += f"; before {before}, {back}"
-    return "; ".join([said, *map(str, power.get("notes") or ())])
-
-
-def _value(times: Mapping[str, Any], name: str) -> float | None:
-    found = times.get(name)
-    return float(found) if isinstance(found, int | float) else None
+    if power.changed:
+        back = "restored" if power.restored else "NOT RESTORED"
+        said += f"; before {power.mode_name('before')}, {back}"
+    return "; ".join([said, *power.notes])
 
 
 def _milliseconds(value: float | None) -> str:

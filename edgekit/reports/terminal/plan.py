@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType, group
 from rich.text import Text
 
-from edgekit.placement.plan import proof_of
+from edgekit.placement.plan import PlanSummary, WhatIf, proof_of
 from edgekit.reports import text
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.reports.terminal.layout import paragraph, table
@@ -31,55 +31,56 @@ UNITS: dict[str, Callable[[float | None], str]] = {
 SHOWN = 12  # layers listed before "and N more"
 
 
-def proof(document: Mapping[str, Any]) -> str:
+def proof(plan: PlanSummary) -> str:
     """Returns "proved optimal", or the bound and the gap; "nothing proved" of unknown costs."""
-    if document.get("value", 0) is None:
+    if plan.value is None:
         return "nothing proved"
-    proved = proof_of(
-        document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ())
-    )
-    slack = document.get("slack")
-    if proved and slack and slack["given_up"]:
-        return f"{percent(slack['given_up'], 2)} from the optimum ({proved})"
+    proved = proof_of(plan.optimal, plan.extrapolated, plan.unknown_cost)
+    if proved and plan.slack and plan.slack.given_up:
+        return f"{percent(plan.slack.given_up, 2)} from the optimum ({proved})"
     if proved:
         return proved
-    bound = text.significant(document["bound"], 4)
-    return f"not proved optimal: bound {bound}, gap {percent(document['gap'], 2)}"
+    bound = text.significant(plan.bound, 4)
+    return f"not proved optimal: bound {bound}, gap {percent(plan.gap, 2)}"
 
 
 @group()
-def what_if_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
     """Returns an ``edgekit.whatif/1`` as text: two plans side by side."""
-    before, after = document["before"], document["after"]
-    yield paragraph(f"What if: {'; '.join(document['changes'])}", style="bold")
+    before, after = document.before, document.after
+    old_figures, new_figures = before.predicted.to_json(), after.predicted.to_json()
+    yield paragraph(f"What if: {'; '.join(document.changes)}", style="bold")
     yield paragraph("predicted, not measured", style="dim")
     yield ""
     rows = []
     for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
         label, show = METRICS[key]
         if key == "energy_uj":
-            label = _both_rates(before.get("rate_hz"), after.get("rate_hz"))
-        by = document["difference"][key]["percent"]
+            label = _both_rates(before.rate_hz, after.rate_hz)
+        by = document.difference[key].percent
         change = ABSENT if by is None else text.change(by)
-        old, new = before["predicted"][key], after["predicted"][key]
-        rows.append([label, show(old), show(new), change])
-    for key, label in (("loadables", "loadables"), ("transitions", "device changes")):
-        change = f"{after[key] - before[key]:+d}"
-        rows.append([label, f"{before[key]:,}", f"{after[key]:,}", change])
-    for device in sorted({*before["layers"], *after["layers"]}, key=lambda d: (d != "GPU", d)):
-        old, new = before["layers"].get(device, 0), after["layers"].get(device, 0)
-        rows.append([f"layers on {device}", f"{old:,}", f"{new:,}", f"{new - old:+d}"])
+        rows.append([label, show(old_figures[key]), show(new_figures[key]), change])
+    counts = [
+        ("loadables", before.loadables, after.loadables),
+        ("device changes", before.transitions, after.transitions),
+    ]
+    for device in sorted({*before.layers, *after.layers}, key=lambda d: (d != "GPU", d)):
+        counts.append(
+            (f"layers on {device}", before.layers.get(device, 0), after.layers.get(device, 0))
+        )
+    rows += [[label, f"{old:,}", f"{new:,}", f"{new - old:+d}"] for label, old, new in counts]
     yield table(["", "now", "then", "change"], rows, "lrrr")
     yield ""
     for label, plan in (("now", before), ("then", after)):
-        yield paragraph(f"{label}: objective {plan['objective']} "
-                 f"{UNITS[plan['unit']](plan['value'])}, {proof(plan)}; "
-                 f"{plan['target']} {plan['power_mode']}, {plan['precision'].upper()}")  # fmt: skip
-    moved = document["moved"]
+        yield paragraph(
+            f"{label}: objective {plan.objective} {UNITS[plan.unit](plan.value)}, {proof(plan)}; "
+            f"{plan.target} {plan.power_mode}, {plan.precision.upper()}"
+        )
+    moved = document.moved
     yield ""
     yield paragraph(f"{counted(len(moved), 'layer')} would move" + (":" if moved else ""))
     for row in moved[:SHOWN]:
-        yield paragraph(f"{row['layer']}  {row['from']} -> {row['to']}", indent=2)
+        yield paragraph(f"{row.layer}  {row.source} -> {row.goal}", indent=2)
     if len(moved) > SHOWN:
         yield paragraph(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
 

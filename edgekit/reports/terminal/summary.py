@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from edgekit.benchmark.document import ReportedBench
 from edgekit.placement.plan import (
+    OBJECTIVE_UNITS,
     PREDICTED_KEYS,
     Plan,
-    frame_times,
     gpu_alone_doubt,
     objective_band,
-    plan_devices,
     plan_summary,
     predicted_value,
 )
@@ -33,6 +32,18 @@ from edgekit.reports.facts import (
     warning_words,
 )
 from edgekit.reports.layers import busy_time, busy_with, sharing_words
+from edgekit.reports.schema import (
+    Accuracy,
+    BundleSizes,
+    MoreComparison,
+    Placement,
+    RefusedComparison,
+    Report,
+    ReportedPlanShare,
+    ReportedVerdict,
+    Row,
+    SegmentDeviation,
+)
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, counted, listed, percent, sentence
@@ -43,7 +54,7 @@ SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
-    rows: Sequence[Mapping[str, Any]], objective: str, brings: str, source: str = "",
+    rows: Sequence[Row], objective: str, brings: str, source: str = "",
     unknown: int = 0, rate_hz: float | None = None,
 ) -> RenderableType:  # fmt: skip
     """Returns the plan's prediction next to the baselines', and what the plan brings.
@@ -56,7 +67,7 @@ def prediction_table(
         unknown: How many layers are in no figure, since their cost is not known.
         rate_hz: Frames a second that the energies are of; None: back to back.
     """
-    marked = any(row.get("keeps") is False for row in rows)
+    marked = any(row.keeps is False for row in rows)
     found = Table(
         title=text.prediction_title(source, unknown, rate_hz), title_justify="left",
         title_style="bold", box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
@@ -67,78 +78,80 @@ def prediction_table(
     for name in ("latency", "per second", "energy", "GPU time", against):
         found.add_column(name, justify="right", header_style="dim", no_wrap=True)
     for row in rows:
-        if row["latency_us"] is None:
-            known = "not possible" if row.get("possible") is False else "unknown"
-            found.add_row(row["label"], known, style="dim")
+        if row.latency_us is None:
+            known = "unknown" if row.possible else "not possible"
+            found.add_row(row.label, known, style="dim")
             continue
         found.add_row(
-            f"{row['label']} *" if row.get("keeps") is False else row["label"],
-            text.microseconds(row["latency_us"]),
-            text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
-            text.microseconds(row.get("gpu_us")), _change(row, rows[0], PREDICTED_KEYS[objective]),
-            style="bold" if row["key"] == "plan" else "",
+            f"{row.label} *" if row.keeps is False else row.label,
+            text.microseconds(row.latency_us),
+            text.significant(row.throughput_qps), text.energy(row.energy_uj),
+            text.microseconds(row.gpu_us), _change(row, rows[0], PREDICTED_KEYS[objective]),
+            style="bold" if row.key == "plan" else "",
         )  # fmt: skip
     if marked:
         found.caption, found.caption_justify = "* breaks the limits of the plan", "left"
     return Group(found, Text(brings, style="bold")) if brings else found
 
 
-def _change(row: Mapping[str, Any], plan: Mapping[str, Any], key: str) -> str:
-    change = row.get("change")
-    if row["key"] == "plan" or change is None:
-        return "" if row["key"] == "plan" else ABSENT
+def _change(row: Row, plan: Row, key: str) -> str:
+    if row.key == "plan":
+        return ""
+    if row.change is None:
+        return ABSENT
     show = METRICS[key][1]
-    return "the same" if show(row.get(key)) == show(plan.get(key)) else text.change(100 * change)
+    same = show(row.figure(key)) == show(plan.figure(key))
+    return "the same" if same else text.change(100 * row.change)
 
 
-def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
-    plans = placement.get("plans", ())  # not in older documents
+def _placement(placement: Placement) -> list[tuple[str, str]]:
+    plans = placement.plans  # not in older documents
     if len(plans) > 1:
         lines = [_share(plan) for plan in plans[:SEGMENTS]]
         if len(plans) > SEGMENTS:
             lines.append(f"and {counted(len(plans) - SEGMENTS, 'more plan')}")
     else:
         lines = [
-            f"{row['device']}: {counted(row['layers'], 'layer')}"
+            f"{row.device}: {counted(row.layers, 'layer')}"
             + (
-                f", {percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
-                if placement["macs"]
+                f", {percent(row.macs_fraction)} of {text.macs(placement.macs)} MACs"
+                if placement.macs
                 else ""
             )
             + (
-                f", busy {text.microseconds(row['predicted_us'])} "
-                f"({listed([*busy_with(row), 'predicted'])})"
-                if row["predicted_us"]
+                f", busy {text.microseconds(row.predicted_us)} "
+                f"({listed([*busy_with(row.layers), 'predicted'])})"
+                if row.predicted_us
                 else ""
             )
-            for row in placement["devices"]
+            for row in placement.devices
         ]
     rows = [("Placement", "\n".join(lines))]
-    if lost := sharing_words(placement.get("frame")):
+    if lost := sharing_words(placement.frame):
         rows.append(("Contention", lost))
-    if placement["loadables"]:
-        pools = placement["pools"]
+    if placement.loadables:
+        pools = placement.pools
         sizes = ", ".join(
             f"{name} {text.size(pools[key])}" for key, name in text.POOLS.items() if key in pools
         )
-        changes = counted(placement["transitions"], "device change")
-        rows.append(("Loadables", f"{len(placement['loadables'])} on the DLA; {changes}"))
+        changes = counted(placement.transitions, "device change")
+        rows.append(("Loadables", f"{len(placement.loadables)} on the DLA; {changes}"))
         if sizes:
             rows.append(("Pools", sizes))
     return rows
 
 
-def _share(plan: Mapping[str, Any]) -> str:
+def _share(plan: ReportedPlanShare) -> str:
     """Returns what a frame of one of several plans takes on each of its devices."""
-    return f"{percent(plan['share'])} of the frames" + "".join(
-        f"\n  {text.clean(row['device'])}: {counted(row['layers'], 'layer')}, "
-        f"busy {text.microseconds(row['busy_us'])} (predicted)"
-        for row in plan["devices"]
-        if row["layers"]
+    return f"{percent(plan.share)} of the frames" + "".join(
+        f"\n  {text.clean(row.device)}: {counted(row.layers, 'layer')}, "
+        f"busy {text.microseconds(row.busy_us)} (predicted)"
+        for row in plan.devices
+        if row.layers
     )
 
 
-def _accuracy(accuracy: Mapping[str, Any]) -> str:
+def _accuracy(accuracy: Accuracy) -> str:
     parts = [
         f"cosine {measure_words(accuracy, 'cosine')}",
         f"SNR {measure_words(accuracy, 'snr_db')}",
@@ -147,22 +160,22 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
     ]
     data = text.compared_on(accuracy)
     cell = "\n".join(warning_words(accuracy))
-    if not accuracy.get("constant"):
+    if not accuracy.constant:
         cell += ("\n" if cell else "") + ", ".join(parts)
     cell += f"\non {data}" if data else ""
     cell += "".join(f"\n{one}" for one in part_words(accuracy))
-    segments = accuracy.get("segments") or ()
-    several = text.several_plans(segments)
+    segments = accuracy.segments
+    several = text.several_plans(segment.lane for segment in segments)
     cell += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
     more = len(segments) - SEGMENTS
     return cell + (f"\nand {counted(more, 'more segment')}, see the report" if more > 0 else "")
 
 
-def _segment(segment: Mapping[str, Any], several: bool) -> str:
-    number, device = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
-    where = f"{number} ({device})"
-    lane = text.plan_prefix(segment.get("lane"), several)
-    if segment.get("constant"):
+def _segment(segment: SegmentDeviation, several: bool) -> str:
+    number = "" if segment.segment is None else segment.segment
+    where = f"{number} ({text.clean(segment.device)})"
+    lane = text.plan_prefix(segment.lane, several)
+    if segment.constant:
         return f"{lane}after segment {where}: same output for all inputs"
     return (
         f"{lane}after segment {where}: "
@@ -170,61 +183,61 @@ def _segment(segment: Mapping[str, Any], several: bool) -> str:
     )
 
 
-def _bench(bench: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
     """Returns the times, why they are not to be quoted, and what measures again."""
-    latency = {key: 1000 * value for key, value in bench["latency_ms"].items()}
+    latency = {key: 1000 * value for key, value in (bench.latency_ms or {}).items()}
     parts = [f"{text.microseconds(latency.get('median'))} median"]
     if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # as everywhere; not of a few frames
         parts.append(f"{text.microseconds(latency['p99'])} p99")
-    parts.append(f"{text.significant(bench['throughput_qps'])} per second")
-    lines = [", ".join(parts) + f" ({verdict['status']})"]
+    parts.append(f"{text.significant(bench.throughput_qps)} per second")
+    lines = [", ".join(parts) + f" ({verdict.status})"]
     if other := serving_words(bench):
         lines.append(f"of {other}")
-    lines += [text.clean(reason["message"]) for reason in verdict["reasons"]]
-    if verdict.get("command"):
-        lines.append(f"measure again: {text.clean(verdict['command'])}")
+    lines += [text.clean(reason.message) for reason in verdict.reasons]
+    if verdict.command:
+        lines.append(f"measure again: {text.clean(verdict.command)}")
     return lines
 
 
-def _bundle(bundle: Mapping[str, Any]) -> str:
-    full, stripped = bundle.get("bytes"), bundle.get("stripped_bytes")
+def _bundle(bundle: BundleSizes) -> str:
+    full, stripped = bundle.bytes, bundle.stripped_bytes
     share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
     return f"{text.size(full)}, {text.size(stripped)} without weights{share}"
 
 
-def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
-    """Prints the summary of an ``edgekit.report/1`` document.
+def _compared(baseline: MoreComparison | RefusedComparison) -> str:
+    from edgekit.reports.comparison import headline, refused_words
+
+    if isinstance(baseline, RefusedComparison):
+        return text.clean(refused_words(baseline))
+    return f"{baseline.metric} {headline(baseline)}\nagainst {text.clean(baseline.a.label)}"
+
+
+def terminal_summary(report: Report, console: Console) -> None:
+    """Prints the summary of a run; parts that a run did not come to are left out.
 
     Args:
-        document: From `report_document`; parts that a run did not come to are left out.
+        report: The run's.
         console: Decides about colours: rich drops them for NO_COLOR and for what is no terminal.
             Names from the model are printed as text, never as markup or escape sequences.
     """
-    rows = _placement(document["placement"])
-    if document["accuracy"]:
-        rows.append(("Against FP32", _accuracy(document["accuracy"])))
-    if document["bundle"]:
-        rows.append(("Bundle", _bundle(document["bundle"])))
-    if document["refit"]:
-        equal = document["refit"].get("bit_equal")
+    rows = _placement(report.placement)
+    if report.accuracy:
+        rows.append(("Against FP32", _accuracy(report.accuracy)))
+    if report.bundle:
+        rows.append(("Bundle", _bundle(report.bundle)))
+    if report.refit:
         same = "outputs equal those of the build with weights bit for bit"
-        words = {True: same, False: "outputs differ"}
-        rows.append(("Refit", words.get(equal, "not compared")))
-    rows += [(f"Built on {text.clean(one['board'])}", built_line(one)) for one in document["built"]]
-    if document["board"]:
-        board = document["board"]
-        rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))
-    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
-    if bench and bench["clock"] != "cpu-measured":
-        rows.append(("Latency", "\n".join(_bench(bench, document["verdict"]))))
-    if document.get("baseline"):
-        from edgekit.reports.comparison import headline, refused_words
-
-        against = document["baseline"]
-        if not (cell := text.clean(refused_words(against))):
-            label = text.clean(against["a"]["label"])
-            cell = f"{against['metric']} {headline(against)}\nagainst {label}"
-        rows.append(("Baseline", cell))
+        words = {True: same, False: "outputs differ", None: "not compared"}
+        rows.append(("Refit", words[report.refit.bit_equal]))
+    rows += [(f"Built on {text.clean(one.board)}", built_line(one)) for one in report.built]
+    if board := report.board:
+        rows.append(("Board", f"{text.clean(board.name)} ({text.clean(board.kind)})"))
+    bench = report.bench if report.bench and report.bench.latency_ms else None
+    if bench and bench.clock != "cpu-measured":
+        rows.append(("Latency", "\n".join(_bench(bench, report.verdict))))
+    if report.baseline:
+        rows.append(("Baseline", _compared(report.baseline)))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -232,42 +245,43 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         grid.add_row(name, Text(value))
     width = min(console.width, WIDTH)
     facts = [
-        document["target"]["name"], text.mode_words(document), document["precision"].upper(),
-        f"TensorRT {document['tensorrt']}",
+        report.target.name, text.mode_words(report), report.precision.upper(),
+        f"TensorRT {report.tensorrt}",
     ]  # fmt: skip
     console.print()
-    for one in document.get("answer") or [{"words": document["headline"], "ok": None}]:
-        style = {True: "bold", False: "bold red"}.get(one["ok"], "bold")
-        console.print(Text(text.clean(one["words"]), style=style), width=width)
+    for one in report.answers():
+        style = "bold red" if one.ok is False else "bold"
+        console.print(Text(text.clean(one.words), style=style), width=width)
     console.print()
     console.print(
         Panel(
-            grid, title=Text(text.clean(document["name"]), style="bold"), title_align="left",
+            grid, title=Text(text.clean(report.name), style="bold"), title_align="left",
             subtitle=Text(text.clean(", ".join(fact for fact in facts if fact))),
             subtitle_align="right", width=width, padding=(0, 1),
         )
     )  # fmt: skip
     console.print()
+    predicted = report.predicted
     console.print(
         prediction_table(
-            document["predicted"]["rows"],
-            document["placement"]["objective"],
-            text.clean(document["predicted"].get("advantage", "")),
-            document["predicted"].get("source", ""),
-            document["predicted"].get("unknown_cost", 0),
-            document["predicted"].get("rate_hz"),
+            predicted.rows,
+            report.placement.objective,
+            text.clean(predicted.advantage),
+            predicted.source,
+            predicted.unknown_cost,
+            predicted.rate_hz,
         ),
         width=width,
     )
     console.print()
-    for note in document["notes"]:
+    for note in report.notes:
         console.print(Text(f"note: {sentence(text.clean(note))}", style="yellow"), width=width)
-    if bench and bench["clock"] == "cpu-measured":
-        times = "; ".join(_bench(bench, document["verdict"]))
+    if bench and bench.clock == "cpu-measured":
+        times = "; ".join(_bench(bench, report.verdict))
         footnote = f"footnote, the reference backend on this CPU, not a board time: {times}"
         console.print(Text(text.clean(footnote), style="dim"), width=width)
     # a path is not broken over lines, so that it can be copied
-    for name, path in document["files"].items():
+    for name, path in report.files.items():
         line = Text(f"{text.clean(name):<8}", style="dim").append(text.clean(path), style="not dim")
         console.print(line, soft_wrap=True)
 
@@ -281,7 +295,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
         Text("\n".join(_plan_lines(plan))), Text(), _devices(plan),
     ]  # fmt: skip
-    if lost := sharing_words(frame_times(plan)):
+    if lost := sharing_words(plan.frame):
         parts.append(Text(sentence(lost)))
     if plan.loadables:
         parts += [Text(), _loadables(plan)]
@@ -307,11 +321,11 @@ def summary_plan(plan: Plan) -> RenderableType:
 def _devices(plan: Plan) -> Table:
     """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
     several = len(plan.plans) > 1
-    busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
+    busy = "busy" if plan.measured and plan.measured.fraction else "busy (predicted)"
     rows = [
-        [*([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
-         text.count(row["segments"]), busy_time(row, "busy_us")]
-        for number in range(len(plan.plans)) for row in plan_devices(plan, number)
+        [*([str(number)] if several else []), row.device, text.count(row.layers),
+         text.count(row.segments), busy_time(row.busy_us, row.layers)]
+        for number, part in enumerate(plan.plans, 1) for row in part.devices
     ]  # fmt: skip
     head = [*(["plan"] if several else []), "device", "layers", "segments", busy]
     return table(head, rows, "rlrrr" if several else "lrrr")
@@ -319,14 +333,14 @@ def _devices(plan: Plan) -> Table:
 
 def _objective(plan: Plan) -> str:
     summary = plan_summary(plan)
-    if summary["value"] is None:
+    if summary.value is None:
         return f"{plan.objective} unknown: no layer that takes time has a cost model"
-    value = UNITS[summary["unit"]](summary["value"])
-    show = UNITS[summary["unit"]]
+    show = UNITS[summary.unit]
+    value = show(summary.value)
     idle = plan.idle_uj if plan.objective == "energy" and plan.rate_hz is not None else 0.0
     of = ""
     if idle:  # its watts have no known error: the band is of the rest
-        of = f" of the {show(summary['value'] - idle)} above idle"
+        of = f" of the {show(summary.value - idle)} above idle"
     range_ = _band(plan, objective_band(plan), show, of, less=idle)
     if plan.unknown_cost:
         range_ += f" not counting {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
@@ -374,7 +388,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             keep = "keeps" if len(plan.kept_off) == 1 else "keep"
             yield f"GPU alone: {few} {keep} everything off the DLA"
         elif auto is not None and auto != plan.predicted:
-            show = UNITS[plan_summary(plan)["unit"]]
+            show = UNITS[OBJECTIVE_UNITS[plan.objective]]
             breaks = plan.baselines_keep.get("tensorrt_auto") is False
             note = ", which breaks the limits," if breaks else ""
             theirs, ours = (
@@ -392,10 +406,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             yield "GPU alone"
     elif doubt := gpu_alone_doubt(plan):
         yield sentence(doubt)
-    if plan.measured:
-        unmatched = plan.measured["unmatched"]
-        if unmatched:
-            yield f"{counted(len(unmatched), 'row')} of the profile matched no layer"
+    if plan.measured and plan.measured.unmatched:
+        yield f"{counted(len(plan.measured.unmatched), 'row')} of the profile matched no layer"
 
 
 def _loadables(plan: Plan) -> Table:
@@ -437,7 +449,7 @@ def _builder(plan: Plan) -> Iterator[str]:
     yield ""
     for number, part in enumerate(plan.plans, 1):
         builder = part.builder or plan.builder
-        types = builder["device_types"]
+        types = builder.device_types
         on_dla = sum(device == "DLA" for device in types.values())
         what, where = "it", "builder"
         if several:
@@ -449,5 +461,5 @@ def _builder(plan: Plan) -> Iterator[str]:
             f"to build {what}: set the device type of {counted(on_dla, 'layer')} to DLA and "
             f"of {len(types) - on_dla} to GPU (--json: {where}.device_types)"
         )
-        if builder["matches"]:
+        if builder.matches:
             yield "TensorRT is expected to form the plan's loadables"

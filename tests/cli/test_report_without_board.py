@@ -1,20 +1,9 @@
-"""``edgekit bench --require-valid`` and ``report``: what their last line says."""
+"""``edgekit report`` without its board."""
 
 import pytest
 
-from edgekit.cli.measurements import _invalid
 from edgekit.cli.steps import page_without_board
 from edgekit.errors import EnvironmentLack
-
-
-def test_every_reason_is_named():
-    reasons = [
-        {"code": f"bench.{word}", "message": f"{word} too short", "remedy": f"longer {word}"}
-        for word in ("warmup", "duration")
-    ]
-    error = _invalid({"name": "toy", "verdict": {"status": "INVALID", "reasons": reasons}})
-    assert error.message.endswith("warmup too short; duration too short")
-    assert error.hint == "longer warmup; longer duration"
 
 
 @pytest.mark.parametrize("ran", [True, False])

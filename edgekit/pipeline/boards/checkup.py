@@ -1,0 +1,183 @@
+"""What `edgekit doctor` does with every board that a user names: it looks at it, prepares it, or
+runs its self-test. A board that does not answer hides none of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgekit.deployment.board import DescribedBoard
+from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
+from edgekit.pipeline.boards import addresses
+from edgekit.pipeline.boards.doctor import Doctor, examine
+from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
+from edgekit.pipeline.boards.requests import failure_of
+from edgekit.removed import FormerDict
+from edgekit_device.board.setup import SetupAnswer
+from edgekit_device.protocol.codec import choice, flag, member, record
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.deployment.board import Board
+    from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.boards.selftest import Selftest
+    from edgekit.pipeline.progress import Progress
+
+
+_Found = TypeVar("_Found")
+_UNPREPARED = ("shown", "by-hand", "failed")
+SELFTEST_FILE = Path("edgekit-selftest.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup(FormerDict, SetupAnswer):
+    """``edgekit.setup/1``: how a board was prepared; ``ok``: it is now as requested."""
+
+    ok: bool = member(flag)
+    board: DescribedBoard = member(record(DescribedBoard))
+    schema: str = member(choice("edgekit.setup/1"), default="edgekit.setup/1")
+
+
+def doctor(where: str | None = None, config: str | None = None, **settings: Any) -> list[Doctor]:
+    """Returns what boards, or this machine, have for edgekit.
+
+    Args:
+        where: A configuration, a host, or a board of ``config``; None for this machine.
+        config: A configuration to check the board against.
+        settings: ``accept_host_key``, and ``root`` and ``python`` of a host.
+
+    Raises:
+        EnvironmentLack: The only board that was named cannot be reached.
+        BoardError: It failed.
+    """
+    if where is None:
+        from edgekit.pipeline.boards.workstation import examine_workstation
+
+        return [examine_workstation()]
+
+    def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
+        return examine(_described(client), client.probe(), wanted)
+
+    return _each(where, config, look, **settings)
+
+
+def set_up(
+    where: str,
+    config: str | None = None,
+    *,
+    undo: bool = False,
+    agree: Callable[[str, str], bool] = lambda board, text: True,
+    on_text: Callable[[str, str], object] = lambda board, text: None,
+    **settings: Any,
+) -> list[Setup | Doctor]:
+    """Lets the account set power modes and read clocks of boards.
+
+    Args:
+        where: A configuration, a host, or a board of ``config``.
+        config: A configuration that names boards.
+        undo: Undo it instead.
+        agree: Called with a board and what would change there; returns whether to change it.
+        on_text: Called with a board and what was found or done there.
+        settings: See ``doctor``.
+
+    Returns:
+        A Setup for each board, a Doctor for one that failed.
+    """
+
+    def prepare(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Setup:
+        found = client.setup(undo=undo, apply=False)
+        on_text(client.name, found.text)
+        if found.state == "shown" and agree(client.name, found.text):
+            found = client.setup(undo=undo, apply=True)
+            on_text(client.name, found.text)
+        ok = found.state not in _UNPREPARED
+        return Setup(**vars(found), ok=ok, board=_described(client))
+
+    return _each(where, config, prepare, **settings)
+
+
+def self_test(
+    where: str,
+    config: str | None = None,
+    *,
+    progress: Progress,
+    on_note: OnNote,
+    out: Path | None = None,
+    **settings: Any,
+) -> list[Selftest | Doctor]:
+    """Runs the self-test of boards and writes its answers.
+
+    Args:
+        where: A configuration, a host, or a board of ``config``.
+        config: A configuration that names boards.
+        progress: Shows the job's progress.
+        on_note: Called at a Ctrl-C with how to come back.
+        out: File for the answers; of several boards each has its name in it.
+        settings: See ``doctor``.
+
+    Returns:
+        A Selftest for each board, a Doctor for one that failed.
+    """
+    from edgekit.pipeline.boards.selftest import finished, start
+
+    def test(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Selftest:
+        accepts = bool(settings.get("accept_host_key"))
+        again = _jobs_arguments(where, wanted, board, accepts)
+        result = follow(client, start(client).job, progress, on_note, again=again)
+        path = out or SELFTEST_FILE
+        if several:
+            path = path.with_name(f"{path.stem}-{board.name}{path.suffix}")
+        return finished(result, client, path)
+
+    return _each(where, config, test, **settings)
+
+
+def _each(
+    where: str,
+    config: str | None,
+    visit: Callable[[BoardClient, Config | None, Board, bool], _Found],
+    *,
+    accept_host_key: bool = False,
+    **options: Any,
+) -> list[_Found | Doctor]:
+    """Returns what ``visit`` found on each board; of one that failed, why."""
+    from edgekit.config.loader import open_config
+
+    named = config or (where if addresses.is_config(where) else None)
+    wanted = None if named is None else open_config(named)
+    boards = addresses.boards_of(where, wanted, **options)
+    found: list[_Found | Doctor] = []
+    for board in boards:
+        try:
+            with addresses.open_client(board, accept_host_key=accept_host_key) as client:
+                found.append(visit(client, wanted, board, len(boards) > 1))
+        except (BoardError, EnvironmentLack) as error:
+            if config is not None and wanted is not None:
+                _name_boards(config, wanted, board, error)
+            if len(boards) == 1:
+                raise
+            described = DescribedBoard(board.name, board.kind, "")
+            found.append(Doctor(described, False, error=failure_of(error), cause=error))
+    return found
+
+
+def _described(client: BoardClient) -> DescribedBoard:
+    return DescribedBoard(client.name, client.kind, client.note)
+
+
+def _name_boards(path: str, config: Config, board: Board, error: EdgekitError) -> None:
+    """Says which boards a configuration names where none of them was meant."""
+    names = [one.name for one in config.file.deploy.boards]
+    if board.name not in names:
+        named = f"{path} names {', '.join(names) or 'no board'}"
+        error.hint = f"{error.hint}; {named}" if error.hint else named
+
+
+def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:
+    """Returns how ``edgekit jobs`` names the board."""
+    if config is not None and board.name in (one.name for one in config.file.deploy.boards):
+        return jobs_arguments(config.path, board, len(config.file.deploy.boards) > 1)
+    return jobs_arguments(where, board, False, accepts)

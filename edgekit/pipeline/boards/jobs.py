@@ -1,0 +1,329 @@
+"""The long work of boards, which goes on without this machine (`edgekit jobs`): a job is found on
+whichever of several boards it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
+from edgekit.pipeline.boards import addresses
+from edgekit.pipeline.boards.requests import failure_of
+from edgekit.removed import FormerDict
+from edgekit_device.jobs.job import LIVE, STATES, JobRow, WatchedEvent
+from edgekit_device.protocol.codec import (
+    anything,
+    choice,
+    flag,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
+
+if TYPE_CHECKING:
+    from edgekit.deployment.board import Board
+    from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.progress import Progress
+
+
+OnNote = Callable[[str], object]
+_ENDED = tuple(state for state in STATES if state not in LIVE)
+_SHORTEST = 4
+
+
+@dataclass(frozen=True)
+class BoardJobs:
+    """A board's jobs, the newest first; none where it was not reached.
+
+    Attributes:
+        error: Why it was not reached, None where it was.
+        cause: The EdgekitError of ``error``; not in JSON.
+    """
+
+    board: str = member(text())
+    jobs: tuple[JobRow, ...] = member(records(JobRow))
+    error: Failure | None = member(nullable(record(Failure)))
+    cause: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Jobs(FormerDict):
+    """``edgekit.jobs/1``: the jobs of boards."""
+
+    boards: tuple[BoardJobs, ...] = member(records(BoardJobs))
+    schema: str = member(choice("edgekit.jobs/1"), default="edgekit.jobs/1")
+
+
+@dataclass(frozen=True)
+class JobAnswer(FormerDict):
+    """``edgekit.job/1``: a job after what was asked of it.
+
+    Attributes:
+        job: Its id.
+        board: The board's name.
+        state: Its state then; None for one that was removed.
+        result: What it made, where it was followed to its end.
+        log: Its log, where that was requested.
+        removed: Whether it was removed.
+    """
+
+    job: str = member(text())
+    board: str = member(text())
+    state: str | None = member(choice(*STATES), absent=None)
+    result: Any = member(anything, absent=None)
+    log: str | None = member(anything, absent=None)
+    removed: bool = member(flag, absent=False)
+    schema: str = member(choice("edgekit.job/1"), default="edgekit.job/1")
+
+
+@dataclass(frozen=True)
+class _ConnectedBoard:
+    """A board with its jobs; ``again`` is what follows ``edgekit jobs ACTION ID``."""
+
+    board: BoardJobs
+    client: BoardClient | None
+    again: str
+
+
+def jobs(where: str, board: str | None = None, **settings: Any) -> Jobs:
+    """Returns the jobs of boards; one that does not answer hides none of the others.
+
+    Args:
+        where: A configuration or a host.
+        board: One of a configuration's boards.
+        settings: ``accept_host_key``, and ``root`` and ``python`` of a host.
+
+    Raises:
+        UsageError: No such board.
+    """
+    with contextlib.ExitStack() as stack:
+        found = _connect_boards(stack, where, board, **settings)
+        return Jobs(tuple(one.board for one in found))
+
+
+def watch_job(
+    job: str, where: str, progress: Progress, on_note: OnNote, **settings: Any
+) -> JobAnswer:
+    """Follows a job to its end; the other arguments are those of ``find``.
+
+    Args:
+        job: The id, or its first characters.
+        where: A configuration or a host.
+        progress: Shows the job's progress.
+        on_note: Called with sentences: a board that was not reached, how to come back.
+        settings: See ``jobs``.
+
+    Raises:
+        EdgekitError: The job's own error, or the board's.
+    """
+    with find(job, where, LIVE, on_note, **settings) as (client, id, again):
+        result = follow(client, id, progress, on_note, again=again)
+        return JobAnswer(id, client.name, state="done", result=write(result))
+
+
+def job_log(
+    job: str, where: str, on_text: OnNote, on_note: OnNote,
+    *, tail: int | None = None, **settings: Any,
+) -> JobAnswer:  # fmt: skip
+    """Returns a job's log.
+
+    Args:
+        job: The id, or its first characters.
+        where: A configuration or a host.
+        on_text: Called with each part of the log as it comes.
+        on_note: Called with sentences on boards that were not reached.
+        tail: Only so many bytes from the end.
+        settings: See ``jobs``.
+    """
+    with find(job, where, LIVE, on_note, **settings) as (client, id, _):
+        start = 0 if tail is None else max(0, client.job_log(id, most=0).size - tail)
+        parts = []
+        while (page := client.job_log(id, start=start)).data:
+            start = page.end
+            parts.append(page.data)
+            on_text(page.data.decode("utf-8", "replace").removesuffix("\n"))
+        text = b"".join(parts).decode("utf-8", "replace")
+        return JobAnswer(id, client.name, state=page.state, log=text)
+
+
+def cancel_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
+    """Cancels a job; arguments as of ``watch_job``."""
+    with find(job, where, LIVE, on_note, **settings) as (client, id, _):
+        return JobAnswer(id, client.name, state=client.cancel_job(id))
+
+
+def remove_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
+    """Removes a job that has ended; arguments as of ``watch_job``."""
+    with find(job, where, _ENDED, on_note, **settings) as (client, id, _):
+        client.remove_job(id)
+        return JobAnswer(id, client.name, removed=True)
+
+
+def _connect_boards(
+    stack: contextlib.ExitStack,
+    where: str,
+    wanted: str | None = None,
+    *,
+    accept_host_key: bool = False,
+    **options: Any,
+) -> Iterator[_ConnectedBoard]:
+    """Connects to each board that is meant; ``stack`` takes the connections.
+
+    Raises:
+        UsageError: No such board.
+    """
+    boards = addresses.boards_of(where, **options)
+    several = len(boards) > 1
+    if wanted is not None:
+        names = ", ".join(board.name for board in boards)
+        boards = [board for board in boards if board.name == wanted]
+        if not boards:
+            raise UsageError(f"--board {wanted!r}: no such board; known: {names}", where=where)
+    for board in boards:
+        again = jobs_arguments(where, board, several, accept_host_key)
+        try:
+            client = stack.enter_context(
+                addresses.open_client(board, accept_host_key=accept_host_key)
+            )
+            yield _ConnectedBoard(BoardJobs(board.name, client.jobs(), None), client, again)
+        except (BoardError, EnvironmentLack) as error:
+            lost = BoardJobs(board.name, (), failure_of(error), error)
+            yield _ConnectedBoard(lost, None, again)
+
+
+@contextlib.contextmanager
+def find(
+    start: str,
+    where: str,
+    states: Sequence[str],
+    on_note: OnNote,
+    board: str | None = None,
+    **settings: Any,
+) -> Iterator[tuple[BoardClient, str, str]]:
+    """Finds the one job whose id begins so, on whichever of the boards.
+
+    The same build on several boards has the same id: the one is meant that is in one of
+    ``states``.
+
+    Args:
+        start: The id, or its first characters.
+        where: A configuration or a host.
+        states: What the action is for.
+        on_note: Called with a sentence on each board that was not reached.
+        board: One of a configuration's boards.
+        settings: See ``jobs``.
+
+    Yields:
+        The board, the job's id, and what follows ``edgekit jobs ACTION ID``.
+
+    Raises:
+        UsageError: "job.short"; several jobs, or one on several boards.
+        BoardError: "job.unknown"; a board was not reached.
+    """
+    if len(start) < _SHORTEST:
+        raise UsageError(
+            f"{start!r} is too short for a job id: give at least {_SHORTEST} characters",
+            code="job.short",
+            hint=f"list them with: {shlex.join(['edgekit', 'jobs', 'list', where])}",
+        )
+    with contextlib.ExitStack() as stack:
+        connected = list(_connect_boards(stack, where, board, **settings))
+        found = [(one, row) for one in connected for row in one.board.jobs
+                 if row.job.startswith(start)]  # fmt: skip
+        lost = [one.board for one in connected if one.board.cause is not None]
+        if not found:
+            raise next((one.cause for one in lost), None) or BoardError(
+                "no such job",
+                code="job.unknown",
+                where=start,
+                hint=f"list the jobs with: {shlex.join(['edgekit', 'jobs', 'list', where])}",
+            )
+        for one in lost:
+            on_note(f"{one.board} was not reached: {one.cause.message}")
+        meant, id = _chosen(start, found, states)
+        assert meant.client is not None
+        yield meant.client, id, meant.again
+
+
+def _chosen(
+    start: str, found: list[tuple[_ConnectedBoard, JobRow]], states: Sequence[str]
+) -> tuple[_ConnectedBoard, str]:
+    ids = sorted({row.job for _, row in found})
+    if len(ids) > 1:
+        raise UsageError(
+            f"{start!r} matches several jobs: {', '.join(ids)}", hint="give more of the id"
+        )
+    meant = [(one, row) for one, row in found if row.state in states] or found
+    if len(meant) > 1:
+        each = ", ".join(f"{one.board.board} ({row.state})" for one, row in meant)
+        raise UsageError(
+            f"job {ids[0]} is on several boards: {each}",
+            hint=f"add --board {meant[0][0].board.board}",
+        )
+    return meant[0][0], ids[0]
+
+
+def jobs_arguments(where: str, board: Board, several: bool, accept_host_key: bool = False) -> str:
+    """Returns what follows ``edgekit jobs ACTION ID`` so that it is ``board``.
+
+    Args:
+        where: A configuration, or a host.
+        board: The board.
+        several: Whether ``where`` names others, too.
+        accept_host_key: Whether its unknown key was accepted this once.
+    """
+    words = addresses.command_words(where, board, several)
+    return f"{words} --accept-host-key" if accept_host_key else words
+
+
+def follow(
+    client: BoardClient, id: str, progress: Progress, on_note: OnNote, *, again: str
+) -> object:
+    """Shows a job's progress until it has ended, and returns what it made.
+
+    Args:
+        client: The board.
+        id: The job.
+        progress: Shows the progress.
+        on_note: Called at a Ctrl-C with how to come back: the job goes on.
+        again: What follows ``edgekit jobs attach ID`` so that it is the same board.
+
+    Raises:
+        EdgekitError: The job's own error, or the board's.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    progress.begin(1, 1, f"job {id[:8]}")
+    status, detail = "failed", client.name
+    first: WatchedEvent | None = None
+    last: WatchedEvent | None = None
+    try:
+        for event in client.watch_job(id):
+            words = " ".join(filter(None, (event.phase, event.text)))
+            if event.n:  # the board's own, by the board's clock
+                first = first or event
+                progress.update(event.done, event.total, words, at=event.time)
+            if not event.n or last is None or event.phase != last.phase:
+                progress.note(words)
+            last = event if event.n else last
+        result = client.job_result(id)
+        status = "done"
+        return result
+    except EdgekitError as error:
+        detail = f"{client.name}: {error.message}"
+        raise
+    except KeyboardInterrupt:
+        status, detail = "left", f"{client.name}, where it continues"
+        raise
+    finally:
+        seconds = max(0.0, last.time - first.time) if first and last else 0.0
+        progress.end(f"job {id[:8]}", status, seconds, detail)
+        if status == "left":
+            on_note(f"the job continues; follow it again with: edgekit jobs attach {id} {again}")

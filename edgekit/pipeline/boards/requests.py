@@ -1,0 +1,144 @@
+"""The same request to every board that a user names, of which an unreachable one hides none of
+the others; and a board's row in a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
+from edgekit.pipeline.boards import addresses
+from edgekit.pipeline.boards.addresses import own_boards
+from edgekit_device.protocol.codec import Rule, flag, member, nullable, record, text
+from edgekit_device.protocol.failure import Failure
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.deployment.board import Board
+    from edgekit.deployment.client import BoardClient
+
+
+_AT_ONCE = 8
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardRow:
+    """A board in a document.
+
+    Attributes:
+        board: The board's name.
+        reachable: Whether it was reached at all.
+        error: Why it failed, None where it did not.
+        cause: The EdgekitError of ``error``; not in JSON.
+        again: What follows ``edgekit jobs ACTION ID`` so that it is this board; not in JSON.
+    """
+
+    board: str = member(text())
+    reachable: bool = member(flag)
+    error: Failure | None = member(nullable(record(Failure)))
+    cause: Any = field(default=None, compare=False)
+    again: str = field(default="", compare=False)
+
+
+def row_of(answered: type, lost: type) -> Rule:
+    """A row of a board that answered, or of one that failed."""
+    good, failed = record(answered), record(lost)
+    return lambda value: (
+        failed(value) if isinstance(value, dict) and value.get("error") else good(value)
+    )
+
+
+def failure_of(error: EdgekitError) -> Failure:
+    """Returns an error as documents hold it."""
+    fields = error.to_json()["error"]
+    return Failure(fields["code"], fields["message"], fields["where"], fields["hint"])
+
+
+@dataclass(frozen=True, slots=True)
+class BoardAnswer(Generic[_Found]):
+    """What one board answered, or why it did not.
+
+    Attributes:
+        board: The board's name.
+        found: Its answer; None where it failed.
+        error: Why it failed, None where it did not.
+        reachable: Whether it was reached at all.
+        again: What follows ``edgekit jobs ACTION ID`` so that it is this board.
+    """
+
+    board: str
+    found: _Found | None
+    error: EdgekitError | None
+    reachable: bool
+    again: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the fields of a ``BoardRow``."""
+        error = None if self.error is None else failure_of(self.error)
+        return {"board": self.board, "reachable": self.reachable, "error": error,
+                "cause": self.error, "again": self.again}  # fmt: skip
+
+
+def request_from_boards(
+    wheres: Sequence[str],
+    question: Callable[[BoardClient], _Found],
+    *,
+    config: Config | None = None,
+    accept_host_key: bool = False,
+    **options: Any,
+) -> list[BoardAnswer[_Found]]:
+    """Queries every board, several at once; the answers are in the boards' order.
+
+    Args:
+        wheres: Configurations and hosts. A configuration without a board means edgekit's own.
+        question: Queries one board.
+        config: The one of ``wheres``, where it is open.
+        accept_host_key: Accept unknown host keys this once.
+        options: ``root`` and ``python`` of a host.
+
+    Raises:
+        UsageError: One of ``wheres`` is neither.
+    """
+    boards = []
+    for where in wheres:
+        found = addresses.boards_of(where, **options) if config is None else own_boards(config)
+        boards += [(where, board, len(found) > 1) for board in found]
+
+    def request(one: tuple[str, Board, bool]) -> BoardAnswer[_Found]:
+        where, board, several = one
+        name, again, reached = board.name, addresses.command_words(where, board, several), False
+        try:
+            with addresses.open_client(board, accept_host_key=accept_host_key) as client:
+                name, reached = client.name, True
+                return BoardAnswer(name, question(client), None, True, again)
+        except (BoardError, EnvironmentLack) as error:
+            addresses.fill_hint(error, where, board, several)
+            return BoardAnswer(name, None, error, reached, again)
+
+    if len(boards) == 1:
+        return [request(boards[0])]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(request, boards))
+
+
+def app_of(where: str, app: str | None) -> str:
+    """Returns the application that is meant: a configuration's own, or the one that is named.
+
+    Raises:
+        UsageError: A host needs its name.
+    """
+    from edgekit.config.loader import open_config
+
+    if app is not None:
+        return app
+    if addresses.is_config(where):
+        return str(open_config(where).file.name)
+    raise UsageError(
+        "no application is given, and a host may have several",
+        where=where,
+        hint=f"choose one with --app; edgekit status {where} lists them",
+    )

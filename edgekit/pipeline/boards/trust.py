@@ -1,0 +1,144 @@
+"""Whose signatures boards accept (`edgekit trust`)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.files import read_file
+from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, row_of
+from edgekit.removed import FormerDict
+from edgekit_device.protocol.codec import array, choice, member
+from edgekit_device.trust.keys import TrustAnswer
+
+if TYPE_CHECKING:
+    from edgekit.deployment.client import BoardClient
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustingBoard(BoardRow, TrustAnswer):
+    """A board: what was changed, and who may sign there now."""
+
+
+@dataclass(frozen=True)
+class Trust(FormerDict):
+    """``edgekit.trust/1``: the keys that boards trust."""
+
+    boards: tuple[TrustingBoard | BoardRow, ...] = member(array(row_of(TrustingBoard, BoardRow)))
+    schema: str = member(choice("edgekit.trust/1"), default="edgekit.trust/1")
+
+
+@dataclass(frozen=True)
+class KeyChanges:
+    """What changes of the keys that may sign; files are read before a board is changed.
+
+    Attributes:
+        add: Files of public keys that may sign.
+        identity: Of the keys of ``add``; None takes each key's comment.
+        valid_after: When the keys of ``add`` begin to be valid, YYYYMMDD[HHMM].
+        valid_before: When they end.
+        remove: Fingerprints, identities or key files.
+        force: Whether the last key may go.
+        revoke: Files of public keys that are revoked for good.
+        signers: An allowed_signers file that replaces the board's.
+        revocations: A KRL or a list of keys that replaces the board's.
+    """
+
+    add: Sequence[Path] = ()
+    identity: str | None = None
+    valid_after: str | None = None
+    valid_before: str | None = None
+    remove: Sequence[str] = ()
+    force: bool = False
+    revoke: Sequence[Path] = ()
+    signers: Path | None = None
+    revocations: Path | None = None
+
+    def request(self) -> dict[str, Any]:
+        """Returns the request to a board.
+
+        Raises:
+            UsageError: Options that make no sense together; "sign.no-key".
+        """
+        from edgekit.bundles.sign import allowed_signers_line
+
+        if (self.valid_after or self.valid_before) and not self.add:
+            raise UsageError("--valid-after and --valid-before need --add")
+        if self.identity and not self.add:
+            raise UsageError("--identity needs --add")
+        if self.force and not (self.remove or self.signers):
+            raise UsageError("--force needs --remove or --signers")
+        times = {"after": self.valid_after, "before": self.valid_before}
+        changes: dict[str, Any] = {
+            "lines": [allowed_signers_line(path, self.identity, times) for path in self.add],
+            "remove": [_key_of(word) for word in self.remove],
+            "revoke": [_text(path).strip() for path in self.revoke],
+        }
+        if self.force:
+            changes["force"] = True
+        if self.signers:
+            lines = [line.strip() for line in _text(self.signers).splitlines()]
+            changes["signers"] = [line for line in lines if line and not line.startswith("#")]
+        if self.revocations:
+            changes["revocations"] = base64.b64encode(
+                _read_public_key_file(self.revocations)
+            ).decode("ascii")
+        return changes
+
+
+def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
+    """Changes and lists the keys that boards trust.
+
+    Args:
+        where: A configuration or a host.
+        changes: What changes.
+        settings: See ``request_from_boards``.
+
+    Raises:
+        UsageError: As ``KeyChanges.request``.
+    """
+    request = changes.request()
+
+    def change(client: BoardClient) -> TrustAnswer:
+        return client.trust(**request)
+
+    answered = request_from_boards([where], change, **settings)
+    return Trust(
+        tuple(
+            BoardRow(**one.facts())
+            if one.found is None
+            else TrustingBoard(**one.facts(), **vars(one.found))
+            for one in answered
+        )
+    )
+
+
+def _key_of(word: str) -> str:
+    """A key's line where a file is named; fingerprints and identities stay."""
+    with contextlib.suppress(OSError, ValueError):
+        if Path(word).expanduser().is_file():
+            return _text(Path(word)).strip()
+    return word
+
+
+def _text(path: Path) -> str:
+    return _read_public_key_file(path).decode("utf-8", "replace")
+
+
+def _read_public_key_file(path: Path) -> bytes:
+    """A file's bytes; those of a private key go to no board."""
+    from edgekit.bundles.sign import LARGEST_KEY, refuse_private
+
+    try:
+        data = read_file(path.expanduser(), LARGEST_KEY)
+    except OSError as error:
+        raise UsageError(
+            f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path)
+        ) from error
+    refuse_private(data.decode("utf-8", "replace"), str(path))
+    return data
