@@ -254,7 +254,7 @@ class OnnxGraph:
 
     @cached_property
     def modules(self) -> ModuleNames | None:
-        """The PyTorch modules of the nodes; None where the file names none."""
+        """The PyTorch modules of the nodes; None if the file names no modules."""
         return read_module_names(self.proto.graph)
 
     @cached_property

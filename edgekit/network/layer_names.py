@@ -20,9 +20,9 @@ _SHOWN = 5
 def layers_matching(network: Network, glob: str, *, nodes: bool = False) -> tuple[str, ...]:
     """Returns the names of the layers that a glob names, in graph order.
 
-    A glob that matches the names of layers names these. One that matches none names the layers
-    of the ONNX nodes that it matches, and one that matches none of these the layers of modules: of
-    "layer1" and of "layer1.*" all that is computed inside of it, its own operators included.
+    A glob is matched against the names of layers; if none matches, against those of ONNX nodes; if
+    none matches either, against the paths of modules. There "layer1" and "layer1.*" both name all
+    that the module computes, its own operators included.
 
     Args:
         network: The layer graph.

@@ -350,7 +350,7 @@ class Layer:
         formula: Whether ``macs`` and its tensors say what it costs. False for an opaque layer, and
             for an operator without a formula: its cost is unknown and counted nowhere.
         module: Path of the innermost PyTorch module around the ONNX nodes that it computes
-            ("layer1.0.conv1"); "" for the network itself, and where the file names no modules.
+            ("layer1.0.conv1"); "" for the network itself, and if the file names no modules.
     """
 
     name: str
@@ -395,7 +395,7 @@ class Network:
         fixed: The tensors that ``constants`` write, by name; their readers do not list them.
         operators: ONNX operators of the model's nodes, also of those without a layer.
         release: The TensorRT release whose layers these are.
-        modules: The PyTorch modules of the ONNX nodes; None where the file names none.
+        modules: The PyTorch modules of the ONNX nodes; None if the file names no modules.
     """
 
     name: str

@@ -28,7 +28,7 @@ _LONGEST_TEXT = 1 << 14
 _LONGEST_NAME = 1 << 9
 _MOST_SCOPES = 1 << 6
 # patterns that are compiled when a file needs them
-# a list of texts without escapes; nothing of it is evaluated
+# a list of texts without escapes, of which nothing is evaluated
 _TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""
 _LIST = rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]"
 # torch.export counts the calls of a module so
@@ -50,8 +50,8 @@ class ModuleNames:
 
     Attributes:
         exporter: Where they were read: "dynamo" (metadata) or "legacy" (node names).
-        nodes: Path of its module by name of the node ("layer1.0.conv1"), "" for the network
-            itself. Of a node that says nothing it is that of the node before it, or after it.
+        nodes: Path of a node's module by the node's name ("layer1.0.conv1"), "" for the network
+            itself. A node that says nothing has the module of the node before or after it.
         classes: Class by path of a module ("torch.nn.modules.conv.Conv2d"), as far as known; the
             legacy exporter names none.
     """
@@ -84,7 +84,7 @@ def common_module(paths: Iterable[str]) -> str:
 
 
 def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
-    """Returns the modules of a graph's nodes; None where the file names none.
+    """Returns the modules of a graph's nodes; None if the file names no modules.
 
     ``graph``: every node named, in topological order.
     """
@@ -149,8 +149,8 @@ def _is_name(text: str) -> bool:
 def _legacy_path(name: str) -> str | None:
     """Returns the path of the module in a node's name, "/layer1/layer1.0/conv1/Conv".
 
-    A module in a container carries the container's own name: "layer1.0" stands for the scope
-    "layer1" before it, and is not inside of it.
+    A module in a container carries the container's own name: the scopes "layer1" and "layer1.0"
+    are the path "layer1.0".
     """
     scopes = name.split("/")[1:-1]
     if len(scopes) > _MOST_SCOPES or not all(scopes) or not _is_name(name) or "\\" in name:
@@ -166,7 +166,7 @@ def _legacy_path(name: str) -> str | None:
 def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
     """Gives all calls of a module one path: the legacy exporter calls the second one "relu_1".
 
-    It is taken for another call where it computes the same with the same weights.
+    A module with a count is taken for another call if both compute the same with the same weights.
     """
     inside: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for node in graph.node:

@@ -13,17 +13,17 @@ from edgekit.network.module_names import enclosing
 
 @dataclass(frozen=True, slots=True)
 class ModuleTotals:
-    """A module with all that is computed inside of it.
+    """A module with all that it computes.
 
     Attributes:
         path: "layer1.0.conv1"; "" for the network.
         kind: Its class ("torch.nn.modules.conv.Conv2d"); "" where the file does not name it.
-        layers: Number of layers, those of the modules inside of it included, as in all totals.
+        layers: Number of layers; as in all totals, those of the inner modules are included.
         macs: Multiply-accumulates for one inference.
         weight_bytes: Bytes of their weights; those that two layers share count twice.
         devices: Number of layers by device.
-        own: Names of the layers that are of no module inside of it.
-        modules: The modules inside of it, in the order of their first layers.
+        own: Names of the layers that are of none of the inner modules.
+        modules: The inner modules, in the order of their first layers.
     """
 
     path: str
@@ -39,12 +39,12 @@ class ModuleTotals:
 def module_tree(
     network: Network, devices: Mapping[str, str], weight_bytes: Mapping[str, int]
 ) -> ModuleTotals | None:
-    """Returns the network's modules as a tree; None where its file names none.
+    """Returns the network's modules as a tree; None if its file names no modules.
 
     Args:
         network: The layer graph.
         devices: Device by name of the layer; a layer that has none counts in no device.
-        weight_bytes: Bytes of its weights by name of the layer.
+        weight_bytes: Bytes of a layer's weights by name of the layer.
     """
     if network.modules is None:
         return None

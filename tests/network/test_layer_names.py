@@ -36,7 +36,7 @@ def of(network: Network, *modules: str) -> set[str]:
     ("glob", "modules"),
     [
         ("feat.conv1", ["feat.conv1"]),
-        # a module is all that is computed inside of it, its own operators included
+        # a module is all that it computes, its own operators included
         ("feat", ["feat", "feat.conv1", "feat.conv2"]),
         ("feat.*", ["feat", "feat.conv1", "feat.conv2"]),
         ("feat.conv?", ["feat.conv1", "feat.conv2"]),
