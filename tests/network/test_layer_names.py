@@ -13,6 +13,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.placement.explanation import find_layer
+from edgekit.placement.forecast import gpu_reasons
 from edgekit.placement.inputs import resolve_pins
 from edgekit.placement.placing import PlacementQuery, UserConstraints
 from edgekit.placement.plan import Options, Pin
@@ -79,6 +80,23 @@ def test_a_later_pin_takes_layers_from_a_module(network: Network) -> None:
     constraints = UserConstraints(PlacementQuery(network, judgement, target, "fp16", None, options))
     held = [set(one.layers) for one in constraints.all if one.kind == "pin"]
     assert held == [of(network, "feat", "feat.conv2"), {"n0"}]
+
+
+def test_a_report_says_which_module_was_pinned(network: Network) -> None:
+    target = get("jetson-agx-orin-64gb")
+    judgement = judge(network, target, precision="fp16", tensorrt=target.tensorrt)
+    query = PlacementQuery(
+        network, judgement, target, "fp16", None, Options(pins=(Pin("feat.*", "GPU"),))
+    )
+    (pinned,) = [
+        one
+        for one in gpu_reasons(query.plan(), network, judgement, target)
+        if one["rule"] == "pinned to the GPU"
+    ]
+    assert {one["name"] for one in pinned["layers"]} == of(
+        network, "feat", "feat.conv1", "feat.conv2"
+    )
+    assert {one["message"] for one in pinned["layers"]} == {"pin feat.* puts it on the GPU"}
 
 
 @pytest.mark.parametrize(
