@@ -1,7 +1,7 @@
 """edgekit: ONNX networks on NVIDIA Jetson boards, on the GPU and on the DLA.
 
     import edgekit
-    document = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
+    found = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
     plan = edgekit.plan("configs/resnet50-orin.yaml")
 
 Each function does what the command of the same name does; see ``edgekit.api``.
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
         calibrate,
         cancel_job,
         check,
+        check_models,
         compare,
         deploy,
         doctor,
+        explain,
         explain_log,
         export_rollout,
         history,
         infer,
         job_log,
         jobs,
+        open_config,
         pareto,
         pause_rollout,
         plan,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
         releases,
         remove,
         remove_job,
+        report,
         resume_rollout,
         rewrite,
         roll_back_rollout,
@@ -75,15 +79,18 @@ __all__ = [
     "calibrate",
     "cancel_job",
     "check",
+    "check_models",
     "compare",
     "deploy",
     "doctor",
+    "explain",
     "explain_log",
     "export_rollout",
     "history",
     "infer",
     "job_log",
     "jobs",
+    "open_config",
     "pareto",
     "pause_rollout",
     "plan",
@@ -93,6 +100,7 @@ __all__ = [
     "releases",
     "remove",
     "remove_job",
+    "report",
     "resume_rollout",
     "rewrite",
     "roll_back_rollout",

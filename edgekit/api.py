@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.monitor import Top
-    from edgekit.config.loader import Config
+    from edgekit.buildlog.log_document import ExplainedLog
+    from edgekit.config.loader import Config as Config
+    from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
@@ -47,13 +49,30 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import TraceFiles
-    from edgekit.pipeline.pipeline import Pipeline, RunResult
-    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.named_check import CheckedModels
+    from edgekit.pipeline.pipeline import Pipeline as Pipeline
+    from edgekit.pipeline.pipeline import RunResult
+    from edgekit.pipeline.progress import Progress as Progress
+    from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
+    from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
+    from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
-    from edgekit.placement.plan import Plan, WhatIf
-    from edgekit.schedule.plans import Plans
+    from edgekit.placement.check_document import Check as Check
+    from edgekit.placement.check_document import LayerCheck as LayerCheck
+    from edgekit.placement.check_document import SparsityCheck as SparsityCheck
+    from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
+    from edgekit.placement.explanation import Why
+    from edgekit.placement.placing import Pareto
+    from edgekit.placement.plan import Plan as Plan
+    from edgekit.placement.plan import WhatIf
+    from edgekit.placement.table import PlanTable
+    from edgekit.reference.accuracy import Accuracy as Accuracy
+    from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
+    from edgekit.schedule.plans import Plans as Plans
+    from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
     from edgekit_device.deployment.status import ShownDeployment as ShownDeployment
@@ -65,8 +84,8 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
-def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document: which layers can run on a DLA, and why not.
+def check(config: str | Path | Config, **options: Any) -> Check:
+    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not.
 
     ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack brings.
     """
@@ -75,17 +94,71 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
     return check_named(config, **options).document
 
 
+def check_models(
+    models: Sequence[str],
+    *,
+    fail_under: float | None = None,
+    max_loadables: int | None = None,
+    sarif: Path | None = None,
+    markdown: Path | None = None,
+    **options: Any,
+) -> CheckedModels:
+    """Checks models as ``check`` does, and says which of them miss limits.
+
+    Each of ``results`` has its ``document``, and ``layer(name)``, ``sparsity()`` and
+    ``compare(log)`` look closer; ``document`` is the ``edgekit.checks/1`` of all.
+
+    Args:
+        models: ONNX files, "builtin:NAME" or configurations.
+        fail_under: Least share of the multiply-accumulates on the DLA, in percent.
+        max_loadables: Most loadables.
+        sarif: Where to write the reasons as SARIF 2.1.0.
+        markdown: Where to write the checks as Markdown.
+        options: As for ``check``.
+    """
+    from edgekit.collector import collector_held
+
+    with collector_held():  # the modules make many objects too
+        from edgekit.pipeline.named_check import check_models
+
+    return check_models(
+        models, fail_under=fail_under, max_loadables=max_loadables, sarif=sarif,
+        markdown=markdown, **options,
+    )  # fmt: skip
+
+
+def explain(name: str) -> Explained:
+    """Explains a DLA rule ("convolution.kernel"), a family of rules or an ONNX operator.
+
+    Returns an ``edgekit.rule/1``, ``edgekit.family/1`` or ``edgekit.operator/1``.
+
+    Raises:
+        UsageError: "rule.unknown", or "operator.unlisted": NVIDIA's matrix has no such row.
+    """
+    from edgekit.dla.explanation import explain
+
+    return explain(name)
+
+
 def explain_log(
-    log: str | Path, *, model: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
+    log: str | Path,
+    *,
+    model: str | Path | None = None,
+    name: str | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Any,
+) -> ExplainedLog:
     """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
 
     With a model it has the model's verdicts beside the builder's placement; ``options`` are those
     of ``check`` (``target="jetson-agx-orin-64gb"``), and what the log says is the default.
+    ``name`` is what to call the log, instead of its path; ``on_note`` is called with a line of
+    text when the work on something begins.
     """
-    from edgekit.pipeline.log_explanation import explain_log as explained
+    from edgekit.pipeline.log_explanation import explain_log
 
-    return explained(log, model=None if model is None else str(model), **options).document
+    model = None if model is None else str(model)
+    return explain_log(log, name=name, model=model, on_note=on_note, **options)
 
 
 def rewrite(
@@ -132,20 +205,37 @@ def sensitivity(
     minimum: float | None = None,
     *,
     write_config: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Ranks the layers by what their INT8 costs and returns an ``edgekit.sensitivity/1``.
+) -> SensitivityRanking:
+    """Ranks the layers by what their INT8 costs.
 
     With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
     layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.sensitivity(metric, minimum, path_of(write_config))
+    from edgekit.pipeline.questions import sensitivity
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
-def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
-    """Builds the engines and returns an ``edgekit.build/1``."""
-    with open_pipeline(config, options, force=force) as pipeline:
+def build(
+    config: str | Path | Config,
+    *,
+    force: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Builds the engines."""
+    settings: dict[str, Any] = {
+        "force": force,
+        "accept_host_key": accept_host_key,
+        "trust_key": trust_key,
+    }
+    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
         return pipeline.build()
 
 
@@ -155,10 +245,12 @@ def bundle(
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle."""
-    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -173,6 +265,7 @@ def deploy(
     allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Deployed:
     """Installs on every board.
@@ -182,9 +275,11 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "allow_older": allow_older, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -412,13 +507,20 @@ def refit(
     *,
     out: str | Path | None = None,
     again: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
-    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -445,21 +547,76 @@ def run(
     config: str | Path | Config,
     *,
     out: str | Path | None = None,
+    annotate: str | Path | None = None,
     force: bool = False,
     again: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> RunResult:
-    """Runs every step; ``again`` as for ``deploy``."""
-    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key, "again": again}  # fmt: skip
-    with open_pipeline(config, options, **settings) as pipeline:
-        return pipeline.run()
+    """Runs every step; ``again`` as for ``deploy``.
+
+    ``annotate`` is the ONNX file that gets each node's place and time as metadata.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out), force=force,
+        accept_host_key=accept_host_key, trust_key=trust_key, again=again,
+    ) as pipeline:  # fmt: skip
+        return pipeline.run(path_of(annotate))
 
 
-def plan(config: str | Path | Config, **options: Any) -> Plan:
+def report(
+    config: str | Path | Config,
+    *,
+    baseline: str | None = None,
+    output: str | Path | None = None,
+    out: str | Path | None = None,
+    annotate: str | Path | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ReportPage:
+    """Runs the steps that are missing and writes the report's page, to ``output`` too.
+
+    Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
+    is run. ``baseline`` is a measurement to compare with: a bench.json, "last", an id of the
+    history.
+
+    Raises:
+        DataError: The ``report.json`` is none; there is no such baseline.
+    """
+    from edgekit.config.loader import Config, open_config
+    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+
+    page, folder = path_of(output), path_of(out)
+    if not isinstance(config, Config) and str(config).lower().endswith(".json"):
+        return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
+    opened = open_config(config, **options)
+    if opened.file.model.networks:
+        return page_of_networks(opened, output=page, out=folder, progress=progress)
+    with open_pipeline(
+        opened, {}, progress=progress, out=folder, or_serving=True,
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
+        return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
+
+
+def plan(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    annotate: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan:
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
+
+    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
+    written with devices and times as metadata of its nodes. ``force`` computes all of it again;
+    ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
     "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
@@ -468,49 +625,95 @@ def plan(config: str | Path | Config, **options: Any) -> Plan:
         GateError: No placement meets the request; ``extra["conflict"]`` lists the smallest set
             of constraints that cannot hold together.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.plan()
+    from edgekit.pipeline.exports import write_annotated
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.questions import write_plan_page
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
+        found = pipeline.plan()
+        if report is not None:
+            write_plan_page(pipeline, Path(report))
+        if annotate is not None:
+            write_annotated(pipeline.context, Path(annotate))
+        return found
 
 
-def plan_networks(config: str | Path | Config, *, force: bool = False, **options: Any) -> Plans:
+def plan_networks(
+    config: str | Path | Config,
+    *,
+    report: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plans:
     """Places and schedules the networks of a configuration that has several (``model.networks``).
+
+    The other arguments are those of ``plan``.
 
     Raises:
         UsageError: The configuration has one network; options that make no sense.
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
-    from edgekit.schedule.networks import plan_networks
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.schedule.networks import plan_networks, write_networks_report
 
-    return plan_networks(open_config(config, **options), force=force)
+    opened = open_config(config, **options)
+    may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
+    found = plan_networks(opened, force=force, progress=progress)
+    if report is not None:
+        write_networks_report(found, Path(report), name=opened.file.name)
+    return found
 
 
-def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, Any]:
-    """Returns an ``edgekit.why/1``: why a layer (or an ONNX node) is where the plan has it."""
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.why(layer)
+def why(
+    config: str | Path | Config,
+    layer: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Why:
+    """Returns why a layer (or an ONNX node) is where the plan has it."""
+    from edgekit.pipeline.questions import why
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return why(pipeline, layer)
 
 
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> WhatIf:
-    """Returns an ``edgekit.whatif/1``: the plan compared with one with ``changes``.
+def what_if(
+    config: str | Path | Config,
+    changes: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> WhatIf:
+    """Returns the plan compared with the plan that follows from ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.what_if(changes)
+    from edgekit.pipeline.questions import what_if
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return what_if(pipeline, changes)
 
 
 def pareto(
     config: str | Path | Config,
     first: str = "latency_us",
     second: str = "energy_uj",
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.pareto/1``: the front of two of latency_us, energy_uj, gpu_us and
-    period_us.
-    """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.pareto(first, second)
+) -> Pareto:
+    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us."""
+    from edgekit.pipeline.questions import pareto
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return pareto(pipeline, first, second)
 
 
 def plan_table(
@@ -519,15 +722,23 @@ def plan_table(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
+    power_mode: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.plan-table/1``: latency, throughput, energy by power mode and board.
+) -> PlanTable:
+    """Returns latency, throughput and energy by power mode and board.
 
-    ``modes`` is a list of power modes or ["all"]. Each row is one plan: one for each of latency,
-    throughput and energy, or one for ``objective``.
+    ``modes`` is a list of power modes or ["all"], ``targets`` one of boards or ["all"]. Each row is
+    one plan: one for each of latency, throughput and energy, or one for ``objective``. Where no
+    modes are named, the boards that have ``power_mode`` are planned in it.
     """
-    with open_pipeline(config, options) as pipeline:
-        return pipeline.table(modes=modes, targets=targets, objective=objective)
+    from edgekit.pipeline.questions import plan_table
+
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return plan_table(
+            pipeline, modes=modes, targets=targets, objective=objective, power_mode=power_mode
+        )
 
 
 def tune(
@@ -541,9 +752,10 @@ def tune(
     on_note: Callable[[str], None] = lambda text: None,
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    """Plans, builds and measures until nothing that is left can be better: an ``edgekit.tune/1``.
+) -> Tuned:
+    """Plans, builds and measures until nothing that is left can be better.
 
     ``request`` is an ``edgekit.tuning.trials.TuningRequest`` (objective, budget, rounds, turns);
     ``tables`` are tuned.profile.json files of earlier tunings; ``on_note`` is called with what
@@ -555,8 +767,17 @@ def tune(
     return tune(
         open_config(config, **options), request, out=None if out is None else Path(out),
         tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
-        accept_host_key=accept_host_key, trust_key=trust_key,
+        accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
+
+
+def tuning_request(
+    objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
+) -> TuningRequest:
+    """Returns how far ``tune`` goes; without an objective for the configuration's."""
+    from edgekit.tuning.trials import TuningRequest
+
+    return TuningRequest(objective or "", budget_s, rounds, turns, tolerance)
 
 
 def trace(
@@ -613,6 +834,28 @@ def top(
     from edgekit.pipeline.boards.live import board_of, look
 
     return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
+
+
+def watch_board(
+    where: str,
+    on_document: Callable[[Top], bool],
+    board: str | None = None,
+    *,
+    interval_ms: int = 1000,
+    accept_host_key: bool = False,
+    **options: str,
+) -> None:
+    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+
+    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
+    other arguments are those of ``top``.
+    """
+    from edgekit.pipeline.boards.live import board_of, watch_board
+
+    watch_board(
+        board_of(where, board, **options), where, on_document,
+        interval_ms=interval_ms, accept_host_key=accept_host_key,
+    )  # fmt: skip
 
 
 def rollout(
@@ -763,36 +1006,55 @@ def _fleet(
     )
 
 
-def watch_board(
-    where: str,
-    on_document: Callable[[Top], bool],
-    board: str | None = None,
-    *,
-    interval_ms: int = 1000,
-    accept_host_key: bool = False,
-    **options: str,
-) -> None:
-    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+def target_names() -> tuple[str, ...]:
+    """Returns the names of the known boards, in alphabetical order."""
+    from edgekit.targets.loader import names
 
-    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
-    other arguments are those of ``top``.
+    return names()
+
+
+def open_config(config: str | Path | Config, **options: Any) -> Config:
+    """Returns the configuration that the other functions work with, opened once.
+
+    Raises:
+        ConfigError: What is wrong in the file, all of it at once.
+        UsageError: A model without a target; an option that is none.
     """
-    from edgekit.pipeline.boards.live import board_of, watch_board
+    from edgekit.config.loader import open_config
 
-    watch_board(
-        board_of(where, board, **options), where, on_document,
-        interval_ms=interval_ms, accept_host_key=accept_host_key,
-    )  # fmt: skip
+    return open_config(config, **options)
 
 
 def open_pipeline(
-    config: str | Path | Config, options: dict[str, Any], **settings: Any
+    config: str | Path | Config,
+    options: Mapping[str, Any],
+    *,
+    progress: Progress | None = None,
+    connects: bool = False,
+    **settings: Any,
 ) -> Pipeline:
-    """Returns the pipeline of a configuration; ``options`` win over what its file says."""
+    """Returns the pipeline of a configuration; ``options`` win over what its file says.
+
+    With ``connects`` it begins to connect to the boards at once: an answer takes about as long as
+    the pipeline's modules take to import. ``settings`` are further arguments of ``Pipeline``.
+    """
     from edgekit.config.loader import open_config
+
+    opened = open_config(config, **options)
+    if connects:
+        from edgekit.pipeline.cache import Cache
+        from edgekit.pipeline.context import Session
+        from edgekit.pipeline.progress import Quiet
+        from edgekit.pipeline.steps.deploy import ConnectedBoards
+
+        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
+        consents = {name: settings.pop(name) for name in names}
+        session = Session(progress or Quiet())
+        settings["boards"] = boards = ConnectedBoards(opened, Cache(), session, **consents)
+        boards.begin()
     from edgekit.pipeline.pipeline import Pipeline
 
-    return Pipeline(open_config(config, **options), **settings)
+    return Pipeline(opened, progress=progress, **settings)
 
 
 def path_of(path: str | Path | None) -> Path | None:

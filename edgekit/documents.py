@@ -100,6 +100,8 @@ def json_schema(kind: type[Any], name: str) -> dict[str, Any]:
         _use_json_names(part, schema if part is kind else definitions.get(part.__name__, {}))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = name
+    if dataclasses.is_dataclass(kind) and "schema" in schema["properties"]:
+        schema["properties"]["schema"] = {"const": name}
     return schema
 
 
@@ -129,7 +131,11 @@ def _use_json_names(kind: type[Any], schema: dict[str, Any]) -> None:
         if "rule" in field.metadata
     }
     schema["properties"] = {key: known[name] for name, key in keys.items() if name in known}
-    schema["required"] = [keys[name] for name in schema.get("required", ()) if name in keys]
+    schema["required"] = [
+        keys[field.name]
+        for field in dataclasses.fields(kind)
+        if field.name in keys and field.metadata["needed"]
+    ]
     schema["additionalProperties"] = False
 
 

@@ -13,10 +13,12 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
+from edgekit.errors import UsageError
 from edgekit.expansion import hidden
 
 ABSENT = "–"
 _WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
+_SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _FIRST = {
     "a", "all", "an", "at", "both", "by", "different", "each", "every", "fewer", "for", "from",
     "in", "it", "no", "none", "not", "of", "on", "one", "only", "some", "the", "these", "this",
@@ -177,3 +179,22 @@ def printable_output() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def read_size(text: str) -> int:
+    """Returns bytes of "64MiB", "4096" or "1 GiB".
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    number = text.strip().lower().rstrip("bikmg ")
+    unit = text.strip().lower()[len(number) :].strip()
+    try:
+        size = float(number) * _SIZES[unit]
+        if not size.is_integer():
+            raise ValueError
+    except (ValueError, KeyError, OverflowError):
+        raise UsageError(
+            f"{text!r} is not a size", hint="write 64MiB, 512KiB or a number of bytes"
+        ) from None
+    return int(size)

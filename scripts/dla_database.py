@@ -17,7 +17,7 @@ from typing import Any, Literal
 from onnx import TensorProto, defs, helper
 from pydantic import Field
 
-from edgekit.dla.explanation import explain
+from edgekit.dla.explanation import ExplainedOperator, explain, explained
 from edgekit.dla.judge import reads_qdq
 from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules
 from edgekit.documents import OpenDocument
@@ -28,6 +28,7 @@ from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, Target
 from edgekit.targets.jetpack import JetPack, jetpacks
 from edgekit.targets.releases import drives_dla, parse_version
+from edgekit_device.protocol.codec import write
 
 SCHEMA = "edgekit.dla-support/1"
 # by what a rule's check compares
@@ -287,7 +288,7 @@ def _pool(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rule(rule: Rule) -> RuleRow:
-    shown = rule.to_json()
+    shown = explained(rule)
     sources = [_keys()[title] for title in rule.sources]
     disputed = rule.certainty == "disputed"
     return RuleRow(
@@ -301,8 +302,8 @@ def _rule(rule: Rule) -> RuleRow:
         precisions=list(rule.precisions),
         since=rule.since,
         until=rule.until,
-        fix=shown["fix"],
-        fixes=[Fix.model_validate(one) for one in shown["fixes"]],
+        fix=shown.fix,
+        fixes=[Fix.model_validate(one) for one in write(shown.fixes)],
         sources=sources,
         dispute=_dispute(rule.text, _sides()[rule.id]) if disputed else None,
     )
@@ -346,18 +347,19 @@ def _limit(rule: Rule) -> Limit | None:
 
 def _operator(known: Rules, name: str) -> OperatorRow:
     shown = explain(name)
+    assert isinstance(shown, ExplainedOperator)
     row = known.operators.get(name)
-    layers = list(dict.fromkeys(_kind(family) for family in shown["families"]))
-    matrix_sources = [_keys()[source["title"]] for source in shown["sources"]]
-    support = list(_support(known, name, layers, shown["rules"]))
+    layers = list(dict.fromkeys(_kind(family) for family in shown.families))
+    matrix_sources = [_keys()[source.title] for source in shown.sources]
+    support = list(_support(known, name, layers, shown.rules))
     return OperatorRow(
         operator=name,
         layers=layers,
-        since=shown["since"],
-        matrix=shown["text"] if row else None,
-        verdict=shown["verdict"],
-        rules=shown["rules"],
-        instead=shown["fix"],
+        since=shown.since,
+        matrix=shown.text if row else None,
+        verdict=shown.verdict,
+        rules=list(shown.rules),
+        instead=shown.fix,
         support=support,
         sources=matrix_sources,
         dispute=_dispute_of(known, name, layers, support),

@@ -7,6 +7,7 @@ from typing import Any
 
 from dla_database import DlaSupport, OperatorRow, database
 
+from edgekit.dla.explanation import explained
 from edgekit.dla.formats import FORMATS, nbytes, strides
 from edgekit.dla.memory import disputes_of
 from edgekit.dla.rules import (
@@ -234,9 +235,8 @@ def _row(rule: Rule, sources: _Sources) -> str:
 
 def _fix(rule: Rule) -> str:
     """Returns what to do; for each kind of layer, where that differs."""
-    found = rule.to_json()
-    several = [f"{one['for']}: {one['fix']}" for one in found["fixes"]]
-    return "; ".join(several) or str(found["fix"])
+    found = explained(rule)
+    return "; ".join(f"{one.case}: {one.fix}" for one in found.fixes) or found.fix
 
 
 def _scope(rule: Rule) -> str:

@@ -185,7 +185,7 @@ def api_page() -> str:
         "For programs on the host; each function does what the command of its name does.",
         f"[start.md](start.md#on-the-board) has the board's. {_MADE}",
         '```python\nimport edgekit\n\nprint(edgekit.check("builtin:light_squeezenet", '
-        'target="jetson-agx-orin-64gb")["summary"])\n```\n',
+        'target="jetson-agx-orin-64gb").summary)\n```\n',
         _code((inspect.getdoc(inspect.getmodule(edgekit.check)) or "").partition("\n\n")[2]),
     ]
     for name in edgekit.__all__:

@@ -21,7 +21,8 @@ from tests.pipeline.nets import small_net
 def test_functions_of_the_commands():
     names = {"check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "rollback",
              "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table",
-             "plan_networks", "explain_log", "tune", "trace", "compare", "history",
+             "plan_networks", "explain_log", "tune", "trace", "compare", "history", "doctor",
+             "status", "releases", "remove", "trust", "serve", "jobs", "rollout",
              "top"}  # fmt: skip
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):
@@ -124,11 +125,11 @@ def test_every_function_can_be_called_after_every_submodule_was_imported(tmp_pat
 def test_check_plan_and_build_as_functions(tmp_path):
     small_net(tmp_path / "small.onnx")
     model, target = tmp_path / "small.onnx", "jetson-agx-orin-64gb"
-    document = edgekit.check(model, target=target, precision="fp16")
+    document = edgekit.check(model, target=target, precision="fp16").to_json()
     assert document["schema"] == "edgekit.check/1"
     plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
     assert plan.objective == "gpu_time"
-    built = edgekit.build(model, target=target, calibration={"count": 2})
+    built = edgekit.build(model, target=target, calibration={"count": 2}).to_json()
     assert built["backend"] == "reference"
 
 

@@ -7,18 +7,31 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.buildlog.facts import BuildLog, Fallback, LogLoadable
 from edgekit.buildlog.layer_names import LayerNames
 from edgekit.buildlog.parser import PROFILES
 from edgekit.dla.memory import memory
-from edgekit.dla.verdicts import Judgement, MemoryNeed
+from edgekit.dla.verdicts import Judgement, MemoryNeed, whole
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.removed import FormerDict
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+)
 from edgekit_device.versions import agree, parse_version
 
 if TYPE_CHECKING:
@@ -105,7 +118,7 @@ def load_messages() -> Messages:
     return Messages(sentences, silent)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerComparison:
     """One of our layers and what the builder did with it.
 
@@ -113,7 +126,7 @@ class LayerComparison:
         layer: Our name.
         kind: Layer type.
         predicted: "DLA", "GPU", or "slots": the DLA could, but the core's subgraphs are used up.
-        builder: The same, or "capable" (not refused; placement not in the log), or "" (not
+        builder: The same, or "capable" (not refused; placement not in the log), or None (not
             in the log).
         status: "agree"; "disagree" (one says that the DLA can run it, the other that it cannot);
             "slots" (both say it can, and they differ in which subgraphs fit); "unseen".
@@ -121,184 +134,125 @@ class LayerComparison:
         rules: Ids of our reasons against the DLA, or of risks.
         words: The builder's reasons.
         builder_rules: Rules that say the same as these words, as far as known.
-        reasons: "same", "other", "unknown" (no rule is known for the words), or "" if one
+        reasons: "same", "other", "unknown" (no rule is known for the words), or None if one
             side gives none.
     """
 
-    layer: str
-    kind: str
-    predicted: str
-    builder: str
-    status: str
-    certainty: str
-    rules: tuple[str, ...]
-    words: tuple[str, ...]
-    builder_rules: tuple[str, ...]
-    reasons: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "layer": self.layer,
-            "kind": self.kind,
-            "predicted": self.predicted,
-            "builder": self.builder or None,
-            "status": self.status,
-            "certainty": self.certainty,
-            "rules": list(self.rules),
-            "words": list(self.words),
-            "builder_rules": list(self.builder_rules),
-            "reasons": self.reasons or None,
-        }
+    layer: str = member(long_text)
+    kind: str = member(long_text)
+    predicted: str = member(choice("DLA", "GPU", "slots"))
+    builder: str | None = member(nullable(choice("DLA", "GPU", "slots", "capable")))
+    status: str = member(choice(*_STATUSES))
+    certainty: str = member(choice("certain", "disputed"))
+    rules: tuple[str, ...] = member(array(long_text))
+    words: tuple[str, ...] = member(array(long_text))
+    builder_rules: tuple[str, ...] = member(array(long_text))
+    reasons: str | None = member(nullable(choice("same", "other", "unknown")))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolComparison:
-    """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's."""
+    """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's.
 
-    pool: str
-    predicted: int
-    builder: int
-    powers: int
+    ``verdict`` is "right", "one power above", "above" or "below".
+    """
 
-    @property
-    def verdict(self) -> str:
-        """ "right", "one power above", "above" or "below"."""
-        if self.powers == 0:
-            return "right"
-        if self.powers < 0:
-            return "below"
-        return "one power above" if self.powers == 1 else "above"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "pool": self.pool,
-            "predicted": self.predicted,
-            "builder": self.builder,
-            "powers": self.powers,
-            "verdict": self.verdict,
-        }
+    pool: str = member(long_text)
+    predicted: int = member(whole)
+    builder: int = member(whole)
+    powers: int = member(integer(-64, 64))
+    verdict: str = member(choice("right", "one power above", "above", "below"))
 
 
 def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, ...]:
     """Compares the three pools; sizes of the builder are powers of two."""
     found = []
-    for pool, ours in predicted.to_json().items():
-        theirs = builder.to_json()[pool]
+    for item in fields(MemoryNeed):
+        ours, theirs = getattr(predicted, item.name), getattr(builder, item.name)
         powers = max(ours, 1).bit_length() - max(theirs, 1).bit_length()
-        found.append(PoolComparison(pool, ours, theirs, powers))
+        verdict = "right" if powers == 0 else "below" if powers < 0 else "above"
+        if powers == 1:
+            verdict = "one power above"
+        found.append(PoolComparison(item.name, ours, theirs, powers, verdict))
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class LayerRange:
+    """Layers in graph order: how many, the first and the last."""
+
+    layers: int = member(whole)
+    first: str = member(long_text)
+    last: str = member(long_text)
+
+
+@dataclass(frozen=True)
 class LoadableComparison:
     """A subgraph of the builder and the predicted one; either may be missing.
 
     Attributes:
-        name: The builder's name, empty if only we predict it.
+        name: The builder's name; None if only we predict it.
+        same: Whether both sides have it, layer by layer.
         predicted: Our layers.
-        builder: Our names of the builder's layers.
+        builder: The builder's layers, by our names.
         only_predicted: Layers that only the prediction has in it.
         only_builder: Layers that only the builder has in it.
         pools: Managed SRAM, local and global DRAM; empty without figures in the log.
+        built: The builder's layers one by one; in no document.
     """
 
-    name: str
-    predicted: tuple[str, ...]
-    builder: tuple[str, ...]
-    only_predicted: tuple[str, ...]
-    only_builder: tuple[str, ...]
-    pools: tuple[PoolComparison, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        """Whether both sides have it, layer by layer."""
-        return bool(self.predicted and self.builder) and not (
-            self.only_predicted or self.only_builder
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values; long layer lists by their ends and count."""
-        ours, theirs = self.predicted, self.builder
-        return {
-            "name": self.name or None,
-            "same": self.same,
-            "predicted": {"layers": len(ours), "first": ours[0], "last": ours[-1]}
-            if ours
-            else None,
-            "builder": {"layers": len(theirs), "first": theirs[0], "last": theirs[-1]}
-            if theirs
-            else None,
-            "only_predicted": list(self.only_predicted),
-            "only_builder": list(self.only_builder),
-            "pools": [pool.to_json() for pool in self.pools],
-        }
+    name: str | None = member(nullable(long_text))
+    same: bool = member(flag)
+    predicted: LayerRange | None = member(nullable(record(LayerRange)))
+    builder: LayerRange | None = member(nullable(record(LayerRange)))
+    only_predicted: tuple[str, ...] = member(array(long_text))
+    only_builder: tuple[str, ...] = member(array(long_text))
+    pools: tuple[PoolComparison, ...] = member(records(PoolComparison), default=())
+    built: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogOnly:
     """A name of the log that is no layer of ours.
 
-    ``into`` is our layer that took it in, empty if unknown.
+    ``into`` is our layer that took it in, None if unknown.
     """
 
-    name: str
-    kind: str
-    into: str
-    words: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "name": self.name,
-            "kind": self.kind or None,
-            "into": self.into or None,
-            "words": list(self.words),
-        }
+    name: str = member(long_text)
+    kind: str | None = member(nullable(long_text))
+    into: str | None = member(nullable(long_text))
+    words: tuple[str, ...] = member(array(long_text), default=())
 
 
-@dataclass(frozen=True, eq=False)
-class LogComparison:
-    """Prediction and builder side by side.
+@dataclass(frozen=True)
+class LogComparison(FormerDict):
+    """An ``edgekit.compare-log/1``: prediction and builder side by side.
 
     Attributes:
         evidence: What the log proves (see BuildLog.evidence).
-        tensorrt: The log's release, empty if unknown.
+        tensorrt: The log's release, None if unknown.
         layers: Every layer of ours, in graph order.
         loadables: Every subgraph of either side.
         absorbed: Constants and shuffles of the importer that are no layers after fusion.
         only_builder: Other names of the log that are no layers of ours.
         warnings: Why the two may not be comparable.
+        counts: Layers by status.
     """
 
-    evidence: str
-    tensorrt: str
-    layers: tuple[LayerComparison, ...]
-    loadables: tuple[LoadableComparison, ...]
-    absorbed: tuple[LogOnly, ...]
-    only_builder: tuple[LogOnly, ...]
-    warnings: tuple[str, ...]
-    counts: Mapping[str, int]
+    evidence: str = member(choice("placement", "capability", "refusals", "none"))
+    tensorrt: str | None = member(nullable(long_text))
+    layers: tuple[LayerComparison, ...] = member(records(LayerComparison))
+    loadables: tuple[LoadableComparison, ...] = member(records(LoadableComparison))
+    absorbed: tuple[LogOnly, ...] = member(records(LogOnly))
+    only_builder: tuple[LogOnly, ...] = member(records(LogOnly))
+    warnings: tuple[str, ...] = member(array(long_text))
+    counts: Mapping[str, int] = member(mapping(whole, choice(*_STATUSES)))
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     @property
     def disagreements(self) -> tuple[LayerComparison, ...]:
         """Layers on which one side says that the DLA can, the other that it cannot."""
         return tuple(layer for layer in self.layers if layer.status == "disagree")
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the ``edgekit.compare-log/1`` document."""
-        return {
-            "schema": SCHEMA,
-            "evidence": self.evidence,
-            "tensorrt": self.tensorrt or None,
-            "counts": dict(self.counts),
-            "warnings": list(self.warnings),
-            "layers": [layer.to_json() for layer in self.layers],
-            "loadables": [loadable.to_json() for loadable in self.loadables],
-            "absorbed": [folded.to_json() for folded in self.absorbed],
-            "only_builder": [folded.to_json() for folded in self.only_builder],
-        }
 
 
 @dataclass
@@ -338,7 +292,7 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlac
     found.foreign = _foreign(log, names)
     if found.foreign:
         for name, kind in _stated(log):
-            found.unknown.setdefault(name, LogOnly(name, kind, ""))
+            found.unknown.setdefault(name, LogOnly(name, kind or None, None))
         return found
     on_gpu = _listed(log, names, found)
     for fallback in log.fallbacks:
@@ -415,7 +369,7 @@ def _folded(
 ) -> None:
     into = names.absorbed(name, kind)
     target = found.unknown if into is None else found.absorbed
-    target.setdefault(name, LogOnly(name, kind, into or "", words))
+    target.setdefault(name, LogOnly(name, kind or None, into, words))
 
 
 def _subgraphs(
@@ -570,7 +524,7 @@ def compare(
     counts = Counter(layer.status for layer in layers)
     return LogComparison(
         evidence=log.evidence,
-        tensorrt=log.tensorrt,
+        tensorrt=log.tensorrt or None,
         layers=layers,
         loadables=loadables,
         absorbed=tuple(found.absorbed.values()),
@@ -595,7 +549,7 @@ def _layer(layer: Layer, judgement: Judgement, found: BuilderPlacement) -> Layer
         layer=layer.name,
         kind=layer.kind,
         predicted=ours,
-        builder=theirs,
+        builder=theirs or None,
         status=_status(ours, theirs, inserted=not layer.nodes),
         certainty=verdict.certainty,
         rules=rules,
@@ -616,9 +570,9 @@ def _status(ours: str, theirs: str, *, inserted: bool) -> str:
     return "slots"
 
 
-def _reasons(ours: Sequence[str], words: Sequence[str], meant: Sequence[str]) -> str:
+def _reasons(ours: Sequence[str], words: Sequence[str], meant: Sequence[str]) -> str | None:
     if not ours or not (words or meant):
-        return ""
+        return None
     if not meant:
         return "unknown"
     return "same" if set(ours) & set(meant) else "other"
@@ -655,15 +609,21 @@ def _loadables(
         inside, expected = set(theirs), set(mine)
         rows.append(
             LoadableComparison(
-                name=loadable.name,
-                predicted=mine,
-                builder=theirs,
+                name=loadable.name or None,
+                same=bool(mine) and inside == expected,
+                predicted=_range(mine),
+                builder=_range(theirs),
                 only_predicted=tuple(name for name in mine if name not in inside),
                 only_builder=tuple(name for name in theirs if name not in expected),
                 pools=sizes,
+                built=theirs,
             )
         )
     for index, layers in enumerate(predicted):
         if index not in used:
-            rows.append(LoadableComparison("", layers, (), layers, ()))
+            rows.append(LoadableComparison(None, False, _range(layers), None, layers, ()))
     return tuple(rows)
+
+
+def _range(layers: Sequence[str]) -> LayerRange | None:
+    return LayerRange(len(layers), layers[0], layers[-1]) if layers else None

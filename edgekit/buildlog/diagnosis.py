@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from edgekit.buildlog.known_errors import RAISED, KnownError, known_errors
 from edgekit.buildlog.lines import strip
@@ -87,29 +86,6 @@ class LogError:
     operator: str = ""
     version: str = ""
     lines: tuple[int, ...] = ()
-
-    def to_json(self, tensorrt: str = "", *, lower: bool = False) -> dict[str, Any]:
-        """Returns plain values, with the remedy as :meth:`KnownError.remedy_for` has it."""
-        known, node = self.known, self.node
-        found = {
-            "id": known.id,
-            "cause": f"{self.detail}: {known.cause}" if self.detail else known.cause,
-            "remedy": known.remedy_for(tensorrt, lower=lower),
-            "rules": list(known.rules),
-            "source": "; ".join(source["title"] for source in known.sources),
-            "sources": [dict(source) for source in known.sources],
-            "words": self.words,
-            "line": self.line,
-            "count": self.count,
-        }
-        if known.seen:
-            found["seen"] = list(known.seen)
-        if node is not None:
-            found["node"] = {
-                "operator": node.operator or None, "number": node.number,
-                "output": node.output or None, "assertion": node.assertion or None,
-            }  # fmt: skip
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from edgekit.dla.verdicts import MemoryNeed
+from edgekit.dla.verdicts import MemoryNeed, whole
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+)
 
+_POOLS = nullable(record(MemoryNeed))
 
 _ALL_ON_GPU = (
     "All dla layers are falling back to GPU",
@@ -16,15 +26,15 @@ _ALL_ON_GPU = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogLayer:
     """A layer as the builder prints it; ``kind`` is empty if the wording has none."""
 
-    name: str
-    kind: str = ""
+    name: str = member(long_text)
+    kind: str = member(long_text, default="")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogLoadable:
     """A subgraph that the builder compiled for the DLA.
 
@@ -38,26 +48,15 @@ class LogLoadable:
         pools: Memory in bytes, or None if the log gives none.
     """
 
-    name: str
-    first: str
-    last: str
-    layers: tuple[str, ...] = ()
-    exact: bool = False
-    pools: MemoryNeed | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "name": self.name,
-            "first": self.first,
-            "last": self.last,
-            "layers": list(self.layers),
-            "exact": self.exact,
-            "pools": self.pools.to_json() if self.pools else None,
-        }
+    name: str = member(long_text)
+    first: str = member(long_text)
+    last: str = member(long_text)
+    layers: tuple[str, ...] = member(array(long_text), default=())
+    exact: bool = member(flag, default=False)
+    pools: MemoryNeed | None = member(_POOLS, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fallback:
     """A layer that the builder sent from the DLA to the GPU.
 
@@ -70,26 +69,17 @@ class Fallback:
         line: Line of the log, from 1.
     """
 
-    layer: str
-    kind: str
-    cause: str
-    words: tuple[str, ...]
-    line: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "layer": self.layer,
-            "kind": self.kind,
-            "cause": self.cause,
-            "words": list(self.words),
-            "line": self.line,
-        }
+    layer: str = member(long_text)
+    kind: str = member(long_text)
+    cause: str = member(choice("unsupported", "validation", "slots"))
+    words: tuple[str, ...] = member(array(long_text))
+    line: int = member(whole)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BuildLog:
-    """What a build log says; of several builds in one log, the last that reports placement.
+    """An ``edgekit.buildlog/1``: what a build log says; of several builds in one log, the last that
+    reports placement.
 
     Attributes:
         tensorrt: Release, for example "10.3.0"; empty if the log does not say.
@@ -112,34 +102,42 @@ class BuildLog:
         errors: Lines of severity E, at most some hundred.
         notes: Lines about the DLA as a whole.
         builds: Builds found in the log.
+        evidence: What the log proves: "placement": which layers went to the DLA; "capability":
+            which could, but not which did (the log ends before); "refusals": only the layers that
+            were refused; "none". It follows from the others.
         lines: Lines read.
         recognised: Lines that only TensorRT writes; 0 means that this is no build log.
         cut: More was found than is kept.
     """
 
-    tensorrt: str = ""
-    model: str = ""
-    device: str = ""
-    compute_capability: str = ""
-    dla_core: int | None = None
-    requested_dla: bool | None = None
-    precisions: tuple[str, ...] = ()
-    pinned: str = ""
-    loadables: tuple[LogLoadable, ...] = ()
-    capable: tuple[str, ...] = ()
-    gpu_layers: tuple[LogLayer, ...] = ()
-    dla_section: bool = False
-    fallbacks: tuple[Fallback, ...] = ()
-    accepted: tuple[int, int] | None = None
-    pool_limits: MemoryNeed | None = None
-    pool_total: MemoryNeed | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    errors: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    builds: int = 0
-    lines: int = 0
+    schema: str = member(choice("edgekit.buildlog/1"), default="edgekit.buildlog/1")
+    tensorrt: str = member(long_text, default="")
+    model: str = member(long_text, default="")
+    device: str = member(long_text, default="")
+    compute_capability: str = member(long_text, default="")
+    dla_core: int | None = member(nullable(whole), default=None)
+    requested_dla: bool | None = member(nullable(flag), key="asked_dla", default=None)
+    precisions: tuple[str, ...] = member(array(long_text), default=())
+    pinned: str = member(long_text, default="")
+    evidence: str = member(choice("placement", "capability", "refusals", "none"), default="none")
+    loadables: tuple[LogLoadable, ...] = member(records(LogLoadable), default=())
+    capable: tuple[str, ...] = member(array(long_text), default=())
+    gpu_layers: tuple[LogLayer, ...] = member(records(LogLayer), default=())
+    dla_section: bool = member(flag, default=False)
+    fallbacks: tuple[Fallback, ...] = member(records(Fallback), default=())
+    accepted: tuple[int, int] | None = member(nullable(array(whole, 2, 2)), default=None)
+    pool_limits: MemoryNeed | None = member(_POOLS, default=None)
+    pool_total: MemoryNeed | None = member(_POOLS, default=None)
+    counts: Mapping[str, int] = member(mapping(whole), default=dict)
+    errors: tuple[str, ...] = member(array(long_text), default=())
+    notes: tuple[str, ...] = member(array(long_text), default=())
+    builds: int = member(whole, default=0)
+    lines: int = member(whole, default=0)
+    cut: bool = member(flag, default=False)
     recognised: int = 0
-    cut: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", self._evidence())
 
     @property
     def all_on_gpu(self) -> str:
@@ -156,13 +154,7 @@ class BuildLog:
         listed = self.dla_section and bool(self.gpu_layers)
         return nothing and listed and self.requested_dla is None
 
-    @property
-    def evidence(self) -> str:
-        """What the log proves: "placement", "capability", "refusals" or "none".
-
-        "placement": which layers went to the DLA. "capability": which could, but not which did
-        (the log ends before). "refusals": only the layers that were refused.
-        """
+    def _evidence(self) -> str:
         if self.loadables or (self.accepted is not None and self.accepted[0] == 0):
             return "placement"
         if self.capable:
@@ -172,32 +164,3 @@ class BuildLog:
         if self.none_on_dla:
             return "placement"
         return "refusals" if self.fallbacks else "none"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "schema": "edgekit.buildlog/1",
-            "tensorrt": self.tensorrt,
-            "model": self.model,
-            "device": self.device,
-            "compute_capability": self.compute_capability,
-            "dla_core": self.dla_core,
-            "asked_dla": self.requested_dla,
-            "precisions": list(self.precisions),
-            "pinned": self.pinned,
-            "evidence": self.evidence,
-            "loadables": [loadable.to_json() for loadable in self.loadables],
-            "capable": list(self.capable),
-            "gpu_layers": [{"name": la.name, "kind": la.kind} for la in self.gpu_layers],
-            "dla_section": self.dla_section,
-            "fallbacks": [fallback.to_json() for fallback in self.fallbacks],
-            "accepted": list(self.accepted) if self.accepted else None,
-            "pool_limits": self.pool_limits.to_json() if self.pool_limits else None,
-            "pool_total": self.pool_total.to_json() if self.pool_total else None,
-            "counts": dict(self.counts),
-            "errors": list(self.errors),
-            "notes": list(self.notes),
-            "builds": self.builds,
-            "lines": self.lines,
-            "cut": self.cut,
-        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from edgekit.buildlog.facts import BuildLog, Fallback, LogLayer, LogLoadable
 from edgekit.buildlog.lines import release, sizes, split_items, strip
@@ -20,6 +20,7 @@ _VERSION = re.compile(
     r"(?:^TensorRT(?: version:?|-| )|export with TensorRT )\s*v?"
     r"(?:(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})(?!\d)|(\d{4,6})$)"
 )
+_Kept = TypeVar("_Kept")
 _TEXT = {
     "compute_capability": re.compile(r"^Compute Capability: (\d{1,2}\.\d)$"),
     # trtexec, and the first line of Ultralytics
@@ -169,12 +170,18 @@ class Header:
             self._model = self._model or match[1].strip()
         return False
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the fields of a BuildLog."""
-        return {
-            "tensorrt": self._tensorrt, "model": self._model, "dla_core": self._core,
-            "requested_dla": self._uses_dla, "precisions": self._precisions, **self._text,
-        }  # fmt: skip
+    def log(self) -> BuildLog:
+        """Returns the log with these facts alone."""
+        return BuildLog(
+            tensorrt=self._tensorrt,
+            model=self._model,
+            dla_core=self._core,
+            requested_dla=self._uses_dla,
+            precisions=self._precisions,
+            compute_capability=self._text["compute_capability"],
+            device=self._text["device"],
+            pinned=self._text["pinned"],
+        )
 
     def _command(self, text: str) -> bool:
         match = _COMMAND.match(text)
@@ -317,24 +324,25 @@ class Build:
         following._reasons = self._reasons
         return following
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the fields of a BuildLog."""
-        return {
-            "loadables": self._loadables(),
-            "capable": tuple(self._capable),
-            "gpu_layers": tuple(self._gpu.values()),
-            "dla_section": self.dla_section,
-            "fallbacks": tuple(
+    def added_to(self, log: BuildLog) -> BuildLog:
+        """Returns a log with this build."""
+        return replace(
+            log,
+            loadables=self._loadables(),
+            capable=tuple(self._capable),
+            gpu_layers=tuple(self._gpu.values()),
+            dla_section=self.dla_section,
+            fallbacks=tuple(
                 replace(fallback, words=tuple(self._reasons.get(name, ())))
                 for name, fallback in {**self._late, **self._refused}.items()
             ),
-            "accepted": self.accepted,
-            "pool_limits": self.pool_limits,
-            "pool_total": self.pool_total,
-            "counts": self.counts,
-            "notes": tuple(self.notes),
-            "cut": self._cut,
-        }
+            accepted=self.accepted,
+            pool_limits=self.pool_limits,
+            pool_total=self.pool_total,
+            counts=self.counts,
+            notes=tuple(self.notes),
+            cut=self._cut,
+        )
 
     def _loadables(self) -> tuple[LogLoadable, ...]:
         # what was offloaded counts; older logs have the DLA's section alone, cut ones the engine
@@ -355,7 +363,7 @@ class Build:
             members = tuple(order[place[first] : place[last] + 1])
         return LogLoadable(node, first, last, members, len(members) == 1, pools)
 
-    def _keep(self, into: dict[str, Any], name: str, value: Any) -> None:
+    def _keep(self, into: dict[str, _Kept], name: str, value: _Kept) -> None:
         if name in into:
             return
         if len(into) < MOST:
@@ -441,12 +449,11 @@ class LogParser:
         informative = [build for build in self._builds if build.informative]
         placed = [build for build in informative if build.placed]
         build = (placed or informative or self._builds)[-1]
-        facts: dict[str, Any] = self._header.facts()
-        if build.expects_dla and facts["requested_dla"] is None:
-            facts["requested_dla"] = True
-        return BuildLog(
-            **facts,
-            **build.facts(),
+        log = build.added_to(self._header.log())
+        requested = log.requested_dla
+        return replace(
+            log,
+            requested_dla=True if build.expects_dla and requested is None else requested,
             errors=tuple(self._errors),
             builds=self._found + len(informative),
             lines=self._number,

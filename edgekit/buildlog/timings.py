@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from edgekit.buildlog.lines import strip
 
@@ -266,16 +265,17 @@ class SourceReader:
             return True
         return False
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the fields of a Timings."""
-        return {
-            "nodes": tuple(OnnxNode(name, *sides) for name, sides in self._nodes.items()),
-            "shapes": tuple(self._shapes.items()),
-            "inputs": tuple(self._inputs),
-            "outputs": tuple(self._outputs),
-            "io_formats": tuple(self._io),
-            "sms": self._sms,
-        }
+    def added_to(self, timings: Timings) -> Timings:
+        """Returns timings with what these lines say."""
+        return replace(
+            timings,
+            nodes=tuple(OnnxNode(name, *sides) for name, sides in self._nodes.items()),
+            shapes=tuple(self._shapes.items()),
+            inputs=tuple(self._inputs),
+            outputs=tuple(self._outputs),
+            io_formats=tuple(self._io),
+            sms=self._sms,
+        )
 
     def _side(self, name: str, kind: str, side: str, rest: str) -> None:
         if name not in self._nodes and len(self._nodes) >= _MOST_NODES:
@@ -330,9 +330,9 @@ class TableReader:
             return True
         return False
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the fields of a Timings."""
-        return {"table": tuple(self._rows), "run_us": tuple(self._run.items())}
+    def added_to(self, timings: Timings) -> Timings:
+        """Returns timings with what the table says."""
+        return replace(timings, table=tuple(self._rows), run_us=tuple(self._run.items()))
 
 
 def _us_or_zero(ms: str) -> float:
@@ -384,15 +384,14 @@ class TimingParser:
         """Returns what was read so far; of several builds the last with timings."""
         if self._before is not None and not self._units:
             return self._before
-        return Timings(
+        found = Timings(
             units=_finished(self._units if self._named else _merged(self._units)),
             reformats=tuple(ReformatTiming(*key, us) for key, us in self._reformats.items()),
             chosen=self._engine.chosen(),
             engine=self._engine.layers(),
             finished=self._finished,
-            **self._sources.facts(),
-            **self._table.facts(),
         )
+        return self._table.added_to(self._sources.added_to(found))
 
     def _timing(self, text: str) -> bool:
         if text.startswith("***"):

@@ -30,7 +30,7 @@ _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
 _EVERYBODY = "edgekit"
 _SHOWN = 16
 NAMESPACE = "edgekit-bundle"
-_TIMEOUT_S = 120
+_TIMEOUT_S = 120  # a key on hardware waits for its owner
 _TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
 
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument, command
 from edgekit.cli.output import (
     mark_printed,
     print_json,
+    progress,
     say,
     say_more,
     say_notes,
@@ -172,7 +174,7 @@ def sensitivity_wanted(
     return metric, minimum
 
 
-def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
+def show_sensitivity(document: api.SensitivityRanking, *, json: bool) -> None:
     """Prints the document.
 
     Raises:
@@ -184,13 +186,13 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
         from edgekit.reports.terminal.quantization import sensitivity_text
 
         show_page(sensitivity_text(document, width=terminal_format()[0] or 100))
-        if document["file"]:
-            say(f"written to {document['file']}")
-        elif document["config"]:
-            say(document["config"].rstrip())
-    if "shortfall" in document:
+        if document.file:
+            say(f"written to {document.file}")
+        elif document.config:
+            say(document.config.rstrip())
+    if document.shortfall:
         error = GateError(
-            f"{document['shortfall']} ({document['data']})",
+            f"{document.shortfall} ({document.data})",
             code="accuracy.below-gate",
             hint="calibrate on more or better data, or lower the limit",
         )
@@ -231,17 +233,22 @@ def calibrate_command(
     **settings: Any,
 ) -> None:
     gate = sensitivity_wanted(sensitivity, accuracy, write_config, save)
-    options = {
+    options: dict[str, Any] = {
         "target": target,
         "tensorrt": tensorrt,
         "precision": "int8",
         "model": part,
         "calibration": {**inputs, "method": method},
     }
+    if sensitivity:
+        shown = progress(settings.pop("quiet"), settings.pop("verbose"))
+        options |= settings
+        ranking = api.sensitivity(
+            model, *gate, write_config=write_config, progress=shown, **options
+        )
+        show_sensitivity(ranking, json=json)
+        return
     with o.open_pipeline(model, options, **settings) as pipeline:
-        if sensitivity:
-            show_sensitivity(pipeline.sensitivity(*gate, write_config), json=json)
-            return
         document = pipeline.calibrate(save)
     if json:
         print_json(document)

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
@@ -24,10 +26,10 @@ from edgekit.cli.output import (
     terminal_format,
 )
 from edgekit.errors import EdgekitError, GateError, UsageError
-from edgekit.text import percent
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.check import CheckResult
+    from edgekit.api import Check, CheckResult, ComparedCheck, LayerCheck, SparsityCheck
+    from edgekit.removed import FormerDict
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
@@ -107,165 +109,94 @@ def check_command(
         )
     if given and len(models) > 1:
         raise UsageError(f"{given[0]} takes one model", hint="check them one by one")
-    if sarif is not None or markdown is not None:
-        from edgekit.pipeline.outputs import may_write
-
-        may_write(
-            {"the model": Path(models[0])} | {f"the model {one}": Path(one) for one in models[1:]},
-            {"SARIF": sarif, "Markdown": None if markdown in (None, "-") else Path(markdown)},
-        )
-    with Heartbeat("check", quiet=quiet) as beat:
-        results, unread = _all_checked(models, options, beat)
-        beat("writing the answer")
-        document = _check_request(results[0], layer, sparsity, compare_log)
-    checks = [result.document for result in results]
-    failures: list[EdgekitError] = [*unread]
-    failures += [error for one in results for error in _failures(one, fail_under, max_loadables)]
-    if sarif is not None:
-        from edgekit.benchmark.document import write_json
-        from edgekit.reports.sarif import sarif as sarif_of
-
-        write_json(sarif, sarif_of(checks))
-    together = {"schema": "edgekit.checks/1", "checks": checks,
-                "failures": [error.to_json()["error"] for error in failures]}  # fmt: skip
-    if markdown is not None:
-        o.write_markdown(together, markdown)
-    if json:
-        _print_json(together if len(models) > 1 else document, checks[0])
-    elif markdown != "-":
-        for one in checks if len(models) > 1 else [document]:
-            if len(models) > 1:
-                say(one["model"])
-            say_page(_check_text(one, by_layer, verbose))
-    if failures:
-        raise mark_printed(_one_failure(failures, len(models), json))
-
-
-def _all_checked(
-    models: Sequence[str], options: Mapping[str, Any], beat: Heartbeat
-) -> tuple[list[CheckResult], list[EdgekitError]]:
-    """Returns the checks, and the errors of the models that have none, each naming its model.
-
-    Raises:
-        EdgekitError: No model could be checked.
-    """
-    results, errors = [], []
-    for model in models:
-        try:
-            results.append(_checked(model, options, beat))
-        except EdgekitError as error:
-            errors.append(error)
-            if len(models) > 1 and not error.where.startswith(model):
-                error.where = f"{model}: {error.where}" if error.where else model
-    if not results:
-        raise errors[0]
-    return results, errors
-
-
-def _checked(model: str, options: Mapping[str, Any], beat: Heartbeat) -> CheckResult:
-    from edgekit.collector import collector_held
-
-    with collector_held():  # the modules make many objects too
-        from edgekit.pipeline.named_check import check_named
-
+    file = None if markdown in (None, "-") else Path(markdown)
     cache = options["cache"]
-    return check_named(
-        model,
-        jetpack=options["jetpack"],
-        target=options["target"],
-        precision=options["precision"],
-        tensorrt=options["tensorrt"],
-        power_mode=options["power_mode"],
-        model=options["part"],
-        calibration={"cache": None if cache is None else str(cache.absolute())},
-        parser=options["parser"],
-        on_note=beat,
-    )
-
-
-def _print_json(document: Any, check: Mapping[str, Any]) -> None:
-    """Prints a document; a comparison with a log is a part of the check's."""
-    if isinstance(document, dict):
-        print_json(document)
+    with Heartbeat("check", quiet=quiet) as beat:
+        checked = api.check_models(
+            models,
+            fail_under=fail_under,
+            max_loadables=max_loadables,
+            sarif=sarif,
+            markdown=file,
+            jetpack=options["jetpack"],
+            target=options["target"],
+            precision=options["precision"],
+            tensorrt=options["tensorrt"],
+            power_mode=options["power_mode"],
+            model=options["part"],
+            calibration={"cache": None if cache is None else str(cache.absolute())},
+            parser=options["parser"],
+            on_note=beat,
+        )
+        beat("writing the answer")
+        document, page = _answer(
+            checked.results[0], layer, sparsity, compare_log, by_layer, verbose
+        )
+    if markdown == "-":
+        o.write_markdown(checked.document, markdown)
+    if json:
+        print_json(checked.document if len(models) > 1 else document)
+    elif markdown == "-":
+        pass
+    elif len(models) > 1:
+        for one in checked.results:
+            say(one.document.model)
+            say_page(_check_page(one.document, by_layer=False))
     else:
-        print_json({**check, "compare": document.to_json()})
+        say_page(page())
+    if checked.failures:
+        raise mark_printed(_one_failure(checked.failures, len(models), json))
 
 
-def _check_request(result: CheckResult, layer: str | None, sparsity: bool, log: Path | None) -> Any:
-    """Returns the document to print, or the comparison with a log."""
+def _answer(
+    result: CheckResult,
+    layer: str | None,
+    sparsity: bool,
+    log: Path | None,
+    by_layer: bool,
+    verbose: bool,
+) -> tuple[FormerDict, Callable[[], str]]:
+    """Returns the document, and what makes its text."""
     if layer is not None:
-        from edgekit.pipeline.steps.check import layer_document
-
-        return layer_document(result, layer)
+        facts = result.layer(layer)
+        return facts, partial(_layer_page, facts)
     if sparsity:
-        from edgekit.pipeline.steps.check import sparsity_document
-
-        return sparsity_document(result)
+        sparse = result.sparsity()
+        return sparse, partial(_sparsity_page, sparse)
     if log is not None:
-        from edgekit.buildlog.comparison import compare
-        from edgekit.buildlog.reading import read_log
-
-        return compare(result.network, result.judgement, read_log(log), target=result.target)
-    return result.document
+        compared = result.compare(log)
+        return compared, partial(_comparison_page, compared, verbose)
+    return result.document, partial(_check_page, result.document, by_layer)
 
 
-def _check_text(document: Any, by_layer: bool, verbose: bool) -> str:
-    from edgekit.reports.terminal.buildlog import render_comparison
-    from edgekit.reports.terminal.check import (
-        check_layers,
-        check_one_layer,
-        sparsity_text,
-        summary_check,
-    )
+def _check_page(check: Check, by_layer: bool) -> str:
+    from edgekit.reports.terminal.check import check_layers, summary_check
 
     width, colour = terminal_format()
-    if not isinstance(document, dict):
-        return render_comparison(document, verbose=verbose)
-    if document["schema"].startswith("edgekit.layer/"):
-        return check_one_layer(document, width=width or 80, colour=colour)
-    if document["schema"].startswith("edgekit.sparsity/"):
-        return sparsity_text(document, width=width, colour=colour)
     if by_layer:
-        return check_layers(document, width=width, colour=colour)
-    return summary_check(document, width=min(width or 80, 80), colour=colour)
+        return check_layers(check, width=width, colour=colour)
+    return summary_check(check, width=min(width or 80, 80), colour=colour)
 
 
-def _failures(
-    result: CheckResult, fail_under: float | None, max_loadables: int | None
-) -> list[GateError]:
-    document = result.document
-    if not result.parse.ok:  # nothing is placed that a limit could be about
-        from edgekit.pipeline.steps.parse import refusal
+def _layer_page(facts: LayerCheck) -> str:
+    from edgekit.reports.terminal.check import check_one_layer
 
-        error = refusal(result.parse)
-        error.where = document["model"]
-        return [error]
-    found = []
-    share = document["summary"]["dla_macs_fraction"]
-    if fail_under is not None and 100 * share < fail_under:
-        known = "known " if document.get("unknown_cost") else ""
-        # as the verdict above says it, with the digits that it takes to be below the limit
-        digits = next((n for n in range(1, 6) if round(100 * share, n) < fail_under), 6)
-        found.append(
-            GateError(
-                f"{percent(share, digits)} of the {known}MACs would run on the DLA, below the "
-                f"limit of {fail_under:g} %",
-                code="check.below-threshold",
-                where=document["model"],
-                hint="run check without --json to see why the rest cannot, and which fixes help",
-            )
-        )
-    count = document["loadables"]
-    if max_loadables is not None and count > max_loadables:
-        found.append(
-            GateError(
-                f"{count} loadable{'' if count == 1 else 's'}, above the limit of {max_loadables}",
-                code="check.too-many-loadables",
-                where=document["model"],
-                hint="run check without --json to see which layers split the network",
-            )
-        )
-    return found
+    width, colour = terminal_format()
+    return check_one_layer(facts, width=width or 80, colour=colour)
+
+
+def _sparsity_page(sparse: SparsityCheck) -> str:
+    from edgekit.reports.terminal.check import sparsity_text
+
+    width, colour = terminal_format()
+    return sparsity_text(sparse, width=width, colour=colour)
+
+
+def _comparison_page(compared: ComparedCheck, verbose: bool) -> str:
+    from edgekit.reports.terminal.buildlog import render_comparison
+
+    assert compared.compare is not None
+    return render_comparison(compared.compare, verbose=verbose)
 
 
 def _fail(failures: Sequence[EdgekitError]) -> str:
@@ -304,16 +235,11 @@ def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> E
 @o.json
 @o.debug
 def explain_command(rule: str, json: bool) -> None:
-    from edgekit.dla.explanation import explain
-
-    found = explain(rule)
+    found = api.explain(rule)
     if json:
-        kinds = {"id": "rule", "operator": "operator"}
-        kind = next((kind for key, kind in kinds.items() if key in found), "family")
-        schema = f"edgekit.{kind}/1"
-        print_json({"schema": schema, **found})
+        print_json(found)
         return
-    from edgekit.reports.terminal.check import rule_text
+    from edgekit.reports.terminal.rule import rule_text
 
     width, colour = terminal_format()
     say_page(rule_text(found, width=min(width or 80, 80), colour=colour))
@@ -341,8 +267,6 @@ def explain_log_command(
     markdown: str | None,
     **options: Any,
 ) -> None:
-    from edgekit.pipeline.log_explanation import explain_log
-
     if model is None and (idle := [f"--{key}" for key, value in options.items() if value]):
         needs = "needs" if len(idle) == 1 else "need"
         raise UsageError(
@@ -350,20 +274,19 @@ def explain_log_command(
         )
     name = "standard input" if log == "-" else log
     with _log_file(log) as path, Heartbeat("explain-log", quiet=quiet) as beat:
-        found = explain_log(path, name=name, model=model, on_note=beat, **options)
-    document = found.document
+        found = api.explain_log(path, name=name, model=model, on_note=beat, **options)
     if markdown is not None:
-        o.write_markdown(document, markdown)
+        o.write_markdown(found, markdown)
     if json:
-        print_json(document)
+        print_json(found)
     elif markdown != "-":
         from edgekit.reports.terminal.buildlog import render_comparison
         from edgekit.reports.terminal.log_explanation import log_text
 
         width, colour = terminal_format()
-        say_page(log_text(document, verbose=verbose, width=min(width or 80, 80), colour=colour))
-        if found.comparison is not None:
-            say_page(f"\n{render_comparison(found.comparison, verbose=verbose)}")
+        say_page(log_text(found, verbose=verbose, width=min(width or 80, 80), colour=colour))
+        if found.compare is not None:
+            say_page(f"\n{render_comparison(found.compare, verbose=verbose)}")
 
 
 @contextmanager

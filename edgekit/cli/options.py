@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import completion
 from edgekit.cli.commands import argument
 from edgekit.cli.output import progress, say, warn
 from edgekit.errors import ConfigError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.api import Config, Pipeline
 
 
 Decorator = Callable[[Any], Any]
@@ -310,6 +310,12 @@ talk = all_of(
 )
 
 
+def reporting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns a command's settings with the progress that ``quiet`` and ``verbose`` want."""
+    others = {name: value for name, value in settings.items() if name not in ("quiet", "verbose")}
+    return {**others, "progress": progress(settings["quiet"], settings["verbose"])}
+
+
 def open_pipeline(
     config: str | Config,
     options: Mapping[str, Any] | None = None,
@@ -330,21 +336,9 @@ def open_pipeline(
             as the pipeline's modules take to import.
         settings: Further arguments of ``Pipeline``.
     """
-    from edgekit.config.loader import open_config
-
-    opened, shown = open_config(config, **(options or {})), progress(quiet, verbose)
-    if connects:
-        from edgekit.pipeline.cache import Cache
-        from edgekit.pipeline.context import Session
-        from edgekit.pipeline.steps.deploy import ConnectedBoards
-
-        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
-        consents = {name: settings.pop(name) for name in names}
-        settings["boards"] = boards = ConnectedBoards(opened, Cache(), Session(shown), **consents)
-        boards.begin()
-    from edgekit.pipeline.pipeline import Pipeline
-
-    return Pipeline(opened, progress=shown, **settings)
+    return api.open_pipeline(
+        config, options or {}, progress=progress(quiet, verbose), connects=connects, **settings
+    )
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.
@@ -379,12 +373,9 @@ annotate = click.option(
 def write_markdown(document: Any, goal: str) -> None:
     """Writes a document as Markdown to a file, or to stdout for "-"."""
     from edgekit.reports.markdown import markdown as text_of
+    from edgekit.reports.markdown import write_markdown as write
 
-    text = text_of(document)
     if goal == "-":
-        say(text.rstrip("\n"))
-        return
-    from edgekit.files import write_atomically
-
-    with write_atomically(Path(goal)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        say(text_of(document).rstrip("\n"))
+    else:
+        write(document, Path(goal))

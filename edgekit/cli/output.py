@@ -18,6 +18,7 @@ from edgekit.text import printable_output, sentence, unfiltered, write_page
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from edgekit.api import Accuracy
     from edgekit.errors import EdgekitError
     from edgekit.pipeline.progress import Progress
 
@@ -68,21 +69,12 @@ def say_notes(document: Any) -> None:
         say(f"note: {sentence(note)}")
 
 
-def accuracy_figures(accuracy: Mapping[str, Any]) -> str:
-    """Returns how near the whole is to FP32, in one line."""
-    return (
-        f"against FP32: cosine {accuracy['cosine']:.6f}, "
-        f"top-1 agreement {100 * accuracy['top1_agreement']:.0f} %"
-    )
-
-
-def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
+def say_accuracy(accuracy: Accuracy, *, emulated: bool) -> None:
     """Says on what data an accuracy is, and what the figures of the whole hide."""
-    from edgekit.reference.accuracy import describe_parts
+    from edgekit.reports.terminal.quantization import accuracy_lines
 
-    say(f"  on {accuracy['data']}" + (", emulated on this CPU" if emulated else ""))
-    for part in describe_parts(accuracy):
-        say(f"  {part}")
+    for line in accuracy_lines(accuracy, emulated=emulated):
+        say(f"  {line}")
 
 
 def say_rows(rows: Sequence[str], *, verbose: bool) -> None:

@@ -4,23 +4,19 @@ search that plans, builds and measures until no plan that is left can be better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands, output
 from edgekit.cli import options as o
 from edgekit.cli.options import annotate
 from edgekit.cli.output import Interrupted, console, print_json, say, show_page, terminal_format
 from edgekit.errors import UsageError
-from edgekit.text import counted, sentence
-
-if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.pipeline import Pipeline
-
+from edgekit.text import read_size
 
 _DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 _METRICS = {
@@ -117,10 +113,6 @@ question_options = o.all_of(
     click.option("--report", type=o.FILE, help="Also write the plan as an HTML page."),
     annotate,
 )
-_QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
-               "energy": "energy a frame", "gpu_time": "GPU time"}  # fmt: skip
-_KINDS = 12
-_NAMES = 3
 
 
 def parse_cores(text: str | None) -> list[int] | None:
@@ -182,10 +174,6 @@ def parse_bounds(texts: Iterable[str]) -> dict[str, float]:
 
 def parse_pools(texts: Iterable[str]) -> dict[str, int]:
     """Returns the pools of "NAME=SIZE"."""
-    if not texts:
-        return {}
-    from edgekit.pipeline.questions import read_size
-
     found: dict[str, int] = _named("--pool", texts, read_size, "--pool global_dram=64MiB")
     return found
 
@@ -270,8 +258,6 @@ def plan_command(
     question = one_question({**questions, table or "--modes": table or None, "--report": report})
     if annotate is not None and (model is None or question not in (None, "--report")):
         raise UsageError("--annotate needs the plan of a model", hint="edgekit plan MODEL")
-    from edgekit.pipeline.outputs import may_write_for
-
     if model is None:
         if profile is not None:
             raise UsageError(
@@ -280,7 +266,7 @@ def plan_command(
             )
         raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
     config = _config(model, profile, layer_info, options)
-    may_write_for(config, {"the report": report}, makes_folders=True)
+    told: dict[str, Any] = {"force": force, "progress": output.progress(quiet, verbose)}
     if config.file.model.networks:
         if annotate is not None:
             raise UsageError("--annotate takes one network, and this configuration has several")
@@ -289,35 +275,19 @@ def plan_command(
                 f"{question} takes one network, and this configuration has several",
                 hint="give one network's file, or leave the option out",
             )
-        _plan_several(config, report, json, quiet=quiet, verbose=verbose, force=force)
-        return
-    with o.open_pipeline(config, quiet=quiet, verbose=verbose, force=force) as pipeline:
-        if question in (None, "--report"):
-            _plan(pipeline, report, annotate, json)
-        else:
-            _print(*_answers(pipeline, options)[question](), json)
-
-
-def _plan_several(
-    config: Config, report: Path | None, json: bool, *, quiet: bool, verbose: bool, force: bool
-) -> None:
-    from edgekit.schedule.networks import plan_networks, write_networks_report
-
-    plans = plan_networks(config, force=force, progress=output.progress(quiet, verbose))
-    document = plans.to_json()
-    if report is not None:
-        write_networks_report(plans, report, name=config.file.name)
-    _print(document, "plans_text", json)
+        _print(api.plan_networks(config, report=report, **told), "plans_text", json)
+    elif question in (None, "--report"):
+        _print_plan(api.plan(config, report=report, annotate=annotate, **told), json)
+    else:
+        _print(*_answers(config, options, told)[question](), json)
     if report is not None and not json:
         say(f"report  {report}")
 
 
 def _config(
     model: str, profile: Path | None, layer_info: Path | None, options: dict[str, Any]
-) -> Config:
+) -> api.Config:
     """Returns the configuration; pins of the command line come after those of the file."""
-    from edgekit.config.loader import open_config
-
     targets = parse_names("--targets", options["targets"])
     gpu = options["gpu"]
     keys = {
@@ -350,65 +320,55 @@ def _config(
     if Path(model).suffix.lower() in (".yaml", ".yml"):
         keys["target"] = options["target"]
     pins = parse_pins(options["pin"])
-    config = open_config(model, **keys)
+    config = api.open_config(model, **keys)
     if pins:
         before = [pin.model_dump() for pin in config.file.placement.pin]
-        config = open_config(config, placement={"pin": [*before, *pins]})
+        config = api.open_config(config, placement={"pin": [*before, *pins]})
     return config
 
 
 def _first(targets: list[str]) -> str | None:
+    """Returns the board to open a model for; which one it is does not matter to a table of all."""
     if targets == ["all"]:
-        from edgekit.targets.loader import names
-
-        return names()[0]
+        return api.target_names()[0]
     return targets[0] if targets else None
 
 
 def _answers(
-    pipeline: Pipeline, options: dict[str, Any]
+    config: api.Config, options: dict[str, Any], told: dict[str, Any]
 ) -> dict[str, Callable[[], tuple[Any, str]]]:
     """Returns by option what it prints: the document, and who makes text of it."""
 
     def table() -> tuple[Any, str]:
-        targets = parse_names("--targets", options["targets"])
-        if targets == ["all"]:
-            from edgekit.targets.loader import names
-
-            targets = list(names())
-        modes = parse_names("--modes", options["modes"])
-        document = pipeline.table(
-            modes=modes, targets=targets, objective=options["objective"],
+        found = api.plan_table(
+            config,
+            modes=parse_names("--modes", options["modes"]),
+            targets=parse_names("--targets", options["targets"]),
+            objective=options["objective"],
             power_mode=options["power_mode"],
-        )  # fmt: skip
-        return document, "plan_table_text"
+            **told,
+        )
+        return found, "plan_table_text"
 
     return {
-        "--why": lambda: (pipeline.why(options["why"]), "why_text"),
-        "--what-if": lambda: (pipeline.what_if(options["what_if"]), "what_if_text"),
-        "--pareto": lambda: (pipeline.pareto(*parse_metrics(options["pareto"])), "pareto_text"),
+        "--why": lambda: (api.why(config, options["why"], **told), "why_text"),
+        "--what-if": lambda: (api.what_if(config, options["what_if"], **told), "what_if_text"),
+        "--pareto": lambda: (
+            api.pareto(config, *parse_metrics(options["pareto"]), **told), "pareto_text",
+        ),
         "--modes": table,
         "--targets": table,
         "--modes and --targets": table,
-    }
+    }  # fmt: skip
 
 
-def _plan(pipeline: Pipeline, report: Path | None, annotate: Path | None, json: bool) -> None:
-    plan = pipeline.plan()
-    if report is not None:
-        pipeline.plan_report(report)
-    if annotate is not None:
-        from edgekit.pipeline.exports import write_annotated
-
-        write_annotated(pipeline.context, annotate)
+def _print_plan(plan: api.Plan, json: bool) -> None:
     if json:
-        print_json(plan.to_json())
+        print_json(plan)
         return
     from edgekit.reports.terminal.summary import summary_plan
 
     console().print(summary_plan(plan))
-    if report is not None:
-        say(f"report  {report}")
 
 
 def _print(document: Any, text: str, json: bool) -> None:
@@ -474,14 +434,11 @@ def tune_command(
     verbose: bool,
     **settings: Any,
 ) -> None:
-    from edgekit.config.loader import open_config
-    from edgekit.tuning.run import tune
-    from edgekit.tuning.trials import TuningRequest
-
     progress = output.progress(quiet, verbose)
-    document = tune(
-        open_config(config, model=part),
-        TuningRequest(objective or "", budget, rounds, turns, tolerance),
+    document = api.tune(
+        config,
+        api.tuning_request(objective, budget, rounds, turns, tolerance),
+        model=part,
         out=out,
         tables=tables,
         keep=keep,
@@ -493,136 +450,7 @@ def tune_command(
     if json:
         print_json(document)
     else:
-        for line in tune_text(document, verbose=verbose):
+        for line in document.lines(verbose=verbose):
             say(line)
-    if document["status"] == "interrupted":
+    if document.status == "interrupted":
         raise Interrupted
-
-
-# What ``edgekit tune`` prints: the outcome first, then what was learnt, then what was tried.
-
-
-def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
-    """Yields the lines of an ``edgekit.tune/1``.
-
-    Args:
-        document: The document.
-        verbose: All kinds of layers and all layers by name.
-    """
-    from edgekit.tuning.trials import readable_value
-
-    unit, start = document["unit"], document["start"]
-    yield f"{document['clock']}: {document['note']}"
-    if not document["changed"]:
-        yield (
-            f"The starting plan stays: {_quantity(document)} "
-            f"{readable_value(start['measured'], unit)} over {counted(start['runs'], 'run')}."
-        )
-    else:
-        yield _better(document, unit)
-    if len(document["networks"]) > 1:
-        yield (
-            f"The original and the rewritten network were both tried; this is {_network(document)}."
-        )
-    bound = document["bound"]
-    yield (
-        f"Ended after {document['seconds']:.0f} s, {counted(len(document['trials']), 'plan')}: "
-        + (document["why"] or document["status"])
-        + (
-            f"; no remaining plan is likely to beat {readable_value(bound['value'], unit)}."
-            if bound
-            else "."
-        )
-    )
-    yield from _changes(document, verbose=verbose)
-    yield from _learnt(document, verbose=verbose)
-    yield from _trials(document)
-    for note in document["notes"]:
-        yield f"note: {sentence(note)}"
-    yield f"profile  {document['files']['profile']}"
-    yield f"config   {document['files']['snippet']}"
-
-
-def _better(document: Mapping[str, Any], unit: str) -> str:
-    """Returns by how much the winner is better: the figures are what the percentage is of."""
-    from edgekit.tuning.trials import readable_value
-
-    winner, turns = document["winner"], document["turns"] or {}
-    better = f"plan {winner['number']} is better in {_quantity(document)}"
-    if not (document["proven"] and turns.get("turns")):
-        return (
-            f"{better}: {readable_value(winner['measured'], unit)}, the starting plan "
-            f"{readable_value(document['start']['measured'], unit)}; not proven: the two "
-            "plans were not measured in alternation."
-        )
-    less = "less time per frame" if document["objective"] == "throughput" else "less"
-    return (
-        f"{better}: {readable_value(turns['ours'], unit)}, the starting plan "
-        f"{readable_value(turns['theirs'], unit)}, medians of {turns['turns']} "
-        f"alternating measurements; {100 * turns['fraction']:.1f} % {less} (95 %: "
-        f"{100 * turns['low']:.1f} % to {100 * turns['high']:.1f} %)."
-    )
-
-
-def _quantity(document: Mapping[str, Any]) -> str:
-    return _QUANTITIES[document["objective"]]
-
-
-def _network(document: Mapping[str, Any]) -> str:
-    return "the rewritten one" if document["network"] == "rewritten" else "the original one"
-
-
-def _changes(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
-    for one in document["changes"]:
-        names = one["layers"] if verbose else one["layers"][:_NAMES]
-        left = len(one["layers"]) - len(names)
-        listed = ", ".join(names) + (f" and {left} more" if left else "")
-        yield f"  {one['from']} -> {one['to']}: {listed}: {one['why']}"
-
-
-def _learnt(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
-    from edgekit.reports.text import significant
-    from edgekit.tuning.trials import readable_value
-
-    learnt = document["learnt"]
-    if not learnt["by_kind"]:
-        return
-    yield (
-        "Predicted times for the board and learned times (with one standard "
-        "deviation), by device and kind of layer:"
-    )
-    rows = sorted(learnt["by_kind"], key=lambda row: -row["learnt_us"])
-    for row in rows if verbose else rows[:_KINDS]:
-        yield (
-            f"  {row['device']:<4} {row['kind']:<16} {counted(row['layers'], 'layer'):>12} "
-            f"{readable_value(row['predicted_us']):>9} {readable_value(row['learnt_us']):>9} "
-            f"+/- {readable_value(row['learnt_sd_us']):<9} x {significant(row['factor'])}"
-            + (
-                ""
-                if row["measured_us"] is None
-                else f"; measured {readable_value(row['measured_us'])}"
-            )
-        )
-    for row in learnt["worst"][:3]:
-        names = ", ".join(row["layers"][:_NAMES]) + (", ..." if len(row["layers"]) > _NAMES else "")
-        yield (
-            f"  largest error: {names} on the {row['device']}: predicted "
-            f"{readable_value(row['predicted_us'])}, measured "
-            f"{readable_value(row['measured_us'])}"
-        )
-
-
-def _trials(document: Mapping[str, Any]) -> Iterator[str]:
-    from edgekit.tuning.trials import readable_value
-
-    unit = document["unit"]
-    yield f"Plans tried, with measured {_quantity(document)}:"
-    for one in document["trials"]:
-        value = "" if one["measured"] is None else f"{readable_value(one['measured'], unit)}, "
-        what = (
-            f"{counted(one['layers_on_dla'], 'layer')} on the DLA in "
-            f"{counted(one['loadables'], 'loadable')}"
-        )
-        of = f" ({one['network']})" if one["network"] and len(document["networks"]) > 1 else ""
-        state = "" if one["status"] == "measured" else f"; {one['status']}: {one['reason']}"
-        yield f"  plan {one['number']:<3} {value}{what}{of}; {one['why']}{state}"

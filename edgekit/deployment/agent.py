@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from edgekit.deployment import transport as limits
+from edgekit.deployment import timeouts
 from edgekit.deployment.answers import answer_of, failure, protocol_error
 from edgekit.deployment.board import Progress
 from edgekit.deployment.loader import ENSURE, LoaderLocation
@@ -32,8 +32,6 @@ from edgekit.deployment.transport import (
 )
 from edgekit.errors import BoardError, EdgekitError
 
-_START_S = 120.0
-_END_S = 10.0
 _WINDOW = 4 << 20  # of a command's input that the agent has not fed to it, as it expects
 _MAX_LINE = 1 << 16
 _MAX_PART = 1 << 20
@@ -110,10 +108,10 @@ class Agent:
     def _begun(self) -> str:
         """Waits for what the placing program says next."""
         try:
-            return self._news.get(timeout=_START_S)
+            return self._news.get(timeout=timeouts.AGENT_START_S)
         except queue.Empty:
             raise BoardError(
-                f"the board did not answer within {_START_S:g} s",
+                f"the board did not answer within {timeouts.AGENT_START_S:g} s",
                 code="board.timeout",
                 where=self._where,
                 hint="check what keeps the board busy, then run the same command again",
@@ -123,7 +121,10 @@ class Agent:
         """Holds the channel until the agent ends."""
         try:
             done = self._transport.run(
-                self._argv, stdin=self._outgoing(), timeout=_END_S, on_output=self._take
+                self._argv,
+                stdin=self._outgoing(),
+                timeout=timeouts.AGENT_END_S,
+                on_output=self._take,
             )
             if self._start is not None:
                 said = Completed(done.status, bytes(self._start), done.err)
@@ -157,7 +158,7 @@ class Agent:
     def close(self) -> None:
         """Ends the agent and with it all commands that still run."""
         self._out.put(None)
-        self._thread.join(2 * _END_S)
+        self._thread.join(2 * timeouts.AGENT_END_S)
 
     @property
     def alive(self) -> bool:
@@ -320,7 +321,7 @@ class _SentCommand:
     def send(self, data: Buffer) -> None:
         for piece in pieces(memoryview(data)):
             with self._taken:
-                until = time.monotonic() + limits.STALL_S
+                until = time.monotonic() + timeouts.STALL_S
                 while self._credit < len(piece) and not self._ended.is_set():
                     if not self._taken.wait(until - time.monotonic()):
                         raise self._agent.stalled()

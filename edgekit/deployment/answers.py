@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from edgekit.deployment import timeouts
 from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import BoardError, BundleError
 from edgekit.text import plain
@@ -82,8 +83,6 @@ _HINTS = {
     "serve.running": "edgekit serve BOARD status --app {where} shows its state, stop ends it",
 }
 _LONGEST_LINE = 1 << 20
-_SILENT_S = 20.0
-_END_S = 20.0
 
 
 def answer_of(done: Completed, where: str, python: str, command: str = "") -> Any:
@@ -294,8 +293,8 @@ def take_samples(
         BoardError: The command failed, was silent for long or printed what is no sample; the
             connection was cut.
     """
-    reader = _Lines(on_sample, where, interval_s + _SILENT_S)
-    done = run(stdin=reader.until_enough(), timeout=_END_S, on_output=reader.put)
+    reader = _Lines(on_sample, where, interval_s + timeouts.SAMPLE_SILENT_S)
+    done = run(stdin=reader.until_enough(), timeout=timeouts.SAMPLE_END_S, on_output=reader.put)
     if reader.error is not None:
         raise failure(Completed(done.status, reader.error, done.err), where, python)
     if not reader.enough and done.status != 0:

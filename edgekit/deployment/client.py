@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deployment import timeouts
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import (
     StagedOutput,
@@ -52,18 +53,9 @@ if TYPE_CHECKING:
     from edgekit_device.release.releases import AppReleases, RolledBack, ServeAnswer, ServerStopped
     from edgekit_device.trust.keys import TrustAnswer
 
-# seconds of silence until a command counts as stuck: small questions, work on whole networks that
-# says nothing until it is done, and work whose output tells how far it is
-SHORT_S = 120.0
-WORK_S = 600.0
-LONG_S = 1800.0
 
-_WAIT_S = 20.0
 _MOST_TEXT = 2000
 
-# how long the board gathers news for one answer: often at first, for a short job is most jobs
-_GATHER_S = (0.5, 0.5, 1.0, 2.0)
-_RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _CUT = ("board.connection-lost", "board.silent", "board.timeout", "board.unreachable")
 _SILENT = "board.silent"
 
@@ -197,7 +189,7 @@ class BoardClient:
         """
         from edgekit.targets.jetpack import jetpack_of_l4t
 
-        found: Probe = self._request("probe", timeout=WORK_S)
+        found: Probe = self._request("probe", timeout=timeouts.WORK_S)
         if self.board.container:
             outside: Probe = self._request_outside("probe", "--remember")
             notes = [f"board: {note}" for note in outside.notes]
@@ -258,7 +250,7 @@ class BoardClient:
     def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
         """Returns which blobs the board lacks; with ``verify`` damaged ones are among them."""
         options = ["--verify"] if verify else []
-        timeout = WORK_S if verify else SHORT_S
+        timeout = timeouts.WORK_S if verify else timeouts.SHORT_S
         answer = self._request(
             "missing", *options, stdin=[json_line(list(digests))], timeout=timeout
         )
@@ -303,7 +295,7 @@ class BoardClient:
             return 0
         partial = partial or {}
         stdin = frames(blobs, partial, progress)
-        self._request("receive", stdin=stdin, timeout=LONG_S)
+        self._request("receive", stdin=stdin, timeout=timeouts.LONG_S)
         return sum(len(data) - partial.get(digest, 0) for digest, data in blobs.items())
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
@@ -311,7 +303,7 @@ class BoardClient:
         if not digests:
             return {}
         stdin = [json_line(list(digests))]
-        done = self._run("fetch", stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES)
+        done = self._run("fetch", stdin=stdin, timeout=timeouts.LONG_S, most_out=_MOST_BYTES)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         return read_frames(done.out, self.name, digests)
@@ -321,7 +313,9 @@ class BoardClient:
     ) -> bytes:
         """Runs the release on an ``.npz`` of inputs and returns one of outputs."""
         options = [*_which(app, release), *(["--frames"] if frames else [])]
-        done = self._watched("infer", *options, data=npz, timeout=WORK_S, most_out=_MOST_BYTES)
+        done = self._watched(
+            "infer", *options, data=npz, timeout=timeouts.WORK_S, most_out=_MOST_BYTES
+        )
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         start = done.out.find(b"PK")  # after whatever the board's shell may print
@@ -356,7 +350,7 @@ class BoardClient:
         options += ["--inputs"] if inputs else []
         staged = None if progress is None else StagedOutput(progress)
         options += ["--progress"] if staged else []
-        limit, on_output = LONG_S + settings.seconds(), staged.put if staged else None
+        limit, on_output = timeouts.LONG_S + settings.seconds(), staged.put if staged else None
         with explain_clocks(settings, self.name):
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
@@ -394,7 +388,7 @@ class BoardClient:
     def status(self, app: str | None = None) -> BoardStatus:
         """Returns ``edgekit.board-status/1``: releases, deployments, servers, store and space."""
         found: BoardStatus = self._request(
-            "status", *([f"--app={app}"] if app is not None else []), timeout=WORK_S
+            "status", *([f"--app={app}"] if app is not None else []), timeout=timeouts.WORK_S
         )
         return found
 
@@ -407,7 +401,9 @@ class BoardClient:
         options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
             options.append("--no-run")
-        found: tuple[Resumed, ...] = self._request("resume", *options, timeout=WORK_S).resumed
+        found: tuple[Resumed, ...] = self._request(
+            "resume", *options, timeout=timeouts.WORK_S
+        ).resumed
         if self.board.container is not None:
             for one in found:
                 self._run_contained(one.job)
@@ -425,7 +421,9 @@ class BoardClient:
         """
         options = [f"--reason={reason}"] if reason is not None else []
         options += [f"--release={release}"] if release is not None else []
-        found: RolledBack = self._request("rollback", f"--app={app}", *options, timeout=WORK_S)
+        found: RolledBack = self._request(
+            "rollback", f"--app={app}", *options, timeout=timeouts.WORK_S
+        )
         return found
 
     def serve(
@@ -442,7 +440,7 @@ class BoardClient:
         if action == "start":
             own += options
         found: ServeAnswer | ServerStopped = self._request(
-            command, f"--app={app}", *own, timeout=WORK_S
+            command, f"--app={app}", *own, timeout=timeouts.WORK_S
         )
         return found
 
@@ -456,7 +454,9 @@ class BoardClient:
         """
         stdin = [json_line({"kind": kind, "request": write(request)})]
         options = () if self.board.container is None else ("--no-run",)
-        found: StartedJob = self._request("job-start", *options, stdin=stdin, timeout=WORK_S)
+        found: StartedJob = self._request(
+            "job-start", *options, stdin=stdin, timeout=timeouts.WORK_S
+        )
         if options and not found.reused and not found.joined:
             self._run_contained(found.job)
         return found
@@ -467,7 +467,7 @@ class BoardClient:
         return found
 
     def watch_job(
-        self, id: str, *, after: int = 0, patience_s: float = 600.0
+        self, id: str, *, after: int = 0, patience_s: float = timeouts.RECONNECT_PATIENCE_S
     ) -> Iterator[WatchedEvent]:
         """Yields a job's news as they come, until it has ended.
 
@@ -489,7 +489,9 @@ class BoardClient:
             try:
                 if since is not None:
                     self._renew()
-                news = self._watch(id, after, _GATHER_S[min(polls, len(_GATHER_S) - 1)])
+                news = self._watch(
+                    id, after, timeouts.GATHER_S[min(polls, len(timeouts.GATHER_S) - 1)]
+                )
             except (BoardError, EnvironmentLack) as error:
                 now = time.monotonic()
                 since = since or now
@@ -499,7 +501,7 @@ class BoardClient:
                 mute = error.code == _SILENT
                 text = f"{error.message}; the job continues, connecting again"
                 yield WatchedEvent(time.time(), "connection", 0, 0, text, 0, "running")
-                time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+                time.sleep(timeouts.RECONNECT_S[min(attempt, len(timeouts.RECONNECT_S) - 1)])
                 attempt += 1
                 continue
             since, mute, attempt, polls = None, False, 0, polls + 1
@@ -515,15 +517,18 @@ class BoardClient:
     def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
         """Returns at most ``most`` bytes of the log from byte ``start`` on."""
         options = (f"--job={id}", f"--from={start}", f"--most={most}")
-        done = self._run("job-log", *options, timeout=SHORT_S)
+        done = self._run("job-log", *options, timeout=timeouts.SHORT_S)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         return read_log(done.out, start, self.name)
 
-    def cancel_job(self, id: str, *, grace_s: float = 10.0) -> str:
+    def cancel_job(self, id: str, *, grace_s: float = timeouts.CANCEL_S) -> str:
         """Ends a job and returns its state then; one that has ended already stays as it is."""
         answer = self._request(
-            "job-cancel", f"--job={id}", f"--grace-s={grace_s:g}", timeout=SHORT_S + grace_s
+            "job-cancel",
+            f"--job={id}",
+            f"--grace-s={grace_s:g}",
+            timeout=timeouts.SHORT_S + grace_s,
         )
         state: str = answer.state
         return state
@@ -612,7 +617,7 @@ class BoardClient:
         command: str,
         *options: str,
         stdin: Iterable[Buffer] = (),
-        timeout: float = SHORT_S,
+        timeout: float = timeouts.SHORT_S,
         outside: bool = False,
     ) -> Any:
         """Returns a command's answer as ``ANSWERS`` reads it."""
@@ -636,16 +641,24 @@ class BoardClient:
         return True
 
     def _watch(self, id: str, after: int, gather_s: float) -> JobNews:
-        times = (f"--wait-s={_WAIT_S:g}", f"--gather-s={gather_s:g}")
+        times = (f"--wait-s={timeouts.NEWS_S:g}", f"--gather-s={gather_s:g}")
         found: JobNews = self._request(
-            "job-watch", f"--job={id}", f"--after={after}", *times, timeout=SHORT_S + _WAIT_S
+            "job-watch",
+            f"--job={id}",
+            f"--after={after}",
+            *times,
+            timeout=timeouts.SHORT_S + timeouts.NEWS_S,
         )
         return found
 
     def _run_contained(self, id: str) -> None:
         """Starts the container of a prepared job; one of its name runs that job already."""
         done = self._run(
-            "job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}", timeout=WORK_S
+            "job-run",
+            f"--job={id}",
+            "--foreground",
+            detached=f"edgekit-job-{id}",
+            timeout=timeouts.WORK_S,
         )
         if done.status != 0 and b"already in use" not in done.err:
             raise BoardError(

@@ -19,12 +19,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from edgekit.deployment import timeouts
 from edgekit.deployment.board import Board
 from edgekit.deployment.host_keys import fingerprint
 from edgekit.errors import EnvironmentLack
 from edgekit_device.account import account_name
 
-_READY_S = 15.0
 _ATTEMPTS = 5
 _PRIVSEP = Path("/run/sshd")
 _LISTENING = re.compile(rb"Server listening on \S+ port \d+")
@@ -127,7 +127,7 @@ class Sshd:
             self._reader.start()
             try:
                 # set when it listens, and when its log ends because it does not
-                self._listening.wait(_READY_S)
+                self._listening.wait(timeouts.SSHD_READY_S)
                 if _LISTENING.search(self._log) and process.poll() is None:
                     return process
             except BaseException:

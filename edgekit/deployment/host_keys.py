@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 from edgekit.files import replacing
 
@@ -35,7 +36,6 @@ STANDARD = tuple(
 
 _MARKERS = ("@revoked", "@cert-authority")
 _KRL = b"SSHKRL\n\0"
-_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,9 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
         file.write_text(f"{kind} {base64.b64encode(blob).decode()}\n", encoding="ascii")
         argv = [program, "-Q", "-f", str(path.expanduser()), str(file)]
         try:
-            done = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=False)
+            done = subprocess.run(
+                argv, capture_output=True, timeout=timeouts.HOST_KEYS_S, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return True
     return done.returncode != 0

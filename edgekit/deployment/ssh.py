@@ -22,12 +22,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deployment import timeouts
 from edgekit.deployment.board import Board
 from edgekit.deployment.host_keys import STANDARD, Trust, fingerprint, remember
 from edgekit.deployment.ssh_config import Endpoint, resolve
 from edgekit.deployment.transport import (
     MOST_OUT,
-    STALL_S,
     Buffer,
     Completed,
     converse,
@@ -63,12 +63,7 @@ _WINDOW = 16 << 20
 # the size of one read or write: what paramiko puts into an SSH packet of 32 KiB, so that none is
 # followed by a packet of a few bytes
 _PIECE = 32 * 1024 - 64
-_OPEN_S = 20.0
 
-# a board that allows few channels may still be closing the former one
-_CLOSING_S = 5.0
-_POLL_S = 0.05
-_TIMEOUT_S = 60.0  # an agent may ask its user
 _USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
 _MOST_JUMPS = 8
 _MOST_BANNER = 200  # bytes that are shown of it
@@ -118,7 +113,7 @@ class SshTransport:
 
         try:
             channel = self._open()
-            channel.settimeout(STALL_S)
+            channel.settimeout(timeouts.STALL_S)
             channel.exec_command(shlex.join(argv).encode("utf-8", "surrogateescape"))
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost() from error
@@ -140,14 +135,14 @@ class SshTransport:
         """
         import paramiko
 
-        until = time.monotonic() + _CLOSING_S
+        until = time.monotonic() + timeouts.CLOSING_S
         while True:
             began = time.monotonic()
             try:
-                return self._connection.open_session(window_size=_WINDOW, timeout=_OPEN_S)
+                return self._connection.open_session(window_size=_WINDOW, timeout=timeouts.OPEN_S)
             except paramiko.SSHException as error:
                 # of two threads that are refused at once paramiko gives one ChannelException
-                late = time.monotonic() - began >= _OPEN_S
+                late = time.monotonic() - began >= timeouts.OPEN_S
                 if late or not self._connection.is_active():
                     raise
                 if time.monotonic() > until:
@@ -157,7 +152,7 @@ class SshTransport:
                         where=self._where,
                         hint="set MaxSessions in the board's sshd_config to 1 or more",
                     ) from error
-            time.sleep(_POLL_S)
+            time.sleep(timeouts.CLOSING_POLL_S)
 
     def close(self) -> None:
         """Closes the connection and those to the jump hosts."""
@@ -388,7 +383,7 @@ def agent_keys(path: str | None) -> Iterator[dict[bytes, paramiko.PKey]]:
             else:
                 agent = paramiko.agent.AgentSSH()
                 connection = socket.socket(socket.AF_UNIX)
-                connection.settimeout(_TIMEOUT_S)
+                connection.settimeout(timeouts.KEY_AGENT_S)
                 connection.connect(path)
                 agent._connect(connection)
             keys = {key.asbytes(): key for key in agent.get_keys()}
@@ -502,11 +497,11 @@ class ConnectionLimits:
     something.
     """
 
-    connect_s: float = 10.0
-    banner_s: float = 15.0
-    auth_s: float = 20.0
-    keepalive_s: float = 10.0
-    silence_s: float = 30.0
+    connect_s: float = timeouts.CONNECT_S
+    banner_s: float = timeouts.BANNER_S
+    auth_s: float = timeouts.AUTH_S
+    keepalive_s: float = timeouts.KEEPALIVE_S
+    silence_s: float = timeouts.SILENCE_S
 
 
 def connect(

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgekit.deployment import timeouts
 from edgekit.deployment.board import Board
 from edgekit.errors import ConfigError, Problem
 from edgekit_device.account import account_name
 
 _SYSTEM = Path("/etc/ssh/ssh_config")
-_TIMEOUT_S = 60.0  # "Match exec" runs commands
 _USER = ("known_hosts", "known_hosts2")
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _SHELL = frozenset("'`\"$\\;&<>|(){}, \t\r\n")
@@ -84,7 +84,7 @@ def look_up(host: str, *, user: str | None = None, port: int | None = None) -> S
             [*words, "--", host],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_TIMEOUT_S,
+            timeout=timeouts.SSH_CONFIG_S,
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:

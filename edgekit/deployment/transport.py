@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import IO, Protocol, cast
 
+from edgekit.deployment import timeouts
 from edgekit.deployment.board import Progress
 from edgekit.errors import BoardError
 from edgekit_device.errors import DeviceError
@@ -25,15 +26,10 @@ from edgekit_device.protocol.codec import parse_json, read, write
 #: Bytes that a command may answer where its caller expects a document.
 MOST_OUT = 64 << 20
 
-#: Seconds after which a command that takes nothing of its input is given up. A board's command
-#: waits a minute for a lock (``LOCK_WAIT_S`` of the loader), and then says so itself.
-STALL_S = 75.0
 Buffer = bytes | memoryview
 _ERR_RETAINED = 64 * 1024
-_DRAIN_S = 30.0
 _PIECE = 256 * 1024
 _READ = 64 * 1024
-_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +153,7 @@ class _Drain(threading.Thread):
 
     def result(self) -> bytes:
         """Returns the whole stream; a daemon that holds it open is not waited for."""
-        self.join(_DRAIN_S)
+        self.join(timeouts.DRAIN_S)
         return bytes(self._data)
 
 
@@ -240,7 +236,7 @@ def silent(where: str, seconds: float) -> BoardError:
 def stalled(where: str) -> BoardError:
     """Returns the error of a board that takes nothing more, though the connection is there."""
     return BoardError(
-        f"the connection has stalled: no data was accepted for {STALL_S:g} s",
+        f"the connection has stalled: no data was accepted for {timeouts.STALL_S:g} s",
         code="board.connection-lost",
         where=where,
         hint="received data is kept and the current release is unchanged; run the same command "
@@ -413,7 +409,7 @@ class _LocalChild:
                 self._await_writable()
 
     def _await_writable(self) -> None:
-        if not self._writable.poll(STALL_S * 1000):
+        if not self._writable.poll(timeouts.STALL_S * 1000):
             raise stalled(self._where)
 
     def end_input(self) -> None:
@@ -435,7 +431,7 @@ class _LocalChild:
     def stop(self) -> None:
         self._signal(signal.SIGTERM)
         try:
-            self._child.wait(_GRACE_S)
+            self._child.wait(timeouts.GRACE_S)
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
 
@@ -443,7 +439,7 @@ class _LocalChild:
         try:
             with contextlib.suppress(OSError):
                 self._in.close()
-            self._child.wait(_GRACE_S)  # its input has ended: it may still tidy up
+            self._child.wait(timeouts.GRACE_S)  # its input has ended: it may still tidy up
         except subprocess.TimeoutExpired:
             pass
         finally:

@@ -2,31 +2,183 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
 
 from edgekit.dla.rules import (
     Operator,
+    Rule,
     Rules,
     load_rules,
 )
 from edgekit.errors import UsageError
+from edgekit.removed import FormerDict
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    long_text,
+    member,
+    nullable,
+    record,
+    records,
+)
 
 _NOT_EXPOSED, _COMPOSED = "operators.not_exposed", "operators.composed"
 _KIND, _PLUGIN = "general.kind", "general.plugin"
 _NO_ROW = "not in the matrix"
 _CLOSE = 0.75
+_OPERATOR = "an ONNX operator with a fix in the matrix"
+_OPERATORS_FIX = "see `edgekit explain OPERATOR`"
+_FACT = re.compile(r"\{(\w+)\}")
+# what a fix says of these facts where no layer is known
+_UNKNOWN = {
+    "int8": "use INT8 (of a build in FP16), ",
+    "layer": "that layer",
+    "pool": "trtexec --memPoolSize",
+    "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
+    "reduced_window": "H x W",
+    "smaller": "a smaller batch or input size",
+    "window": "height x width of the window",
+}
 
 
-def explain(name: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class CaseFix:
+    """What to do in a case, which ``case`` says in words."""
+
+    case: str = member(long_text, key="for")
+    fix: str = member(long_text)
+
+
+@dataclass(frozen=True)
+class RuleSource:
+    """Where a fact is from: a title, and the place in it."""
+
+    title: str = member(long_text)
+    where: str = member(long_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedRule(FormerDict):
+    """An ``edgekit.rule/1``: a rule, and when it holds.
+
+    Attributes:
+        id: Stable identifier, for example "convolution.kernel".
+        family: The family of rules.
+        text: The restriction in one sentence.
+        limit: The limit; empty if it is part of the text.
+        fix: What to do where none of ``fixes`` is for the layer.
+        fixes: What to do in certain cases; the first that fits counts.
+        source: Titles of the sources in one text.
+        sources: The sources.
+        certainty: "certain", or "disputed" where the sources are silent or disagree.
+        effect: "refuse", "risk" (allowed, but unsure) or "note" (not checked on a layer).
+        network: Whether it holds for the network as a whole.
+        kinds: Layer types that it holds for; "*" is all.
+        generations: DLA generations that it holds for.
+        precisions: Precisions of the layer that it holds for.
+        since: First TensorRT release that it holds for, or None.
+        until: First TensorRT release that it no longer holds for, or None.
+    """
+
+    schema: str = member(choice("edgekit.rule/1"), default="edgekit.rule/1")
+    id: str = member(long_text)
+    family: str = member(long_text)
+    text: str = member(long_text)
+    limit: str = member(long_text)
+    fix: str = member(long_text)
+    fixes: tuple[CaseFix, ...] = member(records(CaseFix))
+    source: str = member(long_text)
+    sources: tuple[RuleSource, ...] = member(records(RuleSource))
+    certainty: str = member(choice("certain", "disputed"))
+    effect: str = member(choice("refuse", "risk", "note"))
+    network: bool = member(flag)
+    kinds: tuple[str, ...] = member(array(long_text))
+    generations: tuple[str, ...] = member(array(long_text))
+    precisions: tuple[str, ...] = member(array(long_text))
+    since: str | None = member(nullable(long_text))
+    until: str | None = member(nullable(long_text))
+
+
+@dataclass(frozen=True)
+class ListedRule:
+    """A rule in the list of its family."""
+
+    id: str = member(long_text)
+    text: str = member(long_text)
+    limit: str = member(long_text)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The rules of a family."""
+
+    family: str = member(long_text)
+    title: str = member(long_text)
+    rules: tuple[ListedRule, ...] = member(records(ListedRule))
+
+
+@dataclass(frozen=True)
+class ExplainedFamily(Family, FormerDict):
+    """An ``edgekit.family/1``."""
+
+    schema: str = member(choice("edgekit.family/1"), default="edgekit.family/1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedOperator(FormerDict):
+    """An ``edgekit.operator/1``: an ONNX operator with its row of NVIDIA's matrix.
+
+    Attributes:
+        operator: Its name.
+        tensorrt: What TensorRT exposes: "native", "reconstruction", "rfe" or "folded"; None
+            without a row.
+        since: First TensorRT release; None if none is known to lack it.
+        dla_software: What the DLA software below TensorRT has, in the same words.
+        dla_software_since: First DLA software; None if none is known to lack it.
+        families: Rule families that judge its layers.
+        composed: Whether TensorRT's parser writes several layers, which the rules judge.
+        fix: What NVIDIA says to do instead.
+        settled_by: The rule that decides instead of the row, or None.
+        text: What ``tensorrt`` means.
+        dla_software_text: What ``dla_software`` means.
+        verdict: What ``check`` makes of it.
+        rules: The rules that judge its layers.
+        source: Titles of the matrix's sources in one text.
+        sources: The matrix's sources.
+        family_rules: The family of the same name, where there is one.
+    """
+
+    schema: str = member(choice("edgekit.operator/1"), default="edgekit.operator/1")
+    operator: str = member(long_text)
+    tensorrt: str | None = member(nullable(long_text))
+    since: str | None = member(nullable(long_text))
+    dla_software: str | None = member(nullable(long_text))
+    dla_software_since: str | None = member(nullable(long_text))
+    families: tuple[str, ...] = member(array(long_text))
+    composed: bool = member(flag)
+    fix: str = member(long_text)
+    settled_by: str | None = member(nullable(long_text))
+    text: str = member(long_text)
+    dla_software_text: str = member(long_text)
+    verdict: str = member(long_text)
+    rules: tuple[str, ...] = member(array(long_text))
+    source: str = member(long_text)
+    sources: tuple[RuleSource, ...] = member(records(RuleSource))
+    family_rules: Family | None = member(nullable(record(Family)), absent=None)
+
+
+Explained = ExplainedRule | ExplainedOperator | ExplainedFamily
+
+
+def explain(name: str) -> Explained:
     """Returns what is known of a rule, a family of rules or an ONNX operator.
 
-    A rule ("convolution.kernel") comes with text, limit, fix, sources and when it holds (see
-    ``Rule.to_json``); a family ("pooling") with its rules; an operator ("HardSwish") with its row
-    of the matrix (``Operator.to_json``), what the row means in words, the ids of the rules that
-    judge its layers, and what ``check`` makes of it. Case does not matter. An operator whose name a
-    family has too ("lrn") comes with ``family_rules``, that family; one without a row that rules
-    name ("Pow") with these rules.
+    Case does not matter. An operator whose name a family has too ("lrn") comes with that family;
+    one without a row that rules name ("Pow") with these rules.
 
     Raises:
         UsageError: There is no such rule, family or operator (code ``rule.unknown``), or it is an
@@ -36,54 +188,114 @@ def explain(name: str) -> dict[str, Any]:
     wanted = name.strip().lower()
     for rule_id, rule in known.rules.items():
         if rule_id.lower() == wanted:
-            return rule.to_json()
+            return explained(rule)
     for operator in known.operators:
         if operator.lower() == wanted:
-            found = _operator(known, known.operators[operator])
-            same = {"family_rules": _family(known, wanted)} if wanted in known.titles else {}
-            return {**found, **same}
+            return _operator(known, known.operators[operator])
     for operator, row in known.unlisted.items():
         if operator.lower() == wanted:
             return _unlisted(known, operator, row)
     if wanted in known.titles:
-        return _family(known, wanted)
+        return ExplainedFamily(wanted, known.titles[wanted], _listed(known, wanted))
     raise _unknown(known, name)
 
 
-def _family(known: Rules, family: str) -> dict[str, Any]:
-    rules = [{"id": r.id, "text": r.text, "limit": r.limit} for r in known if r.family == family]
-    return {"family": family, "title": known.titles[family], "rules": rules}
+def explained(rule: Rule) -> ExplainedRule:
+    """Returns the parts of a rule that people are shown."""
+    return ExplainedRule(
+        id=rule.id,
+        family=rule.family,
+        text=rule.text,
+        limit=rule.limit,
+        fix=_open(rule.fix),
+        fixes=tuple(_fixes(rule)),
+        source="; ".join(rule.sources),
+        sources=tuple(map(RuleSource, rule.sources, rule.places)),
+        certainty=rule.certainty,
+        effect=rule.effect,
+        network=rule.network,
+        kinds=rule.kinds,
+        generations=rule.generations,
+        precisions=rule.precisions,
+        since=rule.since,
+        until=rule.until,
+    )
 
 
-def _operator(known: Rules, row: Operator) -> dict[str, Any]:
+def _fixes(rule: Rule) -> list[CaseFix]:
+    """Returns what ``check`` says to do by what it is about, the first that fits a layer."""
+    found = [CaseFix(way.of, _open(way.fix)) for way in rule.ways]
+    if rule.operator_fix:
+        found.insert(0, CaseFix(_OPERATOR, _OPERATORS_FIX))
+    return [*found, CaseFix("all other cases", _open(rule.fix))] if found else []
+
+
+def _open(fix: str) -> str:
+    """Returns a fix without a layer: words for what ``check`` computes from one."""
+    return _FACT.sub(lambda fact: _UNKNOWN[fact[1]], fix)
+
+
+def _listed(known: Rules, family: str) -> tuple[ListedRule, ...]:
+    return tuple(ListedRule(rule.id, rule.text, rule.limit) for rule in known
+                 if rule.family == family)  # fmt: skip
+
+
+def _operator(known: Rules, row: Operator) -> ExplainedOperator:
     verdict, rules = _decided(known, row)
-    return {
-        **row.to_json(),
-        "text": known.meanings[row.trt],
-        "dla_software_text": known.meanings[row.dla],
-        "verdict": verdict,
-        "rules": rules,
-        "source": "; ".join(source["title"] for source in known.matrix_sources),
-        "sources": [dict(source) for source in known.matrix_sources],
-    }
+    family = row.name.lower()
+    same = None
+    if family in known.titles:
+        same = Family(family, known.titles[family], _listed(known, family))
+    return ExplainedOperator(
+        operator=row.name,
+        tensorrt=row.trt,
+        since=row.since or None,
+        dla_software=row.dla,
+        dla_software_since=row.dla_since or None,
+        families=row.families,
+        composed=row.composed,
+        fix=row.fix,
+        settled_by=row.settled_by or None,
+        text=known.meanings[row.trt],
+        dla_software_text=known.meanings[row.dla],
+        verdict=verdict,
+        rules=tuple(rules),
+        family_rules=same,
+        **_matrix(known),
+    )
 
 
-def _unlisted(known: Rules, name: str, row: Mapping[str, list[str]]) -> dict[str, Any]:
+def _unlisted(known: Rules, name: str, row: Mapping[str, Sequence[str]]) -> ExplainedOperator:
     judging = [r.id for r in known if r.family in row["families"] and r.effect != "note"]
-    no_row = Operator(name, "", "", "", "", tuple(row["families"]), False, "", True, "")
-    return {
-        **no_row.to_json(),
-        "tensorrt": None,
-        "dla_software": None,
-        "text": _NO_ROW,
-        "dla_software_text": _NO_ROW,
-        "verdict": (
+    return ExplainedOperator(
+        operator=name,
+        tensorrt=None,
+        since=None,
+        dla_software=None,
+        dla_software_since=None,
+        families=tuple(row["families"]),
+        composed=False,
+        fix="",
+        settled_by=None,
+        text=_NO_ROW,
+        dla_software_text=_NO_ROW,
+        verdict=(
             f"the rules decide ({', '.join(row['rules'])}); the matrix does not list this operator"
         ),
-        "rules": list(dict.fromkeys((*row["rules"], *judging))),
-        "source": "; ".join(source["title"] for source in known.matrix_sources),
-        "sources": [dict(source) for source in known.matrix_sources],
-    }
+        rules=tuple(dict.fromkeys((*row["rules"], *judging))),
+        **_matrix(known),
+    )
+
+
+class _Matrix(TypedDict):
+    source: str
+    sources: tuple[RuleSource, ...]
+
+
+def _matrix(known: Rules) -> _Matrix:
+    """Returns where the matrix is from."""
+    sources = tuple(RuleSource(one["title"], one["where"]) for one in known.matrix_sources)
+    return {"source": "; ".join(one.title for one in sources), "sources": sources}
 
 
 def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:

@@ -231,9 +231,7 @@ def judge(
     refusal = _network_refusal(rules, common, generation, version)
     precisions: dict[str, str] = {}
     if refusal is not None:
-        verdicts = {
-            la.name: LayerVerdict(la.name, ok=False, reasons=refusal) for la in whole.layers
-        }
+        verdicts = {la.name: LayerVerdict(ok=False, reasons=refusal) for la in whole.layers}
     else:
         if lowered:
             precisions = lowering(network, scales, fp16_layers).precisions
@@ -316,8 +314,6 @@ class _Judging:
             known = self._verdict(layer, precision)
             if not self._graph.neighbours_read:
                 self._known[key] = known
-        else:
-            known = replace(known, layer=layer.name)
         if not known.ok:
             self._graph.refused.add(layer.name)
         return known
@@ -329,7 +325,7 @@ class _Judging:
         facts = Facts(layer, self._graph, self._common)
         broken = RuleFailure(layer.op, limit, layer.op)
         reason = replace(reason_of(rule, broken, facts), mends=False)
-        return LayerVerdict(layer.name, ok=False, reasons=(reason,))
+        return LayerVerdict(ok=False, reasons=(reason,))
 
     def _key(self, layer: Layer, precision: str) -> Hashable:
         tensors = self._graph.tensors
@@ -367,7 +363,6 @@ class _Judging:
         found = refusals or risks
         disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
         return LayerVerdict(
-            layer.name,
             ok=not refusals,
             certainty="disputed" if disputed else "certain",
             reasons=tuple(reason for _, reason in found),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.dla.facts import batch_of
 from edgekit.dla.rules import load_rules, loadables_per_core
-from edgekit.dla.verdicts import Judgement, LoadableCandidate, VerdictReason
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, SlotReason
 from edgekit.network.model import SHUFFLES
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ def loadable_batch(layer: Layer, network: Network) -> int:
     return batch_of(network.tensors[name].shape)
 
 
-def without_slot(judgement: Judgement) -> tuple[VerdictReason, tuple[str, ...]] | None:
-    """Returns why layers that the DLA allows stay on the GPU, and these layers; None if none do.
+def without_slot(judgement: Judgement) -> SlotReason | None:
+    """Returns why layers that the DLA allows stay on the GPU; None if none do.
 
     Args:
         judgement: A network's verdicts and loadables.
@@ -163,4 +163,5 @@ def without_slot(judgement: Judgement) -> tuple[VerdictReason, tuple[str, ...]] 
     found = "1 layer" if len(names) == 1 else f"{len(names):,} layers"
     limit = f"{judgement.slots} loadables"
     message = f"{found} could run on the DLA, but a core is limited to {limit}"
-    return VerdictReason(rule.id, message, found, limit, "; ".join(rule.sources), rule.fix), names
+    source = "; ".join(rule.sources)
+    return SlotReason(rule.id, message, found, limit, source, rule.fix, layers=names)

@@ -12,7 +12,10 @@ from weakref import WeakKeyDictionary
 
 from edgekit.dla.formats import nbytes
 from edgekit.dla.rules import load_rules, memory_facts, titles_of
-from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed, whole
+from edgekit.network.model import name_between
+from edgekit.text import counted
+from edgekit_device.protocol.codec import array, flag, long_text, member, nullable, record, records
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -26,7 +29,7 @@ _USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
 _DRAM = ("local_dram", "global_dram")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CbufUse:
     """The banks of one convolution out of ``available``.
 
@@ -34,19 +37,12 @@ class CbufUse:
     formula may disagree: a warning, whatever the verdict.
     """
 
-    layer: str
-    banks: int
-    available: int
-    near: bool
-    source: str
-    fix: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "layer": self.layer, "banks": self.banks, "available": self.available,
-            "near": self.near, "source": self.source, "fix": self.fix,
-        }  # fmt: skip
+    layer: str = member(long_text)
+    banks: int = member(whole)
+    available: int = member(whole)
+    near: bool = member(flag)
+    source: str = member(long_text)
+    fix: str = member(long_text)
 
 
 def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[CbufUse, ...]:
@@ -207,8 +203,8 @@ def _local(
         inside += min(most, math.ceil(extra["of_tensors"] * tensors))
     border = _border_bytes(network, chosen, precision, generation)
     rows = sum(_rows(network, layer) for layer in chosen)
-    whole = border + max(tensors, math.ceil((borders["factor"] - 1) * border))
-    return tensors, max(inside, whole) + rows * facts["local_rows"]["value"]
+    both = border + max(tensors, math.ceil((borders["factor"] - 1) * border))
+    return tensors, max(inside, both) + rows * facts["local_rows"]["value"]
 
 
 def _border_bytes(
@@ -365,7 +361,7 @@ def _pool(size: int, smallest: int) -> int:
     return 1 << (max(size, smallest) - 1).bit_length()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
@@ -374,13 +370,13 @@ class BrokenLimit:
     their type: where it fits and ``need`` does not, the limit is disputed, not broken.
     """
 
-    pool: str
-    rule: str
-    need: int
-    limit: int
-    documented: int
-    source: str
-    fix: str
+    pool: str = member(long_text)
+    rule: str = member(long_text)
+    need: int = member(whole)
+    limit: int = member(whole)
+    documented: int = member(whole)
+    source: str = member(long_text)
+    fix: str = member(long_text)
 
     @property
     def text(self) -> str:
@@ -393,50 +389,58 @@ class BrokenLimit:
             f"{need} by the size measured in a build, and the limit is {limit}"
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "pool": self.pool, "rule": self.rule, "need": self.need, "limit": self.limit,
-            "documented": self.documented, "source": self.source, "fix": self.fix,
-        }  # fmt: skip
+
+@dataclass(frozen=True)
+class RawMemory:
+    """Bytes in a loadable: internal tensors alive at once at most, in the DLA's formats
+    (``local_dram``), and weights with their padding (``global_dram``).
+    """
+
+    local_dram: int = member(whole)
+    global_dram: int = member(whole)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoadableMemory:
     """The predicted memory of one loadable; sizes in bytes.
 
     Attributes:
+        name: The builder's name, ``{ForeignNode[FIRST...LAST]}``.
+        first: Its first layer.
+        last: Its last layer.
         layers: In graph order.
-        retained: Whether it is one: the core has a slot for it, and it breaks no memory limit.
         need: The smallest legal pools.
-        tensors: Internal tensors alive at once at most, in the DLA's formats.
-        weights: Weights with their padding.
+        raw: What they hold.
         limits: What each pool may be.
         broken: Limits that do not hold; empty if all do.
         disputed: Limits that hold by the documented size of the weights, but not by the size that
             builds were seen to take; they keep nothing off the DLA.
+        number: Its place among a check's loadables, in what is said of one layer.
+        retained: Whether it is one: the core has a slot for it, and it breaks no memory limit.
     """
 
-    layers: tuple[str, ...]
-    retained: bool
-    need: MemoryNeed
-    tensors: int
-    weights: int
-    limits: MemoryNeed
-    broken: tuple[BrokenLimit, ...] = ()
-    disputed: tuple[BrokenLimit, ...] = ()
+    name: str = member(long_text)
+    first: str = member(long_text)
+    last: str = member(long_text)
+    layers: tuple[str, ...] = member(array(long_text))
+    need: MemoryNeed = member(record(MemoryNeed))
+    raw: RawMemory = member(record(RawMemory))
+    limits: MemoryNeed = member(record(MemoryNeed))
+    broken: tuple[BrokenLimit, ...] = member(records(BrokenLimit))
+    disputed: tuple[BrokenLimit, ...] = member(records(BrokenLimit))
+    number: int | None = member(nullable(whole), absent=None)
+    retained: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values; everything is predicted."""
-        return {
-            "layers": list(self.layers),
-            "kept": self.retained,
-            "need": self.need.to_json(),
-            "raw": {"local_dram": self.tensors, "global_dram": self.weights},
-            "limits": self.limits.to_json(),
-            "broken": [one.to_json() for one in self.broken],
-            "disputed": [one.to_json() for one in self.disputed],
-        }
+    @property
+    def refusal(self) -> str:
+        """Why it stays on the GPU, as a warning; empty where it breaks no limit."""
+        if not self.broken:
+            return ""
+        limit = self.broken[0]
+        return (
+            f"{self.name} stays on the GPU ({counted(len(self.layers), 'layer')}, predicted): "
+            f"{limit.text} ({limit.rule}; {limit.source}): {limit.fix}"
+        )
 
 
 def memory_report(
@@ -489,12 +493,12 @@ def within_memory(
 
 def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
     """Returns what the kept loadables take on one core: DRAM adds up, managed SRAM is shared."""
-    needs = [one.need.to_json() for one in loadables if one.retained]
+    needs = [one.need for one in loadables if one.retained]
     how = memory_facts()["totals"]
     total = {
         pool: sum(sizes) if how[pool] == "sum" else max(sizes, default=0)
         for pool in ("managed_sram", *_DRAM)
-        for sizes in [[need[pool] for need in needs]]
+        for sizes in [[getattr(need, pool) for need in needs]]
     }
     return MemoryNeed(**total)
 
@@ -525,12 +529,16 @@ def _memory_of(
 ) -> LoadableMemory:
     sizes = sizes_of(network, group.layers, target, precision)
     broken, disputed = broken_limits(network, group.layers, target, precision, limits)
+    place = _uses(network).place
+    first, last = (network.layers[place[group.layers[end]]] for end in (0, -1))
     return LoadableMemory(
+        name=name_between(first, last),
+        first=group.layers[0],
+        last=group.layers[-1],
         layers=group.layers,
         retained=group.retained,
         need=sizes.need,
-        tensors=sizes.tensors,
-        weights=sizes.weights,
+        raw=RawMemory(local_dram=sizes.tensors, global_dram=sizes.weights),
         limits=limits,
         broken=broken,
         disputed=disputed,
@@ -580,23 +588,20 @@ def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
         "local_dram": (sizes.tensors, sizes.tensors),
         "global_dram": (sizes.weights, sizes.documented_weights),
     }
-    need, allowed = sizes.need.to_json(), limits.to_json()
-    least = sizes.documented_need.to_json()
     rules = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
     found = []
     for pool in _DRAM:
         rule, most = rules[pool]["id"], rules[pool]["bytes"]
         taken, documented = raw[pool]
+        need, allowed = getattr(sizes.need, pool), getattr(limits, pool)
+        least = getattr(sizes.documented_need, pool)
         over = [
             OverLimit(pool, rule, taken, documented, most, documented >= most),
-            OverLimit(
-                pool, "memory.pool", need[pool], least[pool], allowed[pool],
-                least[pool] > allowed[pool],
-            ),
-        ]  # fmt: skip
+            OverLimit(pool, "memory.pool", need, least, allowed, least > allowed),
+        ]
         broken = [
             *([over[0]] if taken >= most else ()),
-            *([over[1]] if need[pool] > allowed[pool] else ()),
+            *([over[1]] if need > allowed else ()),
         ]
         if broken:
             # a certain refusal by a smaller pool outweighs a disputed one

@@ -6,7 +6,6 @@ compiled to functions, read once and looked up by id.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -27,19 +26,6 @@ _WORDS = {
 }  # fmt: skip
 ANY_KIND = "*"
 PRECISIONS = ("fp16", "int8")
-_OPERATOR = "an ONNX operator with a fix in the matrix"
-_OPERATORS_FIX = "see `edgekit explain OPERATOR`"
-_FACT = re.compile(r"\{(\w+)\}")
-# what a fix says of these facts where no layer is known
-_UNKNOWN = {
-    "int8": "use INT8 (of a build in FP16), ",
-    "layer": "that layer",
-    "pool": "trtexec --memPoolSize",
-    "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
-    "reduced_window": "H x W",
-    "smaller": "a smaller batch or input size",
-    "window": "height x width of the window",
-}
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
 _NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
@@ -203,11 +189,6 @@ def _below(fact: str, other: str, limit: str) -> Check:
     return check
 
 
-def _open(fix: str) -> str:
-    """Returns a fix without a layer: words for what ``check`` computes from one."""
-    return _FACT.sub(lambda fact: _UNKNOWN[fact[1]], fix)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
     """What a user can do where ``when`` holds; it brings the layer to the DLA if it ``mends``.
@@ -300,40 +281,6 @@ class Rule:
             return False
         return within(version, self.since, self.until)
 
-    def _fixes(self) -> list[dict[str, str]]:
-        """Returns what ``check`` says to do by what it is about, the first that fits a layer."""
-        found = [{"for": way.of, "fix": _open(way.fix)} for way in self.ways]
-        if self.operator_fix:
-            found.insert(0, {"for": _OPERATOR, "fix": _OPERATORS_FIX})
-        return [*found, {"for": "all other cases", "fix": _open(self.fix)}] if found else []
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the parts of the rule that ``explain`` shows, as plain values.
-
-        ``fix`` is what to do where none of ``fixes`` is for the layer.
-        """
-        return {
-            "id": self.id,
-            "family": self.family,
-            "text": self.text,
-            "limit": self.limit,
-            "fix": _open(self.fix),
-            "fixes": self._fixes(),
-            "source": "; ".join(self.sources),
-            "sources": [
-                {"title": title, "where": place}
-                for title, place in zip(self.sources, self.places, strict=True)
-            ],
-            "certainty": self.certainty,
-            "effect": self.effect,
-            "network": self.network,
-            "kinds": list(self.kinds),
-            "generations": list(self.generations),
-            "precisions": list(self.precisions),
-            "since": self.since,
-            "until": self.until,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -362,20 +309,6 @@ class Operator:
     fix: str
     mends: bool
     settled_by: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the row as plain values."""
-        return {
-            "operator": self.name,
-            "tensorrt": self.trt,
-            "since": self.since or None,
-            "dla_software": self.dla,
-            "dla_software_since": self.dla_since or None,
-            "families": list(self.families),
-            "composed": self.composed,
-            "fix": self.fix,
-            "settled_by": self.settled_by or None,
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

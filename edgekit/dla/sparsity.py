@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.dla.rules import load_rules, sparsity_facts, titles_of
-from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of
+from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of, whole
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    long_text,
+    member,
+    nullable,
+    number,
+    record,
+    records,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +56,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
     return good / total if total else 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SparseConvolution:
     """One convolution and 2:4 sparsity; savings are predicted, for arithmetic alone.
 
@@ -62,80 +73,59 @@ class SparseConvolution:
         share: Part of the groups of four that have it, 0 to 1; None when not read.
     """
 
-    layer: str
-    possible: bool
-    certainty: str
-    reasons: tuple[VerdictReason, ...]
-    macs: int
-    macs_saved: int
-    weight_bytes: int
-    weight_bytes_saved: int
-    present: bool | None = None
-    share: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return {
-            "layer": self.layer,
-            "possible": self.possible,
-            "certainty": self.certainty,
-            "reasons": [reason.to_json() for reason in self.reasons],
-            "macs": self.macs,
-            "macs_saved": self.macs_saved,
-            "weight_bytes": self.weight_bytes,
-            "weight_bytes_saved": self.weight_bytes_saved,
-            "present": self.present,
-            "share": self.share,
-        }
+    layer: str = member(long_text)
+    possible: bool = member(flag)
+    certainty: str = member(choice("certain", "disputed"))
+    reasons: tuple[VerdictReason, ...] = member(records(VerdictReason))
+    macs: int = member(whole)
+    macs_saved: int = member(whole)
+    weight_bytes: int = member(whole)
+    weight_bytes_saved: int = member(whole)
+    present: bool | None = member(nullable(flag))
+    share: float | None = member(nullable(number(0, 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class SparsityReport:
+@dataclass(frozen=True)
+class MeasuredSpeedup:
+    """Speed-ups that NVIDIA measured for whole networks, least and most, and where they stand."""
+
+    range: tuple[float, float] = member(array(number(0, 1e6), 2, 2))
+    source: str = member(long_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparsity:
     """All convolutions on the DLA.
 
     Attributes:
         convolutions: In graph order.
-        macs_per_second: Dense INT8 rate of one core at its highest clock.
-        measured: Speed-ups that NVIDIA measured for whole networks, least and most.
-        source: Where they stand.
+        possible: How many could be sparse.
+        present: How many of these are; None where their weights were not read.
+        macs: Dense multiply-accumulates of all of them.
+        macs_saved: Multiply-accumulates spared if all that could were sparse, predicted.
+        weight_bytes_saved: Bytes that sparse weights spare at most.
+        seconds_saved: Time of these at the core's peak rate, predicted; less where memory is the
+            limit.
+        measured_speedup: What NVIDIA measured.
+        pays: Whether the predicted latency would be shorter; None without a prediction.
+        kind: "predicted", which all savings are.
     """
 
-    convolutions: tuple[SparseConvolution, ...]
-    macs_per_second: float
-    measured: tuple[float, float]
-    source: str
-
-    @property
-    def macs_saved(self) -> int:
-        """Multiply-accumulates spared if every convolution that could were sparse, predicted."""
-        return sum(one.macs_saved for one in self.convolutions)
-
-    @property
-    def seconds_saved(self) -> float:
-        """Time of these at the core's peak rate, predicted; less where memory is the limit."""
-        return self.macs_saved / self.macs_per_second if self.macs_per_second else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values; ``kind`` says that savings are predicted."""
-        chosen = [one for one in self.convolutions if one.possible]
-        return {
-            "kind": "predicted",
-            "convolutions": [one.to_json() for one in self.convolutions],
-            "possible": len(chosen),
-            "present": None
-            if any(one.present is None for one in self.convolutions)
-            else sum(bool(one.present) for one in chosen),
-            "macs": sum(one.macs for one in self.convolutions),
-            "macs_saved": self.macs_saved,
-            "weight_bytes_saved": sum(one.weight_bytes_saved for one in chosen),
-            "seconds_saved": self.seconds_saved,
-            "measured_speedup": {"range": list(self.measured), "source": self.source},
-        }
+    kind: str = member(choice("predicted"), default="predicted")
+    convolutions: tuple[SparseConvolution, ...] = member(records(SparseConvolution))
+    possible: int = member(whole)
+    present: int | None = member(nullable(whole))
+    macs: int = member(whole)
+    macs_saved: int = member(whole)
+    weight_bytes_saved: int = member(whole)
+    seconds_saved: float = member(number(0, 1e100))
+    measured_speedup: MeasuredSpeedup = member(record(MeasuredSpeedup))
+    pays: bool | None = member(nullable(flag), default=None)
 
 
 def sparsity(
     network: Network, judgement: Judgement, target: Target, model: Model | None = None
-) -> SparsityReport:
+) -> Sparsity:
     """Says which convolutions on the DLA could use 2:4 sparsity and what it could save.
 
     The conditions stand in ``dla/sparsity.yaml``. Of every four weights next to each other along
@@ -157,11 +147,22 @@ def sparsity(
         and layer.inputs
         and judgement.placed.get(layer.name) == "DLA"
     )
-    return SparsityReport(
+    measured = facts["measured"]
+    chosen = [one for one in rows if one.possible]
+    saved = sum(one.macs_saved for one in rows)
+    macs_per_second = target.dla.int8_macs_per_clock * target.dla.max_mhz * 1e6
+    unread = any(one.present is None for one in rows)
+    return Sparsity(
         convolutions=rows,
-        macs_per_second=target.dla.int8_macs_per_clock * target.dla.max_mhz * 1e6,
-        measured=(facts["measured"]["least"], facts["measured"]["most"]),
-        source=titles_of(facts["measured"]["source"]),
+        possible=len(chosen),
+        present=None if unread else sum(bool(one.present) for one in chosen),
+        macs=sum(one.macs for one in rows),
+        macs_saved=saved,
+        weight_bytes_saved=sum(one.weight_bytes_saved for one in chosen),
+        seconds_saved=saved / macs_per_second if macs_per_second else 0.0,
+        measured_speedup=MeasuredSpeedup(
+            (measured["least"], measured["most"]), titles_of(measured["source"])
+        ),
     )
 
 

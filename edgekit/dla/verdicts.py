@@ -9,40 +9,54 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgekit.dla.rules import Operator, Rule, RuleFailure, loadables_per_core, show
-from edgekit_device.protocol.codec import integer, member, write
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    long_text,
+    member,
+    records,
+    write,
+)
 
-_bytes = integer(0, 1 << 50)
+#: A number of bytes, layers or operations.
+whole = integer(0, 1 << 62)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerdictReason:
     """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
 
     ``mends`` is False if the fix only says to leave the layer on the GPU.
     """
 
-    rule: str
-    message: str
-    found: str
-    limit: str
-    source: str
-    fix: str
+    rule: str = member(long_text)
+    message: str = member(long_text)
+    found: str = member(long_text)
+    limit: str = member(long_text)
+    source: str = member(long_text)
+    fix: str = member(long_text)
     mends: bool = True
 
     def to_json(self) -> dict[str, str]:
         """Returns the contract's reason object."""
-        return {
-            "rule": self.rule, "message": self.message, "found": self.found,
-            "limit": self.limit, "source": self.source, "fix": self.fix,
-        }  # fmt: skip
+        reason: dict[str, str] = write(self)
+        return reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
+class SlotReason(VerdictReason):
+    """Why layers that the DLA allows stay on the GPU: a core holds no more loadables."""
+
+    layers: tuple[str, ...] = member(array(long_text))
+
+
+@dataclass(frozen=True)
 class LayerVerdict:
     """Whether one layer can run on a DLA.
 
     Attributes:
-        layer: The layer's name.
         ok: Whether it can.
         certainty: "certain", or "disputed" where the sources are silent or disagree.
         reasons: Why it cannot; of a disputed yes, the evidence against it.
@@ -50,10 +64,9 @@ class LayerVerdict:
         needs_gpu: The builder lets the DLA run it with a part on the GPU.
     """
 
-    layer: str
-    ok: bool
-    certainty: str = "certain"
-    reasons: tuple[VerdictReason, ...] = ()
+    ok: bool = member(flag)
+    certainty: str = member(choice("certain", "disputed"), default="certain")
+    reasons: tuple[VerdictReason, ...] = member(records(VerdictReason), default=())
     precision: str = ""
     needs_gpu: bool = False
 
@@ -64,28 +77,25 @@ class LayerVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``dla`` object."""
-        return {
-            "ok": self.ok,
-            "certainty": self.certainty,
-            "reasons": [r.to_json() for r in self.reasons],
-        }
+        verdict: dict[str, Any] = write(self)
+        return verdict
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MemoryNeed:
     """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
 
-    managed_sram: int = member(_bytes)
-    local_dram: int = member(_bytes)
-    global_dram: int = member(_bytes)
+    managed_sram: int = member(whole)
+    local_dram: int = member(whole)
+    global_dram: int = member(whole)
 
     def to_json(self) -> dict[str, int]:
         """Returns the contract's ``memory`` object."""
-        found: dict[str, int] = write(self)
-        return found
+        need: dict[str, int] = write(self)
+        return need
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoadableCandidate:
     """A maximal convex run of DLA-capable layers, in graph order.
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from edgekit.bundles.files import build_board_loader
 from edgekit.bundles.manifest import Bundle
+from edgekit.deployment import timeouts
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
@@ -36,8 +37,6 @@ what it gets. When it returns, both are on record."""
 
 BundleFor = Callable[["BoardClient", "FleetBoard"], "Bundle"]
 TermsOf = Callable[["FleetBoard"], Mapping[str, Any]]
-
-_TICK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +255,7 @@ class BoardPool:
             if not running and (stopping or not ready):
                 return
             try:
-                row, attempt, answer = answers.get(timeout=_TICK_S)
+                row, attempt, answer = answers.get(timeout=timeouts.TICK_S)
             except queue.Empty:
                 continue
             running -= 1

@@ -25,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from edgekit.config.loader import fault_text
 from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
+from edgekit.deployment import timeouts
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
 from edgekit.files import parse_json, read_file, regular
@@ -39,7 +40,6 @@ _Host = Annotated[
 _HostKey = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")]
 _RANGE = re.compile(r"\[(\d+):(\d+)\]")
 _MOST = 100_000
-_SECONDS = 120
 #: Bytes of an inventory that Ansible reads, a folder's files together: Ansible takes minutes for
 #: more.
 LARGEST_INVENTORY = 8 << 20
@@ -222,7 +222,7 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
             # Ansible holds the whole output of an inventory that is a program
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        timer = threading.Timer(_SECONDS, end_late)
+        timer = threading.Timer(timeouts.ANSIBLE_INVENTORY_S, end_late)
         timer.start()
         try:
             assert process.stdout is not None
@@ -236,7 +236,7 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
         errors.seek(0)
         said = errors.read(_LARGEST_ERRORS)
     if late.is_set():
-        raise _refused(f"ansible-inventory took longer than {_SECONDS} s", path)
+        raise _refused(f"ansible-inventory took longer than {timeouts.ANSIBLE_INVENTORY_S} s", path)
     if len(output) > _LARGEST_LISTING:
         most = _LARGEST_LISTING >> 20
         raise _refused(f"ansible-inventory lists more than {most} MiB", path)

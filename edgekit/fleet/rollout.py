@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.config.loader import Config, open_config
+from edgekit.deployment import timeouts
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
 from edgekit.fleet.driver import UNREACHABLE_CODES, BoardPool, Deployed, Driver, SshDriver
@@ -60,7 +61,6 @@ from edgekit_device.protocol.failure import Failure
 
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 NONE_REACHED = "fleet.none-reached"
-_TICK_S = 0.2
 DriverFor = Callable[[Rollout, Bundles], Driver]
 """Returns what drives a rollout's boards."""
 
@@ -297,7 +297,7 @@ class Drive:
         while rows and (left := end - self._clock()) > 0:
             if self._requested():
                 return
-            time.sleep(min(left, _TICK_S))
+            time.sleep(min(left, timeouts.TICK_S))
         self._pool(lambda: bool(self._requested())).each(
             rows,
             lambda row: self._driver.serving(self._members[row.name]),

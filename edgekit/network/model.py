@@ -615,6 +615,12 @@ def loadable_name(network: Network, layers: Collection[str]) -> str:
     found = [layer for layer in network.layers if layer.name in wanted]
     if not wanted or len(found) < len(wanted):
         raise KeyError(min(wanted - {layer.name for layer in found}, default=""))
-    first, last = found[0].builder_name, found[-1].builder_name
-    inside = first if len(found) == 1 else f"{first}...{last}"
+    return name_between(found[0], found[-1])
+
+
+def name_between(first: Layer, last: Layer) -> str:
+    """The builder's name of a loadable by its first and last layer in graph order."""
+    inside = first.builder_name
+    if last.name != first.name:
+        inside += f"...{last.builder_name}"
     return f"{{ForeignNode[{inside}]}}"

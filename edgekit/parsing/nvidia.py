@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BuildError, UsageError
-from edgekit_device.protocol.codec import flag, member, read, records, text, write
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import flag, long_text, member, parse_json, read, records, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,19 +36,18 @@ _LEFT_OUT = "leave --parser (YAML: parser) out to go by edgekit's own table"
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 # without a GPU the parser works as well, and takes no memory for it; NumPy has nothing to compute
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
-_text = text(most=1 << 20)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ParserProblem:
     """An error of NVIDIA's parser; node and operator are empty where it names none."""
 
-    node: str = member(_text)
-    operator: str = member(_text)
-    message: str = member(_text)
+    node: str = member(long_text)
+    operator: str = member(long_text)
+    message: str = member(long_text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ParserWord:
     """What NVIDIA's parser says of a model.
 
@@ -57,7 +57,7 @@ class ParserWord:
         problems: Its errors; empty where it imports the model.
     """
 
-    release: str = member(_text)
+    release: str = member(long_text)
     ok: bool = member(flag)
     problems: tuple[ParserProblem, ...] = member(records(ParserProblem))
 
@@ -92,6 +92,16 @@ class ParserWord:
             f"disputed: by edgekit's table the parser of TensorRT {parse.release} imports the "
             f"model, but {refuses}"
         )
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What the child process says; ``failed`` is why there is no answer, or empty."""
+
+    failed: str = member(long_text, absent="")
+    release: str = member(long_text, absent="")
+    ok: bool = member(flag, absent=False)
+    problems: tuple[ParserProblem, ...] = member(records(ParserProblem), absent=())
 
 
 def wheels() -> Path:
@@ -134,19 +144,18 @@ def ask_parser(model: Model) -> ParserWord:
         save(model, path)
         size = sum(file.stat().st_size for file in Path(made).iterdir())
         answer = _asked(model.source, folder, path, _MEMORY + _COPIES * size)
-    if (failed := answer.get("failed")) == "memory":
+    if answer.failed == "memory":
         raise _failure("parser.memory", "ran out of memory", model.source)
-    if failed is not None:
-        raise _failure("parser.failed", f"failed: {failed}", model.source)
-    word = read(ParserWord, answer | {"release": f"{PRODUCT} {answer['release']}"})
-    if not word.ok and not word.problems:
-        return ParserWord(word.release, False, (ParserProblem("", "", "it gives no reason"),))
-    return word
+    if answer.failed:
+        raise _failure("parser.failed", f"failed: {answer.failed}", model.source)
+    problems = answer.problems
+    if not answer.ok and not problems:
+        problems = (ParserProblem("", "", "it gives no reason"),)
+    return ParserWord(f"{PRODUCT} {answer.release}", answer.ok, problems)
 
 
-def _asked(name: str, folder: Path, model: Path, size: int) -> dict[str, Any]:
+def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
     """Returns the child's answer; ``size``: bytes of address space that the child may take."""
-    import json
     import os
     import signal
     import subprocess
@@ -172,12 +181,11 @@ def _asked(name: str, folder: Path, model: Path, size: int) -> dict[str, Any]:
     if done.returncode == -signal.SIGKILL:  # the machine's last resort
         raise _failure("parser.memory", "ran out of memory", name)
     try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
+        return read(_Answer, parse_json(done.stdout, "the parser's answer"))
+    except DeviceError:
         code = done.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise _failure("parser.failed", f"crashed ({how})", name) from None
-    return answer
 
 
 def _failure(code: str, what: str, where: str) -> BuildError:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from edgekit.errors import GateError
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
@@ -20,6 +20,7 @@ from edgekit.parsing.conditions import CONDITIONS, Case
 from edgekit.parsing.operators import Importer, Refusal, operator_table, refusals
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
+from edgekit_device.protocol.codec import choice, flag, long_text, member, records, write
 
 # of a zero point or a scale, to look at
 _MOST_VALUES = 1 << 20
@@ -27,7 +28,7 @@ _MOST_VALUES = 1 << 20
 AS_GIVEN, AFTER_REWRITES = "as given", "after rewrites"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ParseProblem:
     """A node that the parser refuses, or imports with other results.
 
@@ -38,13 +39,13 @@ class ParseProblem:
         fix: What to do, the best way first.
     """
 
-    node: str
-    operator: str
-    message: str
-    fix: str
+    node: str = member(long_text)
+    operator: str = member(long_text)
+    message: str = member(long_text)
+    fix: str = member(long_text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parse:
     """Whether the parser of a release imports a graph, by ``trt/operators.yaml``.
 
@@ -58,20 +59,33 @@ class Parse:
             build and run work with it.
     """
 
-    ok: bool
-    release: str
-    problems: tuple[ParseProblem, ...]
-    model: str = AS_GIVEN
-    converted: bool = False
+    ok: bool = member(flag)
+    release: str = member(long_text)
+    problems: tuple[ParseProblem, ...] = member(records(ParseProblem))
+    model: str = member(choice(AS_GIVEN, AFTER_REWRITES), default=AS_GIVEN)
+    converted: bool = member(flag, default=False)
 
     @property
     def builds(self) -> bool:
         """Whether the board can build from the model, or from what edgekit makes of the model."""
         return self.ok or self.converted
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``"parse"`` of a check."""
-        return asdict(self) | {"problems": [asdict(one) for one in self.problems]}
+    def refusal(self) -> GateError:
+        """Returns the error of a model that the parser refuses; its JSON has the whole "parse"."""
+        first, *more = self.problems
+        others = ""
+        if more:
+            names = ", ".join(f"{one.node!r}" for one in more[:2])
+            others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
+        error = GateError(
+            f"the board cannot parse this network ({self.model}) at {first.operator} "
+            f"{first.node!r}: {first.message}{others}",
+            code="model.parse",
+            where=first.node,
+            hint=first.fix,
+        )
+        error.extra["parse"] = write(self)
+        return error
 
 
 def parse_check(

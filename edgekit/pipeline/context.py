@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from edgekit.config.loader import open_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.progress import Progress
+from edgekit.reference.gate import GateChoice
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 
@@ -74,25 +75,6 @@ class MeasuredRanges:
 
 
 @dataclass(frozen=True, eq=False)
-class MethodByGate:
-    """The calibration method that the accuracy gate took after it had tried all of them.
-
-    Attributes:
-        method: The best one by the gate's metric.
-        metric: "cosine", "snr_db" or "top1_agreement".
-        figures: The metric by method, the best first; None where an SNR is not finite.
-        failures: What else misses the gate, by method.
-        passes: Whether the method reaches the gate without a layer in FP16.
-    """
-
-    method: str
-    metric: str = ""
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-    failures: Mapping[str, list[str]] = field(default_factory=dict)
-    passes: bool = False
-
-
-@dataclass(frozen=True, eq=False)
 class Context:
     """A configuration, and what was decided on the way.
 
@@ -119,7 +101,7 @@ class Context:
     weighs: bool = True
     explains: bool = True
     measured: MeasuredRanges | None = None
-    method_by_gate: MethodByGate | None = None
+    method_by_gate: GateChoice | None = None
     fp16_by_gate: tuple[str, ...] = ()
     placed: Plan | None = None
     backend: str = ""

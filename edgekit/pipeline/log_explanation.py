@@ -5,15 +5,24 @@ mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgekit.buildlog.comparison import LogComparison, compare, load_messages
 from edgekit.buildlog.diagnosis import LogError
 from edgekit.buildlog.facts import BuildLog, Fallback
+from edgekit.buildlog.log_document import (
+    ExplainedLog,
+    LoggedError,
+    LoggedNode,
+    LoggedRule,
+    LoggedTimes,
+    Unexplained,
+)
 from edgekit.buildlog.missing_operators import about_operator
 from edgekit.buildlog.reading import WholeLog, read_whole
+from edgekit.dla.explanation import RuleSource, explained
 from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
@@ -21,8 +30,6 @@ from edgekit.targets.loader import get, names
 from edgekit.targets.releases import drives_dla, parse_version
 from edgekit.text import counted, listed
 
-SCHEMA = "edgekit.log/1"
-_SHOWN = ("text", "fix", "fixes", "source", "sources", "certainty")
 _SLOTS = "memory.loadables"
 _RELEASE = "general.tensorrt"
 _FP32 = "general.fp32"
@@ -32,19 +39,6 @@ _OPERATORS = ("network.unknown-operator", "engine.plugin")
 _LINE = 200
 
 
-@dataclass(frozen=True)
-class LogExplanation:
-    """What a log means.
-
-    Attributes:
-        document: The ``edgekit.log/1``.
-        comparison: Its placement beside the verdicts of the model that was given, or None.
-    """
-
-    document: dict[str, Any]
-    comparison: LogComparison | None
-
-
 def explain_log(
     path: str | Path,
     *,
@@ -52,7 +46,7 @@ def explain_log(
     model: str | None = None,
     on_note: Callable[[str], object] = str,
     **options: Any,
-) -> LogExplanation:
+) -> ExplainedLog:
     """Explains a log of trtexec, Ultralytics, DeepStream or TensorRT's API.
 
     Args:
@@ -71,7 +65,7 @@ def explain_log(
     log, boards = whole.log, _boards(whole.log)
     errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
     rules, unexplained = _broken(log, whole.diagnosis.errors, errors)
-    errors += _undriven(log, boards, {error["id"] for error in errors})
+    errors += _undriven(log, boards, {error.id for error in errors})
     reasons = tuple(
         reason for one in log.fallbacks for words in one.words
         for reason in (words, f"{one.layer}: {words}")
@@ -93,26 +87,22 @@ def explain_log(
                     "--target names another"
                 )
         comparison = _compared(model, log, on_note, given)
-    times = {"throughput_qps": whole.summary.throughput_qps,
-             "times_ms": {what: dict(row) for what, row in whole.summary.times_ms.items()},
-             "warnings": list(whole.summary.warnings)}  # fmt: skip
-    document = {
-        "schema": SCHEMA,
-        "file": name or str(path),
-        "program": whole.diagnosis.program or None,
-        "passed": whole.diagnosis.passed,
-        "targets": [board.name for board in boards],
-        "headline": _headline(whole, boards, errors),
-        "log": log.to_json(),
-        "rules": rules,
-        "unexplained": unexplained,
-        "errors": errors,
-        "unknown_errors": unknown,
-        "times": times,
-        "compare": comparison.to_json() if comparison is not None else None,
-        "notes": notes,
-    }
-    return LogExplanation(document, comparison)
+    summary = whole.summary
+    return ExplainedLog(
+        file=name or str(path),
+        program=whole.diagnosis.program or None,
+        passed=whole.diagnosis.passed,
+        targets=tuple(board.name for board in boards),
+        headline=tuple(_headline(whole, boards, errors)),
+        log=log,
+        rules=tuple(rules),
+        unexplained=tuple(unexplained),
+        errors=tuple(errors),
+        unknown_errors=tuple(unknown),
+        times=LoggedTimes(summary.throughput_qps, summary.times_ms, summary.warnings),
+        compare=comparison,
+        notes=tuple(notes),
+    )
 
 
 def _boards(log: BuildLog) -> list[Target]:
@@ -136,17 +126,33 @@ def _likely(boards: list[Target]) -> str:
     return min(able, key=_order).name
 
 
-def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> dict[str, Any]:
+def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedError:
     """An error with cause and remedy for the log's release and board."""
-    document = error.to_json(log.tensorrt, lower=_lower(log))
-    if not error.operator or error.known.id not in _OPERATORS:
-        return document
+    known, node = error.known, error.node
+    found = LoggedError(
+        id=known.id,
+        cause=f"{error.detail}: {known.cause}" if error.detail else known.cause,
+        remedy=known.remedy_for(log.tensorrt, lower=_lower(log)),
+        rules=known.rules,
+        source="; ".join(source["title"] for source in known.sources),
+        sources=tuple(RuleSource(one["title"], one["where"]) for one in known.sources),
+        words=error.words,
+        line=error.line,
+        count=error.count,
+        seen=known.seen,
+        node=None if node is None else LoggedNode(
+            node.operator or None, node.number, node.output or None, node.assertion or None
+        ),
+    )  # fmt: skip
+    if not error.operator or known.id not in _OPERATORS:
+        return found
     board = min(boards, key=_order, default=None)
-    found = about_operator(error.operator, error.version, log.tensorrt, board)
-    if found is not None:
-        what, document["remedy"] = found
-        document["cause"] = f"{error.detail}: {what}" if error.node is not None else what
-    return document
+    about = about_operator(error.operator, error.version, log.tensorrt, board)
+    if about is None:
+        return found
+    what, remedy = about
+    cause = f"{error.detail}: {what}" if node is not None else what
+    return replace(found, cause=cause, remedy=remedy)
 
 
 def _lower(log: BuildLog) -> bool:
@@ -159,14 +165,14 @@ def _order(board: Target) -> tuple[bool, str]:
 
 
 def _broken(
-    log: BuildLog, errors: Iterable[LogError], documents: Iterable[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    log: BuildLog, errors: Iterable[LogError], documents: Iterable[LoggedError]
+) -> tuple[list[LoggedRule], list[Unexplained]]:
     """Refused layers by the rule that says the same, the most frequent first; and the others.
 
     What one of the errors says of a layer is what the layer's rule says: one remedy, not two.
     """
     said = {
-        line: (error.known.rules, document["remedy"])
+        line: (error.known.rules, document.remedy)
         for error, document in zip(errors, documents, strict=True)
         for line in error.lines
     }
@@ -188,26 +194,31 @@ def _broken(
             if remedy and (not of_error or found[0] in of_error):
                 remedies[found] = remedy
         else:
-            unexplained.append({**fallback.to_json(), "families": _families(fallback.kind)})
+            unexplained.append(Unexplained(**vars(fallback), families=_families(fallback.kind)))
     rows = []
     for found, layers in sorted(groups.items(), key=lambda item: -len(item[1])):
         first, *also = found
-        facts = known[first].to_json()
-        if remedy := remedies.get(found):
-            facts |= {"fix": remedy, "fixes": []}
-        rows.append({
-            "rule": first,
-            "also": also,
-            "layers": [fallback.layer for fallback in layers],
-            "words": list(dict.fromkeys(word for one in layers for word in one.words))[:3],
-            **{key: facts[key] for key in _SHOWN},
-        })  # fmt: skip
+        rule, better = explained(known[first]), remedies.get(found)
+        rows.append(
+            LoggedRule(
+                rule=first,
+                also=tuple(also),
+                layers=tuple(fallback.layer for fallback in layers),
+                words=tuple(dict.fromkeys(word for one in layers for word in one.words))[:3],
+                text=rule.text,
+                fix=better or rule.fix,
+                fixes=() if better else rule.fixes,
+                source=rule.source,
+                sources=rule.sources,
+                certainty=rule.certainty,
+            )
+        )
     return rows, unexplained
 
 
-def _families(kind: str) -> list[str]:
+def _families(kind: str) -> tuple[str, ...]:
     """Families of the rules that may refuse a layer of a type."""
-    return list(dict.fromkeys(rule.family for rule in load_rules()
+    return tuple(dict.fromkeys(rule.family for rule in load_rules()
                               if kind in rule.kinds and rule.effect == "refuse"))  # fmt: skip
 
 
@@ -221,19 +232,27 @@ def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
     ]
 
 
-def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[dict[str, Any]]:
+def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[LoggedError]:
     """The error that the release supports no DLA, if one was requested and no line says it."""
     if log.requested_dla is not True or _NOT_AVAILABLE in found or _driving(log, boards) != []:
         return []
-    rule = load_rules().rules[_RELEASE].to_json()
-    return [{
-        "id": "dla.release", "cause": f"{rule['text']}: TensorRT {log.tensorrt}",
-        "remedy": rule["fix"], "rules": [_RELEASE], "source": rule["source"],
-        "sources": rule["sources"], "words": "", "line": 0, "count": 0,
-    }]  # fmt: skip
+    rule = explained(load_rules().rules[_RELEASE])
+    return [
+        LoggedError(
+            id="dla.release",
+            cause=f"{rule.text}: TensorRT {log.tensorrt}",
+            remedy=rule.fix,
+            rules=(_RELEASE,),
+            source=rule.source,
+            sources=rule.sources,
+            words="",
+            line=0,
+            count=0,
+        )
+    ]
 
 
-def _headline(whole: WholeLog, boards: list[Target], errors: list[dict[str, Any]]) -> list[str]:
+def _headline(whole: WholeLog, boards: list[Target], errors: list[LoggedError]) -> list[str]:
     log = whole.log
     facts = [f"{whole.diagnosis.program or 'TensorRT'} log"]
     facts.append(f"TensorRT {log.tensorrt}" if log.tensorrt else "TensorRT release not said")
@@ -251,8 +270,8 @@ def _headline(whole: WholeLog, boards: list[Target], errors: list[dict[str, Any]
         lines.append(_placement_words(whole))
     if end is not None:
         document = errors[whole.diagnosis.errors.index(end)]
-        lines.append(f"{end.known.stops} (line {end.line}): {document['cause']}")
-        lines.append(f"What to do: {document['remedy']}")
+        lines.append(f"{end.known.stops} (line {end.line}): {document.cause}")
+        lines.append(f"What to do: {document.remedy}")
     if log.accepted is not None and log.accepted[0] < log.accepted[1]:
         lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} fit on the core")
     latency = whole.summary.times_ms.get("latency", {})

@@ -4,12 +4,14 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.pipeline.steps.check import CheckResult, check_model
+from edgekit.placement.check_document import Checks
 from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
@@ -59,6 +61,82 @@ _INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "calibration": {"cache": _is_path},
 }
+
+
+@dataclass(frozen=True)
+class CheckedModels:
+    """Checks of several models.
+
+    Attributes:
+        results: Of the models that could be checked.
+        failures: Errors of the others, and the limits that models miss.
+    """
+
+    results: tuple[CheckResult, ...]
+    failures: tuple[EdgekitError, ...]
+
+    @property
+    def document(self) -> Checks:
+        """The ``edgekit.checks/1``."""
+        failures = tuple(error.to_json()["error"] for error in self.failures)
+        return Checks(tuple(one.document for one in self.results), failures)
+
+
+def check_models(
+    models: Sequence[str],
+    *,
+    fail_under: float | None = None,
+    max_loadables: int | None = None,
+    sarif: Path | None = None,
+    markdown: Path | None = None,
+    **options: Any,
+) -> CheckedModels:
+    """Checks several models.
+
+    Args:
+        models: As for :func:`check_named`.
+        fail_under: As for ``Check.failures``.
+        max_loadables: As for ``Check.failures``.
+        sarif: Where to write the reasons as SARIF.
+        markdown: Where to write the checks as Markdown.
+        options: As for :func:`check_named`.
+
+    Raises:
+        EdgekitError: No model could be checked; the first one's.
+        UsageError: "output.same": a file to be written is a model.
+    """
+    if sarif is not None or markdown is not None:
+        from edgekit.pipeline.outputs import may_write
+
+        may_write(
+            {"the model": Path(models[0])} | {f"the model {one}": Path(one) for one in models[1:]},
+            {"SARIF": sarif, "Markdown": markdown},
+        )
+    results: list[CheckResult] = []
+    failures: list[EdgekitError] = []
+    for model in models:
+        try:
+            results.append(check_named(model, **options))
+        except EdgekitError as error:
+            failures.append(error)
+            if len(models) > 1 and not error.where.startswith(model):
+                error.where = f"{model}: {error.where}" if error.where else model
+    if not results:
+        raise failures[0]
+    failures += [
+        error for one in results for error in one.document.failures(fail_under, max_loadables)
+    ]
+    checked = CheckedModels(tuple(results), tuple(failures))
+    if sarif is not None:
+        from edgekit.benchmark.document import write_json
+        from edgekit.reports.sarif import sarif as sarif_of
+
+        write_json(sarif, sarif_of([one.document for one in results]))
+    if markdown is not None:
+        from edgekit.reports.markdown import write_markdown
+
+        write_markdown(checked.document, markdown)
+    return checked
 
 
 def check_named(

@@ -5,23 +5,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Self
 
-from edgekit.config.loader import Config, rebased
+from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline import questions
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.context import Context, Session, variant
+from edgekit.pipeline.context import Context, Session
+from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import board_documents, notes_of, run_document, segments_of
+from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -47,25 +47,31 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
-    PackedBundle,
     bundle_of,
     bundle_with_weights,
     read_bundle,
     with_other_values,
 )
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
-from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
+from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
     model,
-    network,
     other_weights,
     rewritten,
     used_rewrites,
@@ -82,7 +88,8 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.placement.plan import Plan, WhatIf
+    from edgekit.placement.plan import Plan
+    from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report
 
 
@@ -227,11 +234,6 @@ class Pipeline:
         built = every_build(self.context, self.boards)[0]
         return bundle_of(self.context, built, self.signing)
 
-    def check(self) -> dict[str, Any]:
-        """Returns the ``edgekit.check/1`` document."""
-        document: dict[str, Any] = self._run(*needed("check")).found["check"]
-        return document
-
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew, and reports its progress."""
         self._look_for_parser()
@@ -266,8 +268,8 @@ class Pipeline:
             "target": self.file.target,
             "precision": self.file.precision,
             "rewrites": used.applied,
-            "before": brief_verdict(run.found["check"]),
-            "after": brief_verdict(brief_check(context, rewritten(context))),
+            "before": write_document(known(run.found.check)),
+            "after": write_document(brief_check(context, rewritten(context)).figures),
             "approximations": approximations(context),
             "notes": context.session.notes,
             "record": used.record,
@@ -303,7 +305,7 @@ class Pipeline:
             "schema": "edgekit.scales/1",
             "model": came.source,
             "method": found.method,
-            "choice": choice(context),
+            "choice": write_document(choice(context)),
             "data": found.data,
             "digest": found.digest,
             "scales": dict(named.scales),
@@ -320,15 +322,12 @@ class Pipeline:
         """Writes the network with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``."""
         from edgekit.pipeline.qdq import to_qdq_document
 
-        def write(run: Run, record: StepRecord) -> Run:
-            document = to_qdq_document(run.context, out, weights=weights, float16=float16)
-            record.detail = f"{counted(document['activations'], 'activation')}, " + str(
-                document["method"]
-            )
-            return run.having("calibrate", document)
+        def write(context: Context) -> tuple[dict[str, Any], str]:
+            document = to_qdq_document(context, out, weights=weights, float16=float16)
+            count = counted(document["activations"], "activation")
+            return document, f"{count}, {document['method']}"
 
-        document: dict[str, Any] = self._run(Step("calibrate", write)).found["calibrate"]
-        return document
+        return self.answer("calibrate", write, reuses=True)
 
     def plan(self) -> Plan:
         """Returns the placement, with all that a person should know in its notes."""
@@ -337,58 +336,30 @@ class Pipeline:
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
-    def why(self, layer: str) -> dict[str, Any]:
-        """Returns an ``edgekit.why/1``: the reasons for a layer's place.
-
-        Raises:
-            UsageError: "layer.unknown": there is no layer or ONNX node of that name.
-        """
-        # refused before anything is placed
-        found = questions.layer_of(network(self.context), source(self.context), layer)
-        return self._answer("why", lambda context: questions.why(context, found))
-
-    def what_if(self, changes: str) -> WhatIf:
-        """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
+    def answer(
+        self,
+        name: str,
+        ask: Callable[[Context], tuple[T, str]],
+        *before: str,
+        reuses: bool = False,
+    ) -> T:
+        """Runs the steps before a question, and then the question as a step of its own.
 
         Args:
-            changes: Such as "pin conv* GPU; mode 30W".
-
-        Raises:
-            UsageError: "plan.what-if": no such change.
-            GateError: No placement meets the request with the changes.
+            name: The step's.
+            ask: Returns the answer, and what it says in a few words.
+            before: Names of the steps before it.
+            reuses: As of ``Step``.
         """
-        read = questions.read_changes(changes, self.config)
-        other = variant(self.context, **read.keys)
-        return self._answer(
-            "what-if", lambda context: questions.what_if(context, other, read.texts)
-        )
-
-    def pareto(self, first: str, second: str) -> dict[str, Any]:
-        """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan.
-
-        Args:
-            first: "latency_us", "energy_uj", "gpu_us" or "period_us".
-            second: Another one of them.
-        """
-        return self._answer("pareto", lambda context: questions.pareto(context, first, second))
-
-    def table(self, **options: Any) -> dict[str, Any]:
-        """Returns an ``edgekit.plan-table/1``; options as of ``questions.plan_table``."""
-        # which has plans of its own
-        return self._answer(
-            "table", lambda context: questions.plan_table(context, **options), "rewrite"
-        )
-
-    def _answer(self, name: str, ask: Callable[[Context], tuple[T, str]], after: str = "plan") -> T:
-        """Runs check and the steps before a question, and then the question."""
+        found: list[T] = []
 
         def answer(run: Run, record: StepRecord) -> Run:
             document, record.detail = ask(run.context)
-            return run.having(name, document)
+            found.append(document)
+            return run
 
-        steps = needed("check", after)
-        found: T = self._run(*steps, Step(name, answer, reuses=False)).found[name]
-        return found
+        self._run(*needed(*before), Step(name, answer, reuses=reuses))
+        return found[0]
 
     def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
         """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
@@ -398,61 +369,26 @@ class Pipeline:
         self._run(*needed("check", "plan"))
         return trace(files, out, context=self.context, folder=self.out)
 
-    def plan_report(self, path: Path) -> None:
-        """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        questions.write_plan_page(self.context, path, self.log.done)
-
-    def sensitivity(
-        self,
-        metric: str | None = None,
-        minimum: float | None = None,
-        write_config: Path | None = None,
-    ) -> dict[str, Any]:
-        """Returns an ``edgekit.sensitivity/1``; with a minimum it holds a proposal.
-
-        Args:
-            metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
-            minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
-            write_config: Where to write a configuration with the proposal. It is written only
-                where there is one.
-
-        Raises:
-            UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
-                the configuration names is not found from there.
-        """
-        gate = self.file.accuracy
-        metric = metric or gate.metric
-        minimum = gate.min if minimum is None else minimum
-        questions.check_sensitivity(self.file.precision, metric, minimum, write_config)
-        may_write_for(self.config, {"the new configuration": write_config})
-        if write_config is not None:
-            rebased(self.config, write_config.parent)  # refused before anything is measured
-
-        def measure(run: Run, record: StepRecord) -> Run:
-            found = questions.sensitivity_of(run.context, metric, minimum)
-            impacts = counted(len(found[0].impacts), "INT8 kernel")
-            record.detail = f"{impacts} on {counted(found[0].samples, 'input')}"
-            return run.having("sensitivity", found)
-
-        steps = needed("calibrate", "plan")
-        found, proposal = self._run(*steps, Step("sensitivity", measure)).found["sensitivity"]
-        return questions.sensitivity_answer(self.context, found, proposal, write_config)
-
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=self._figures(error),
+        )
+
+    def _figures(self, error: Accuracy) -> str:
+        from edgekit.reports.terminal.quantization import accuracy_headline
+
+        return accuracy_headline(error, self.file.accuracy.metric, self.file.accuracy.min)
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -462,7 +398,7 @@ class Pipeline:
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
         may_write_for(self.config, {"the bundle": full}, makes_folders=True)
-        packed: PackedBundle = self._run(*needed("bundle")).found["bundle"]
+        packed = known(self._run(*needed("bundle")).found.bundle)
         if full is not None:
             write(self.packed(), full, stripped=False)
         return Packed(
@@ -494,11 +430,11 @@ class Pipeline:
                 found = run.boards.install(
                     lambda client: bundle, run.log, always=run.context.force, put_back=run.again
                 )
-                return run.having("deploy", found)
+                return replace(run, found=replace(run.found, deploy=tuple(found)))
 
             offered = (bundle.digest, bundle)
             steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
-        releases = self._run(*steps).found["deploy"]
+        releases = self._run(*steps).found.deploy
         return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
 
     def _dry_run_steps(self) -> list[Step]:
@@ -517,36 +453,34 @@ class Pipeline:
     def refit(self, weights: Path) -> Refitted:
         """Deploys the same engines with the weights of another file."""
         given = read_weights(weights)
+        changed: list[_NewWeights] = []
 
         def change(run: Run, record: StepRecord) -> Run:
             context, other = run.context, other_weights(run.context, weights)
             made = with_other_values(context, other)
             bundles: dict[str, Bundle] = {}
-            changed = tensors = 0
+            count = tensors = 0
             for built in run.builds:
                 old = bundle_of(context, built, run.signing)
                 bundle = bundle_with_weights(context, built, run.signing, other, made)
                 before = {name: entry.digest for name, entry in old.manifest.weights.items()}
                 after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
                 differ = sum(before[name] != digest for name, digest in after.items())
-                changed, tensors = max(changed, differ), max(tensors, len(after))
+                count, tensors = max(count, differ), max(tensors, len(after))
                 # nothing to ship where nothing changed
                 bundles[built.key] = bundle if before != after else old
             error = refit_accuracy(context, other, made)
             record.detail = (
-                f"{changed} of {counted(tensors, 'tensor')} changed, "
-                f"cosine {error['cosine']:.5f} against FP32"
+                f"{count} of {counted(tensors, 'tensor')} changed, "
+                f"cosine {error.cosine:.5f} against FP32"
             )
             check_accuracy(context, error)
-            return run.having("weights", (bundles, tensors, changed, error))
+            changed.append(_NewWeights(bundles, tensors, count, error))
+            return run
 
         def install(run: Run, record: StepRecord) -> Run:
-            bundles = run.found["weights"][0]
-
             def bundle_for(client: BoardClient) -> Bundle:
-                key = build_for(run.context, run.boards, client).key
-                bundle: Bundle = bundles[key]
-                return bundle
+                return changed[0].bundles[build_for(run.context, run.boards, client).key]
 
             remember(run, bundle_for)
             try:
@@ -557,7 +491,7 @@ class Pipeline:
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     failed.hint = _hint_for_other_weights(run.context, weights)
                 raise
-            return run.having("deploy", releases)
+            return replace(run, found=replace(run.found, deploy=tuple(releases)))
 
         step = Step("weights", change)
         try:
@@ -567,9 +501,9 @@ class Pipeline:
                 words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
                 failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
             raise
-        bundles, tensors, changed, error = run.found["weights"]
+        (new,) = changed
         for built in run.builds:
-            old, bundle = bundle_of(run.context, built, self.signing), bundles[built.key]
+            old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:
                 # infer and bench must not take this release for an outdated one
                 key = self.cache.key("refitted", old.digest)
@@ -577,11 +511,12 @@ class Pipeline:
                 self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
         return Refitted(
             steps=tuple(self.log.done),
-            tensors=tensors,
-            changed=changed,
-            accuracy=error,
-            digest=next(iter(bundles.values())).digest,
-            releases=tuple(one.row() for one in run.found["deploy"]),
+            tensors=new.tensors,
+            changed=new.changed,
+            accuracy=new.accuracy,
+            figures=self._figures(new.accuracy),
+            digest=next(iter(new.bundles.values())).digest,
+            releases=tuple(one.row() for one in run.found.deploy),
         )
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
@@ -597,30 +532,43 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        document: dict[str, Any] = self._run(*steps, or_serving=True).found["infer"]
-        return document
+        return dict(known(self._run(*steps, or_serving=True).found.infer))
 
     def bench(self) -> Bench:
         """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
-        document: Bench = self._run(*steps, anew=True, or_serving=True).found["bench"]
-        return document
+        return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
-    def run(self) -> RunResult:
-        """Runs every step and returns the ``edgekit.run/1`` and ``edgekit.report/1`` documents.
+    def run(self, annotate: Path | None = None) -> RunResult:
+        """Runs every step.
+
+        Args:
+            annotate: The ONNX file that gets each node's place and time; none when None.
 
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.benchmark.document import write_json
+        from edgekit.pipeline.exports import write_annotated
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
-        document = run_document(
-            run.context, run.builds, run.found, files, write_document(self.log.done)
-        )
-        write_json(self.out / "run.json", document)
-        return RunResult(document, run.found["report"])
+        document = run_document(run.context, run.builds, run.found, files, self.log.done)
+        write_json(self.out / "run.json", document.to_json())
+        report = known(run.found.report)
+        if annotate is not None:
+            write_annotated(self.context, annotate, report)
+        return RunResult(document, report)
+
+
+@dataclass(frozen=True)
+class _NewWeights:
+    """Bundles with other weights by build, of so many tensors, and their accuracy."""
+
+    bundles: Mapping[str, Bundle]
+    tensors: int
+    changed: int
+    accuracy: Accuracy
 
 
 def _dry_run_step(
@@ -637,7 +585,7 @@ def _dry_run_step(
         ]
         if all(row.reused for row in rows):
             record.reuse()
-        return run.having("deploy", rows)
+        return replace(run, found=replace(run.found, deploy=tuple(rows)))
 
     return Step("deploy", look, reuses=False)
 
@@ -685,7 +633,7 @@ def _hint_for_other_weights(context: Context, weights: Path) -> str:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What ``run`` gives: the ``edgekit.run/1`` document and the ``edgekit.report/1`` document."""
+    """What ``run`` gives: what was done, and the report."""
 
-    document: dict[str, Any]
+    document: RunDocument
     report: Report

@@ -16,6 +16,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
+from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
 from edgekit.pipeline.steps.bounds import bounds_of_question
 from edgekit.pipeline.steps.calibrate import inputs_text
@@ -25,18 +26,18 @@ from edgekit.pipeline.steps.plan import plan, query
 from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
 from edgekit.reference.gate import impossible
 from edgekit.targets.board import Target
-from edgekit.targets.loader import get
-from edgekit.text import counted
+from edgekit.targets.loader import get, names
+from edgekit.text import counted, read_size
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.progress import FinishedStep
-    from edgekit.placement.plan import Plan, WhatIf
-    from edgekit.reference.sensitivity import Proposal, Sensitivity
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.placement.explanation import Why
+    from edgekit.placement.placing import Pareto
+    from edgekit.placement.plan import WhatIf
+    from edgekit.placement.table import PlanTable
+    from edgekit.reference.sensitivity import Proposal, Sensitivity, SensitivityRanking
 
 
-Answer = tuple[dict[str, Any], str]  # a document, and what it says in a few words
-
-_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _FORMS = {
     "pin": "pin GLOB DEVICE",
     "unpin": "unpin GLOB",
@@ -136,25 +137,6 @@ def _read(change: str, word: str, rest: str) -> dict[str, Any]:
     return {"placement": {"pools": {name: read_size(value)}}}
 
 
-def read_size(text: str) -> int:
-    """Returns bytes of "64MiB", "4096" or "1 GiB".
-
-    Raises:
-        UsageError: It is none of these.
-    """
-    number = text.strip().lower().rstrip("bikmg ")
-    unit = text.strip().lower()[len(number) :].strip()
-    try:
-        size = float(number) * _UNITS[unit]
-        if not size.is_integer():
-            raise ValueError
-    except (ValueError, KeyError, OverflowError):
-        raise UsageError(
-            f"{text!r} is not a size", hint="write 64MiB, 512KiB or a number of bytes"
-        ) from None
-    return int(size)
-
-
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
@@ -173,25 +155,20 @@ def _known() -> str:
     return "changes are: " + ", ".join(_FORMS.values())
 
 
-TABLE_SCHEMA = "edgekit.plan-table/1"
-OBJECTIVES = ("latency", "throughput", "energy")
-METRICS = ("latency_us", "throughput_qps", "energy_uj", "gpu_us")
-
-
 def plan_table(
-    context: Context,
+    pipeline: Pipeline,
     *,
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
     power_mode: str | None = None,
-) -> Answer:
-    """Returns an ``edgekit.plan-table/1``: latency, throughput and energy by board and mode.
+) -> PlanTable:
+    """Returns latency, throughput and energy by board and power mode.
 
     Args:
-        context: The configuration; its board and mode hold where none are named.
+        pipeline: The configuration's; its board and mode hold where none are named.
         modes: Power modes, or "all".
-        targets: Boards.
+        targets: Boards, or "all".
         objective: Of the plans; None: a row for each of latency, throughput and energy.
         power_mode: The mode of the boards that have it, where no modes are named; None: the
             configuration's.
@@ -200,55 +177,74 @@ def plan_table(
         UsageError: An unknown board, or a mode that none of the boards has.
         GateError: No row has a plan. A row without one has an ``error``.
     """
-    pairs = list(_pairs(context, modes, targets, power_mode or context.file.power_mode))
+
+    def ask(context: Context) -> tuple[PlanTable, str]:
+        boards = [get(name) for name in _board_names(targets) or (context.file.target,)]
+        found = _table(context, boards, modes, objective, power_mode or context.file.power_mode)
+        return found, counted(len(found.rows), "row")
+
+    # which has plans of its own
+    return pipeline.answer("table", ask, "check", "rewrite")
+
+
+def _board_names(targets: Sequence[str]) -> list[str]:
+    return list(names()) if list(targets) == ["all"] else list(dict.fromkeys(targets))
+
+
+def _table(
+    context: Context,
+    boards: Sequence[Target],
+    modes: Sequence[str],
+    objective: str | None,
+    power_mode: str | None,
+) -> PlanTable:
+    from edgekit.placement.table import OBJECTIVES, PlanTable, TableRow, with_error, with_plan
+
+    pairs = list(_pairs(boards, modes, power_mode))
     objectives = [objective] if objective else list(OBJECTIVES)
-    rows, failures = [], []
+    rows: list[TableRow] = []
+    failures = []
     for number, (board, mode, note) in enumerate(pairs):
         for step, aim in enumerate(objectives):
-            row: dict[str, Any] = {
-                "target": board.name, "power_mode": mode, "precision": context.file.precision,
-                "objective": aim, "dla_cores": [], **dict.fromkeys(METRICS),
-                "bands": {}, "plans": {}, "notes": [note] if note else [], "error": None,
-            }  # fmt: skip
-            rows.append(row)
+            row = TableRow(
+                target=board.name, power_mode=mode, precision=context.file.precision,
+                objective=aim, dla_cores=[], latency_us=None, throughput_qps=None,
+                energy_uj=None, gpu_us=None, bands={}, plans={},
+                notes=[note] if note else [], error=None,
+            )  # fmt: skip
             done = number * len(objectives) + step
             context.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
-                row["power_mode"] = board.mode(mode).name
-                placed = _plan_row(context, board, row["power_mode"], aim, row)
+                row = row.model_copy(update={"power_mode": board.mode(mode).name})
+                other, cores = _of_row(context, board, row.power_mode, aim)
+                row = row.model_copy(update={"dla_cores": cores, "tensorrt": other.tensorrt})
+                rows.append(with_plan(row, plan(other)))
             except (GateError, UsageError) as error:
                 if isinstance(error, UsageError) and error.code != "target.mode":
                     raise
                 failures.append(error)
-                row["error"] = error.to_json()["error"]
+                rows.append(with_error(row, error))
                 break
-            values = placed.predicted.to_json()
-            for metric in METRICS:
-                row[metric] = values[metric]
-                row["bands"][metric] = placed.bands.get(metric)
-            row["plans"][aim] = _proof(placed)
-    if failures and all(row["error"] for row in rows):
+    if failures and all(row.error for row in rows):
         raise failures[0]
-    document = {
-        "schema": TABLE_SCHEMA,
-        "clock": "predicted",
-        "model": source(context).source,
-        "objective": objective,
-        "rate_hz": context.file.placement.rate_hz,
-        "rows": rows,
-    }
-    return document, counted(len(rows), "row")
+    return PlanTable(
+        schema="edgekit.plan-table/1",
+        clock="predicted",
+        model=source(context).source,
+        objective=objective,
+        rate_hz=context.file.placement.rate_hz,
+        rows=rows,
+    )
 
 
 def _pairs(
-    context: Context, modes: Sequence[str], targets: Sequence[str], requested: str | None
+    boards: Sequence[Target], modes: Sequence[str], requested: str | None
 ) -> Iterator[tuple[Target, str, str]]:
     """Yields board, mode and a note on the mode."""
-    found_on = [get(name) for name in dict.fromkeys(targets) or (context.file.target,)]
-    lacking = [error for board in found_on if (error := _lack(board, requested))]
-    if lacking and not modes and len(lacking) == len(found_on):
+    lacking = [error for board in boards if (error := _lack(board, requested))]
+    if lacking and not modes and len(lacking) == len(boards):
         raise lacking[0]
-    for board in found_on:
+    for board in boards:
         name = board.name
         if list(modes) == ["all"]:
             if not board.power_modes:
@@ -273,31 +269,17 @@ def _lack(board: Target, mode: str | None) -> UsageError | None:
     return None
 
 
-def _plan_row(
-    context: Context, board: Target, mode: str, objective: str, row: dict[str, Any]
-) -> Plan:
+def _of_row(
+    context: Context, board: Target, mode: str, objective: str
+) -> tuple[Context, list[int]]:
+    """Returns the context of a row's plan, and the DLA cores that it may use."""
     placement = context.file.placement
     cores = [core for core in placement.dla_cores if core < board.dla.cores]
     other = variant(
         replace(context, explains=False), target=board.name, power_mode=mode,
         placement={"objective": objective, "dla_cores": cores},
     )  # fmt: skip
-    row["dla_cores"] = cores
-    row["tensorrt"] = other.tensorrt
-    return plan(other)
-
-
-def _proof(placed: Plan) -> dict[str, Any]:
-    from edgekit.placement.plan import plan_summary
-    from edgekit_device.protocol.codec import write
-
-    keys = ("value", "unit", "optimal", "bound", "gap", "slack", "extrapolated", "unknown_cost",
-            "layers", "loadables", "transitions")  # fmt: skip
-    summary = write(plan_summary(placed))
-    busy = placed.frame.busy_us
-    total = sum(us or 0.0 for us in busy.values())
-    share = (busy.get("GPU") or 0.0) / total if total else 1.0
-    return {**{key: summary[key] for key in keys}, "gpu_share": share, "dla_share": 1.0 - share}
+    return other, cores
 
 
 _REASONS_WITHOUT_LAYER = {
@@ -339,37 +321,72 @@ def layer_of(network: Network, model: Model, name: str) -> str:
         raise
 
 
-def why(context: Context, layer: str) -> Answer:
-    """Returns an ``edgekit.why/1``: the reasons for a layer's place."""
+def why(pipeline: Pipeline, layer: str) -> Why:
+    """Returns the reasons for a layer's place.
+
+    Raises:
+        UsageError: "layer.unknown": there is no layer or ONNX node of that name.
+    """
     from edgekit.placement.explanation import explain_layer
 
-    document = explain_layer(
-        query(context), plan(context), layer,
-        lambda done, total: context.update(done, total, "planning with changes"),
-    )  # fmt: skip
-    return document, f"{document['layer']} runs on {document['device']}"
+    context = pipeline.context
+    # refused before anything is placed
+    name = layer_of(network(context), source(context), layer)
+
+    def ask(context: Context) -> tuple[Why, str]:
+        found = explain_layer(
+            query(context), plan(context), name,
+            lambda done, total: context.update(done, total, "planning with changes"),
+        )  # fmt: skip
+        return found, f"{found.layer} runs on {found.device}"
+
+    return pipeline.answer("why", ask, "check", "plan")
 
 
-def what_if(context: Context, other: Context, texts: Sequence[str]) -> tuple[WhatIf, str]:
-    """Returns the plan compared with the plan of another context."""
+def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
+    """Returns the plan compared with the plan that follows from changes.
+
+    Args:
+        pipeline: The configuration's.
+        changes: Such as "pin conv* GPU; mode 30W".
+
+    Raises:
+        UsageError: "plan.what-if": no such change.
+        GateError: No placement meets the request with the changes.
+    """
     from edgekit.placement.plan import compare_plans
 
-    document = compare_plans(plan(context), plan(other), texts)
-    return document, f"{counted(len(document.moved), 'layer')} moved"
+    read = read_changes(changes, pipeline.config)
+    other = variant(pipeline.context, **read.keys)
+
+    def ask(context: Context) -> tuple[WhatIf, str]:
+        found = compare_plans(plan(context), plan(other), read.texts)
+        return found, f"{counted(len(found.moved), 'layer')} moved"
+
+    return pipeline.answer("what-if", ask, "check", "plan")
 
 
-def pareto(context: Context, first: str, second: str) -> Answer:
-    """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan."""
+def pareto(pipeline: Pipeline, first: str, second: str) -> Pareto:
+    """Returns the front of two metrics of a plan.
+
+    Args:
+        pipeline: The configuration's.
+        first: "latency_us", "energy_uj", "gpu_us" or "period_us".
+        second: Another one of them.
+    """
     from edgekit.placement.placing import pareto_front
 
-    document: dict[str, Any] = pareto_front(
-        query(context), first, second,
-        lambda done, total: context.update(done, total, "the next point"),
-    )  # fmt: skip
-    return document, f"{len(document['points'])} points"
+    def ask(context: Context) -> tuple[Pareto, str]:
+        found = pareto_front(
+            query(context), first, second,
+            lambda done, total: context.update(done, total, "the next point"),
+        )  # fmt: skip
+        return found, f"{len(found.points)} points"
+
+    return pipeline.answer("pareto", ask, "check", "plan")
 
 
-def write_plan_page(context: Context, path: Path, steps: Sequence[FinishedStep]) -> None:
+def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     """Writes the plan as an HTML page; what only a build or a board can show is left out."""
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
@@ -377,6 +394,7 @@ def write_plan_page(context: Context, path: Path, steps: Sequence[FinishedStep])
     from edgekit.reports.schema import ReportedRewrite, ReportedStep
     from edgekit_device.protocol.codec import write
 
+    context = pipeline.context
     file, placed, notes = context.file, plan(context), context.session.notes
     rewrites = used_rewrites(context).applied
     facts = RunFacts(
@@ -385,12 +403,47 @@ def write_plan_page(context: Context, path: Path, steps: Sequence[FinishedStep])
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
         ),
-        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
+        steps=tuple(ReportedStep.model_validate(write(one)) for one in pipeline.log.done),
         files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),
         note_groups={"run": notes},
     )  # fmt: skip
     write_report(report_document(facts), path)
+
+
+def sensitivity(
+    pipeline: Pipeline,
+    metric: str | None = None,
+    minimum: float | None = None,
+    write_config: Path | None = None,
+) -> SensitivityRanking:
+    """Returns what INT8 of each kernel costs; with a minimum also what to keep in FP16.
+
+    Args:
+        pipeline: The configuration's.
+        metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
+        minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
+        write_config: Where to write a configuration with the proposal. It is written only
+            where there is one.
+
+    Raises:
+        UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
+            the configuration names is not found from there.
+    """
+    gate = pipeline.file.accuracy
+    measure = metric or gate.metric
+    least = gate.min if minimum is None else minimum
+    check_sensitivity(pipeline.file.precision, measure, least, write_config)
+    may_write_for(pipeline.config, {"the new configuration": write_config})
+    if write_config is not None:
+        rebased(pipeline.config, write_config.parent)  # refused before anything is measured
+
+    found, proposal = pipeline.answer(
+        "sensitivity",
+        lambda context: sensitivity_of(context, measure, least),
+        "calibrate", "plan", reuses=True,
+    )  # fmt: skip
+    return sensitivity_answer(pipeline.context, found, proposal, write_config)
 
 
 def check_sensitivity(
@@ -420,19 +473,23 @@ def check_sensitivity(
 
 def sensitivity_of(
     context: Context, metric: str, minimum: float | None
-) -> tuple[Sensitivity, Proposal | None]:
-    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16."""
+) -> tuple[tuple[Sensitivity, Proposal | None], str]:
+    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16; and a word
+    on how much was measured.
+    """
     found = measured_sensitivity(context)
+    impacts = counted(len(found.impacts), "INT8 kernel")
+    words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
-        return found, None
+        return (found, None), words
     bounds = bounds_of_question(context, minimum)
-    return found, proposed_layers(context, metric, minimum, bounds)
+    return (found, proposed_layers(context, metric, minimum, bounds)), words
 
 
 def sensitivity_answer(
     context: Context, found: Sensitivity, proposal: Proposal | None, write_config: Path | None
-) -> dict[str, Any]:
-    """Returns the ``edgekit.sensitivity/1`` of what ``sensitivity_of`` returned.
+) -> SensitivityRanking:
+    """Returns the document of what ``sensitivity_of`` returned.
 
     Args:
         context: The configuration.
@@ -441,35 +498,41 @@ def sensitivity_answer(
         write_config: Where to write a configuration with the proposal, where there is one.
     """
     from edgekit.reference.proposal import shortfall
-    from edgekit.reference.sensitivity import sensitivity_document
+    from edgekit.reference.sensitivity import (
+        SensitivityRanking,
+        float_layers,
+        proposed,
+        ranked_kernels,
+    )
 
     built, calibrated = plan_scales(context), scales(context)
     warnings = built.warnings if built else ()
-    notes = [*context.session.notes, *warnings, *plan(context).notes, *accuracy_notes(context)]
-    document = {
-        **sensitivity_document(found, network(context), judgement(context), proposal),
-        "model": source(context).source,
-        "target": context.file.target,
-        "data": inputs_text(context),
-        "method": calibrated.method if calibrated else "",
-        "notes": notes,
-        "config": "",
-        "file": None,
-    }
-    if proposal is not None and proposal.layers is not None:
-        own = context.file.calibration.fp16_layers
-        layers = list(dict.fromkeys((*own, *proposal.layers)))
-        gate = {"metric": proposal.metric, "min": proposal.minimum}
-        document["config"] = yaml.safe_dump(
-            {"calibration": {"fp16_layers": layers}, "accuracy": gate},
-            sort_keys=False, allow_unicode=True,
-        )  # fmt: skip
-        if write_config is not None:
-            _write_config(context.config, write_config, layers, gate)
-            document["file"] = str(write_config)
-    elif proposal is not None:
-        document["shortfall"] = shortfall(proposal)
-    return document
+    notes = (*context.session.notes, *warnings, *plan(context).notes, *accuracy_notes(context))
+    answer = SensitivityRanking(
+        samples=found.samples,
+        kernels=ranked_kernels(found, network(context)),
+        floats=float_layers(found, network(context), judgement(context)),
+        proposal=None if proposal is None else proposed(proposal),
+        model=source(context).source,
+        target=context.file.target,
+        data=inputs_text(context),
+        method=calibrated.method if calibrated else "",
+        notes=notes,
+    )
+    if proposal is None:
+        return answer
+    if proposal.layers is None:
+        return replace(answer, shortfall=shortfall(proposal))
+    own = context.file.calibration.fp16_layers
+    layers = list(dict.fromkeys((*own, *proposal.layers)))
+    gate = {"metric": proposal.metric, "min": proposal.minimum}
+    text = yaml.safe_dump(
+        {"calibration": {"fp16_layers": layers}, "accuracy": gate},
+        sort_keys=False, allow_unicode=True,
+    )  # fmt: skip
+    if write_config is not None:
+        _write_config(context.config, write_config, layers, gate)
+    return replace(answer, config=text, file=None if write_config is None else str(write_config))
 
 
 def _write_config(config: Config, path: Path, layers: list[str], gate: Mapping[str, Any]) -> None:

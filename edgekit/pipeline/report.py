@@ -10,32 +10,49 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field
+
+from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.measurement import Clock, Times
+from edgekit.benchmark.validity import Verdict
+from edgekit.documents import Coded, Document, Number, omitted
 from edgekit.files import regular
+from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
+from edgekit.pipeline.found import Found, known
+from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BuiltPlan
+from edgekit.pipeline.steps.build import BuiltPlan, board_builds
+from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
-from edgekit.pipeline.steps.parse import parser_key
+from edgekit.pipeline.steps.parse import parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
+from edgekit.placement.plan import Plan
 from edgekit.quantize.scales import change_rows
+from edgekit.reports.schema import (
+    Accuracy,
+    BuiltBoard,
+    BundleSizes,
+    Facts,
+    RefitAnswer,
+    Report,
+    ReportedRewrite,
+    ReportedStep,
+    ScaleChange,
+)
 from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.document import Bench
-    from edgekit.pipeline.progress import FinishedStep
-    from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
-    from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
-    from edgekit.reports.schema import Report
 
 
 _ACCURACY = (
@@ -45,7 +62,7 @@ _ACCURACY = (
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
-    about = [one["told"] for one in accuracy(context).get("nonfinite") or ()]
+    about = [one.told for one in accuracy(context).nonfinite]
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
@@ -74,82 +91,136 @@ def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     return list(dict.fromkeys(one for group in groups for one in group))
 
 
-def segments_of(built: Artefacts) -> list[dict[str, Any]]:
-    """Returns what was built, segment by segment."""
-    return [
-        {"lane": lane, "share": share, "index": s.index, "device": s.device,
-         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
-         "outputs": list(s.outputs)}
-        for lane, (share, segments) in enumerate(built.lanes)
-        for s in segments
-    ]  # fmt: skip
+class RunCheck(Document):
+    """What the check counted: layers, those that a DLA could run, and loadables."""
+
+    layers: int
+    dla_layers: int
+    gpu_layers: int
+    dla_macs_fraction: float
+    candidates: int
+    loadables: int
 
 
-def board_documents(builds: Sequence[BuiltPlan]) -> list[dict[str, Any]]:
-    """Returns what boards built, compared with the plan."""
-    return [_board_document(built, built.result) for built in builds if built.result is not None]
+class RunCalibration(Document):
+    """Where the INT8 scales come from; ``choice`` is how the method was chosen."""
+
+    method: str
+    choice: Facts | None
+    data: str
+    changes: list[ScaleChange]
 
 
-def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
-            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
-    return {
-        "board": built.board,
-        "job": built.job,
-        "fingerprint": dict(result["fingerprint"]),
-        "tensorrt": result["tensorrt"],
-        "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
-        "plan": built.comparison,
-        "notes": list(result["notes"]),
-    }
+class BriefBench(Document):
+    """The measurement in short; bench.json has all of it."""
+
+    clock: Clock | None
+    backend: str | None
+    latency_ms: Times | None
+    throughput_qps: Number | None
+    iterations: int | None
+    verdict: Verdict | None
+
+
+class RunRelease(Document):
+    """What a board serves; ``taken_back`` is the bundle's own release where another one serves."""
+
+    board: BoardName
+    release: str | None
+    digest: str | None
+    bytes_sent: int | None
+    previous: str | None
+    taken_back: TakenBackRelease | None
+    notes: list[str]
+
+
+class RunDocument(Document):
+    """What a run did and found, and where its files are."""
+
+    schema_: Literal["edgekit.run/1"] = Field(alias="schema")
+    name: str
+    target: str
+    precision: str
+    backend: str
+    steps: list[Annotated[FinishedStep, Coded()]]
+    check: RunCheck
+    rewrites: list[Facts]
+    calibration: RunCalibration | None
+    plan: Annotated[Plan, Coded()]
+    built: list[BuiltBoard]
+    bundle: Annotated[PackedBundle, Coded()]
+    accuracy: Facts
+    refit: RefitAnswer
+    infer: Facts
+    bench: BriefBench
+    board: BoardName
+    releases: list[RunRelease]
+    files: dict[str, str]
+    notes: list[str]
+    parser: Annotated[ParserWord, Coded()] | None = omitted()
 
 
 def run_document(
     context: Context,
     builds: Sequence[BuiltPlan],
-    found: Mapping[str, Any],
+    found: Found,
     files: Mapping[str, str],
-    steps: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Returns the ``edgekit.run/1`` document of what a run's steps found."""
-    scales, rewrites, check, releases = (
-        plan_scales(context), used_rewrites(context), found["check"], found["deploy"],
-    )  # fmt: skip
-    return {
-        "schema": "edgekit.run/1",
-        "name": context.file.name,
-        "target": context.file.target,
-        "precision": context.file.precision,
-        "backend": builds[0].artefacts.backend,
-        "steps": list(steps),
-        "check": {**check["summary"], "candidates": check["candidates"],
-                  "loadables": check["loadables"]},
-        "rewrites": rewrites.applied,
-        "calibration": {"method": scales.method, "choice": choice(context), "data": scales.data,
-                        "changes": change_rows(scales.changes)} if scales else None,
-        "plan": plan(context).to_json(),
-        "built": board_documents(builds),
-        "bundle": write(found["bundle"]),
-        "accuracy": accuracy(context),
-        "refit": dict(found["refit"]),
-        "infer": dict(found["infer"]),
-        "bench": _brief(found["bench"]),
-        "board": write(releases[0].board),
-        "releases": [
-            {"board": write(r.board), "release": r.release, "digest": r.digest,
-             "bytes_sent": r.bytes_sent, "previous": r.previous,
-             "taken_back": write(r.taken_back), "notes": list(r.notes)}
-            for r in releases
-        ],
-        "files": dict(files),
-        "notes": notes_of(context, builds),
-        **parser_key(context),
-    }  # fmt: skip
-
-
-def _brief(bench: Bench) -> dict[str, object]:
-    names = {"clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict"}
-    return bench.model_dump(include=names)
+    steps: Sequence[FinishedStep],
+) -> RunDocument:
+    """Returns what a run's steps did and found."""
+    scales, rewrites = plan_scales(context), used_rewrites(context)
+    check, bench = known(found.check), known(found.bench)
+    releases = [
+        RunRelease(
+            board=BoardName.model_validate(write(one.board)),
+            release=one.release,
+            digest=one.digest,
+            bytes_sent=one.bytes_sent,
+            previous=one.previous,
+            taken_back=TakenBackRelease.model_validate(write(one.taken_back))
+            if one.taken_back
+            else None,
+            notes=list(one.notes),
+        )
+        for one in found.deploy
+    ]
+    return RunDocument(
+        schema="edgekit.run/1",
+        name=context.file.name,
+        target=context.file.target,
+        precision=context.file.precision,
+        backend=builds[0].artefacts.backend,
+        steps=list(steps),
+        check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
+        rewrites=rewrites.applied,
+        calibration=RunCalibration(
+            method=scales.method,
+            choice=write(choice(context)),
+            data=scales.data,
+            changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
+        )
+        if scales
+        else None,
+        plan=plan(context),
+        built=[BuiltBoard.model_validate(one) for one in write(board_builds(builds))],
+        bundle=known(found.bundle),
+        accuracy=accuracy(context).to_json(),
+        refit=known(found.refit),
+        infer=dict(known(found.infer)),
+        bench=BriefBench(
+            clock=bench.clock,
+            backend=bench.backend,
+            latency_ms=bench.latency_ms,
+            throughput_qps=bench.throughput_qps,
+            iterations=bench.iterations,
+            verdict=bench.verdict,
+        ),
+        board=releases[0].board,
+        releases=releases,
+        files=dict(files),
+        notes=notes_of(context, builds),
+        parser=parser_word(context),
+    )
 
 
 def report_facts(
@@ -157,26 +228,17 @@ def report_facts(
     builds: Sequence[BuiltPlan],
     bundle: PackedBundle,
     release: InstalledRelease,
-    refit: Mapping[str, Any],
+    refit: RefitAnswer,
     bench: Bench,
     files: Mapping[str, str],
     steps: Sequence[FinishedStep],
 ) -> RunFacts:
     """Returns what the report is made of."""
-    from edgekit.benchmark.document import BoardName
     from edgekit.reports.facts import RunFacts
-    from edgekit.reports.schema import (
-        Accuracy,
-        BuiltBoard,
-        BundleSizes,
-        RefitAnswer,
-        ReportedRewrite,
-        ReportedStep,
-    )
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = accuracy(context)
+    error = accuracy(context).to_json()
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
@@ -187,8 +249,8 @@ def report_facts(
         # a run that misses its gate ends before the report
         "passed": None if gate.min is None else True,
         "computed": "emulated on a CPU",  # also where a board built engines of its own
-        "nonfinite": error.get("nonfinite") or [],
-        "constant": error.get("constant") or [],
+        "nonfinite": error["nonfinite"],
+        "constant": error["constant"],
         "segments": error["per_segment"],
     }
     return RunFacts(
@@ -204,8 +266,8 @@ def report_facts(
         accuracy=Accuracy.model_validate(figures),
         bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
-        refit=None if back else RefitAnswer.model_validate(refit),
-        built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
+        refit=None if back else refit,
+        built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),

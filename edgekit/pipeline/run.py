@@ -5,17 +5,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.context import Context
+from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import StepLog, StepRecord
 from edgekit.pipeline.report import report_facts, write_report
-from edgekit.pipeline.steps.accuracy import accuracy, accuracy_text, gated
+from edgekit.pipeline.steps.accuracy import accuracy, gated
 from edgekit.pipeline.steps.beforehand import (
     OtherWeights,
     check_boards,
@@ -42,16 +43,18 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.load import lowers
-from edgekit.pipeline.steps.method import choice, chooses, method, methods_are_equal, scales
+from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
+from edgekit.reports.schema import RefitAnswer
 from edgekit.text import counted, listed, percent
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
+    from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
 
 
@@ -70,7 +73,7 @@ class Run:
         or_serving: Whether the run goes on with what a board serves where the bundle was taken back
             there.
         anew: Whether is measured again what was measured before.
-        found: The steps' results, by step.
+        found: What the steps found.
     """
 
     context: Context
@@ -82,11 +85,7 @@ class Run:
     again: bool = False
     or_serving: bool = False
     anew: bool = False
-    found: Mapping[str, Any] = field(default_factory=dict)
-
-    def having(self, step: str, result: Any) -> Run:
-        """Returns the run with a step's result."""
-        return replace(self, found={**self.found, step: result})
+    found: Found = field(default_factory=Found)
 
     @property
     def deploys(self) -> bool:
@@ -208,17 +207,15 @@ def _check(run: Run, record: StepRecord) -> Run:
     return checked_as(run, record, check(run.context))
 
 
-def checked_as(run: Run, record: StepRecord, document: Mapping[str, Any]) -> Run:
+def checked_as(run: Run, record: StepRecord, verdict: Verdict) -> Run:
     """Returns the run with its check, and says what it is."""
-    summary = document["summary"]
-    known = "known " if document.get("unknown_cost") else ""
-    record.detail = (
-        f"{counted(summary['layers'], 'layer')}, {summary['dla_layers']} could run on the DLA"
-    )
-    if any(layer["macs"] for layer in document["layers"]):
-        share = percent(summary["dla_macs_fraction"])
+    figures = verdict.figures
+    known = "known " if verdict.uncounted else ""
+    record.detail = f"{counted(figures.layers, 'layer')}, {figures.dla_layers} could run on the DLA"
+    if verdict.multiplies:
+        share = percent(figures.dla_macs_fraction)
         record.detail += f" ({share} of the {known}MACs)"
-    return run.having("check", document)
+    return replace(run, found=replace(run.found, check=figures))
 
 
 def _rewrite(run: Run, record: StepRecord) -> Run:
@@ -269,7 +266,7 @@ def _plan(run: Run, record: StepRecord) -> Run:
     record.detail = (
         f"{_on_dla(found)}, {counted(len(found.loadables), 'loadable')}, {found.objective}, {proof}"
     )
-    return run.having("plan", found)
+    return replace(run, found=replace(run.found, plan=found))
 
 
 def _on_dla(found: Plan) -> str:
@@ -278,16 +275,19 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
+    from edgekit.reference.accuracy import accuracy_text
+    from edgekit.reference.method import methods_are_equal
     from edgekit.reports.text import clean
 
     run = replace(run, context=gated(run.context))
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
-    on = f"{clean(error['data'])}, emulated on this CPU"
-    figures = f"cosine {error['cosine']:.5f} against FP32"
+    on = f"{clean(error.data)}, emulated on this CPU"
+    figures = f"cosine {error.cosine:.5f} against FP32"
+    gate = context.file.accuracy
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
-        f"{accuracy_text(context.file.accuracy, error, figures)} ({on})"
+        f"{accuracy_text(error, figures, gate.metric, gate.min)} ({on})"
     )
     if builds[0].board:
         record.detail += "; built on " + ", ".join(one.board for one in builds)
@@ -299,7 +299,9 @@ def _build(run: Run, record: StepRecord) -> Run:
             record.detail += ", because the methods give equal results here"
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
-    places = [{x.name: x.device for x in one.layers} for one in (run.found["plan"], plan(context))]
+    places = [
+        {x.name: x.device for x in one.layers} for one in (known(run.found.plan), plan(context))
+    ]
     if places[0] != places[1]:
         record.detail += f"; placement is now {_on_dla(plan(context))}"
     return run
@@ -335,7 +337,7 @@ def _bundle(run: Run, record: StepRecord) -> Run:
         others=tuple(others),
         qdq=None if typed is None else str(typed),
     )
-    return run.having("bundle", packed)
+    return replace(run, found=replace(run.found, bundle=packed))
 
 
 def remember(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
@@ -354,7 +356,7 @@ def _deploy(run: Run, record: StepRecord) -> Run:
         put_back=run.again,
         or_serving=run.or_serving,
     )
-    return run.having("deploy", releases)
+    return replace(run, found=replace(run.found, deploy=tuple(releases)))
 
 
 def bring_first_board(run: Run, record: StepRecord) -> Run:
@@ -372,7 +374,7 @@ def bring_first_board(run: Run, record: StepRecord) -> Run:
         releases = run.boards.install(
             run.bundle_for, run.log, put_back=run.again, or_serving=run.or_serving
         )
-        return run.having("deploy", releases)
+        return replace(run, found=replace(run.found, deploy=tuple(releases)))
     back = state.taken_back
     if back is not None and not back.release.endswith(bundle.digest[:12]):
         back = None
@@ -391,7 +393,7 @@ def bring_first_board(run: Run, record: StepRecord) -> Run:
         taken_back=back,
         refitted=True,
     )
-    return run.having("deploy", [release])
+    return replace(run, found=replace(run.found, deploy=(release,)))
 
 
 def _infer(run: Run, record: StepRecord) -> Run:
@@ -403,17 +405,17 @@ def infer_on(run: Run, record: StepRecord, source: Path | None, output: Path | N
     from edgekit.pipeline.steps.bench import infer
 
     path = output or run.out / "outputs.npz"
-    release, backend = run.found["deploy"][0], run.builds[0].artefacts.backend
+    release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
     found = infer(run.context, run.boards, release, backend, source, path, record)
-    return run.having("infer", found)
+    return replace(run, found=replace(run.found, infer=found))
 
 
 def _bench(run: Run, record: StepRecord) -> Run:
     from edgekit.pipeline.steps.bench import bench
 
-    release, backend = run.found["deploy"][0], run.builds[0].artefacts.backend
+    release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
     found = bench(run.context, run.boards, release, backend, run.out, record, again=run.anew)
-    return run.having("bench", found)
+    return replace(run, found=replace(run.found, bench=found))
 
 
 def files_of(out: Path, *, typed: bool) -> dict[str, str]:
@@ -428,18 +430,18 @@ def files_of(out: Path, *, typed: bool) -> dict[str, str]:
 def _report(run: Run, record: StepRecord) -> Run:
     found, files = run.found, files_of(run.out, typed=lowers(run.context))
     record.detail = files["report"]
-    release = found["deploy"][0]
-    refit = {
+    release = found.deploy[0]
+    refit = RefitAnswer(
         # this machine can compare one more inference, unless TensorRT's engines gave it
-        "bit_equal": bool(release.bit_equal and found["infer"]["bit_equal"] is not False),
-        "tensors": len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
-    }
+        bit_equal=bool(release.bit_equal and known(found.infer)["bit_equal"] is not False),
+        tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
+    )
     facts = report_facts(
-        run.context, run.builds, found["bundle"], release, refit, found["bench"], files,
+        run.context, run.builds, known(found.bundle), release, refit, known(found.bench), files,
         run.log.done,
     )  # fmt: skip
     report = write_report(run.context, facts, run.out)
-    return run.having("refit", refit).having("report", report)
+    return replace(run, found=replace(found, refit=refit, report=report))
 
 
 STEPS: tuple[Step, ...] = (

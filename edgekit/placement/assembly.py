@@ -417,16 +417,17 @@ def _constraints(request: PlacementInputs) -> Constraints:
     )
 
 
-def _limited(request: PlacementInputs) -> bool:
-    """Whether anything that the user wrote can keep layers off the DLA."""
-    options = request.options
-    return bool(
+def gpu_best_note(options: Options) -> str:
+    """Returns the note of a plan of the GPU alone that is the best."""
+    limited = bool(
         options.pins
         or options.bounds
         or options.pools
         or options.max_transitions is not None
         or options.min_loadable_layers > 1
     )
+    among = " of all placements within the limits" if limited else ""
+    return f"the GPU alone is best for this objective{among}"
 
 
 def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
@@ -563,8 +564,7 @@ def _notes(
     elif all(name in refused for name, able in request.able.items() if able):
         notes.append("no layer fits the DLA's memory: everything runs on the GPU")
     elif not on_dla and best:
-        among = " of all placements within the limits" if _limited(request) else ""
-        notes.append(f"the GPU alone is best for this objective{among}")
+        notes.append(gpu_best_note(request.options))
     notes += _memory_notes(request, shown, refused)
     if on_dla and request.options.gpu:
         notes += _shared(request, shown)

@@ -8,22 +8,30 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
+from pydantic import Field, PlainSerializer
+
+from edgekit.dla.verdicts import LayerVerdict
+from edgekit.documents import Document, Number, omitted
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, named_things, nearest_names
 from edgekit.network.model import Layer, Network
+from edgekit.placement.assembly import gpu_best_note
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import FusedRegions
-from edgekit.placement.inputs import usable_cores
+from edgekit.placement.inputs import PinImpossible, usable_cores
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.placing import PlacementQuery, UserConstraint, UserConstraints
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
+    MovedLayer,
     Options,
     Pin,
     Plan,
+    PredictedCost,
+    SlackChoice,
     booked_layers,
     optimum_value,
     percent_change,
@@ -32,18 +40,106 @@ from edgekit.placement.plan import (
 from edgekit.placement.problem import BuiltProblem
 from edgekit.solver.problem import OUTSIDE, Border
 from edgekit.text import listed
+from edgekit_device.protocol.codec import write
 
-SCHEMA = "edgekit.why/1"
 DIGITS = 6
 MOST = 1500  # layers up to which all of them are pinned one by one
 SAME = 1e-9  # relative; values that differ by less are equal
 OnProgress = Callable[[int, int], None]
 
 
+class KernelCost(Document):
+    """What a kernel takes on a device in a tensor format."""
+
+    device: str
+    precision: str
+    format: str
+    us: Number = Field(description="microseconds")
+    uj: Number = Field(description="microjoules, predicted")
+    clock: Literal["measured", "predicted"]
+
+
+class BorderCost(Document):
+    """What conversions at one of a kernel's borders take: microseconds, predicted."""
+
+    tensor: str
+    direction: Literal["reads", "writes"]
+    neighbours: list[str] = Field(description="devices on the other side, or the caller")
+    us: Number = Field(description="where the kernel is")
+    otherwise_us: Number = Field(description="on the other device")
+
+
+class Bind(Document):
+    """A constraint without which the layer would move, or the objective gain."""
+
+    kind: str
+    text: str = Field(description="as the user wrote it")
+    value: Number | None = Field(description="the objective's without it; null: no plan")
+    device: str | None = Field(description="the layer's without it")
+    moves: bool
+    gains: bool
+
+
+class MovedAlone(Document):
+    """What it takes to move the kernel and nothing else; counts are differences."""
+
+    value: Number = Field(description="the objective's")
+    difference: Number
+    percent: Number | None
+    transitions: int
+    loadables: int
+    reformats: int
+
+
+class Otherwise(Document):
+    """The best plan with the kernel on the other device."""
+
+    device: str | None
+    pinned: list[str] = Field(description="the kernel's layers")
+    possible: bool
+    reason: str = Field(description="why it is not possible")
+    value: Number | None = Field(description="the objective's")
+    difference: Number | None
+    percent: Number | None
+    predicted: PredictedCost | None
+    transitions: int | None = omitted()
+    loadables: int | None = omitted()
+    moved: list[Annotated[MovedLayer, PlainSerializer(write)]]
+
+
+class Why(Document):
+    """Why a layer is on its device; all is predicted, where ``clock`` of a cost says no other."""
+
+    schema_: Literal["edgekit.why/1"] = Field(alias="schema")
+    layer: str
+    nodes: list[str]
+    kind: str
+    target: str
+    power_mode: str
+    precision: str
+    objective: str
+    value: Number = Field(description="the plan's, in the unit")
+    unit: str = Field(description="us, uj or qps")
+    slack: SlackChoice | None
+    clock: Literal["predicted"]
+    device: str
+    shares: dict[str, float] = Field(description="of the frames, by device")
+    dla: Annotated[LayerVerdict, PlainSerializer(LayerVerdict.to_json)]
+    kernel: list[str] = Field(description="layers that run as one with it")
+    planned_us: Number = Field(description="microseconds of the kernel in the plan")
+    costs: list[KernelCost]
+    launch_us: Number | None = Field(description="of a loadable; null: no DLA core is used")
+    borders: list[BorderCost]
+    binds: list[Bind]
+    alone: MovedAlone | None
+    otherwise: Otherwise
+    because: list[str] = Field(description="the reasons, the deciding one first")
+
+
 def explain_layer(
     query: PlacementQuery, plan: Plan, name: str, progress: OnProgress | None = None
-) -> dict[str, Any]:
-    """Returns an ``edgekit.why/1``: the reasons for a layer's place.
+) -> Why:
+    """Returns the reasons for a layer's place.
 
     Args:
         query: The network and the request.
@@ -65,45 +161,45 @@ def explain_layer(
     blocked = _blocked(query, members, other, cores)
     trials = PlacementTrials(query, plan, layer.name, members, progress)
     binds = trials.binding()
-    document = {
-        "schema": SCHEMA,
-        "layer": layer.name,
-        "nodes": list(layer.nodes),
-        "kind": layer.kind,
-        "target": plan.target,
-        "power_mode": plan.power_mode,
-        "precision": plan.precision,
-        "objective": plan.objective,
-        "value": plan_value(plan),
-        "unit": OBJECTIVE_UNITS[plan.objective],
-        "slack": plan.slack and asdict(plan.slack),
-        "clock": "predicted",
-        "device": placed.device,
-        "shares": _shares(plan, layer.name),
-        "dla": verdict.to_json(),
-        "kernel": members,
-        "planned_us": sum(
+    found = Why(
+        schema="edgekit.why/1",
+        layer=layer.name,
+        nodes=list(layer.nodes),
+        kind=layer.kind,
+        target=plan.target,
+        power_mode=plan.power_mode,
+        precision=plan.precision,
+        objective=plan.objective,
+        value=plan_value(plan),
+        unit=OBJECTIVE_UNITS[plan.objective],
+        slack=plan.slack,
+        clock="predicted",
+        device=placed.device,
+        shares=_shares(plan, layer.name),
+        dla=verdict,
+        kernel=members,
+        planned_us=sum(
             one.predicted_us
             for one in booked_layers(plan.plans[0], query.network)
             if one.name in members
         ),
-        "costs": costing.costs(kernel, "GPU")
+        costs=costing.costs(kernel, "GPU")
         + [
             row
             for core in cores
             if verdict.placeable
             for row in costing.costs(kernel, f"DLA{core}")
         ],
-        "launch_us": costing.model.launch_us() if cores else None,
-        "borders": costing.borders(kernel, {x.name: x.device for x in plan.layers}, other)
+        launch_us=costing.model.launch_us() if cores else None,
+        borders=costing.borders(kernel, {x.name: x.device for x in plan.layers}, other)
         if other and verdict.placeable
         else [],
-        "binds": binds,
-        "alone": trials.alone(other, blocked),
-        "otherwise": trials.otherwise(other, blocked),
-    }
-    document["because"] = _because(document, blocked)
-    return document
+        binds=binds,
+        alone=trials.alone(other, blocked),
+        otherwise=trials.otherwise(other, blocked),
+        because=[],
+    )
+    return found.model_copy(update={"because": _because(found, blocked)})
 
 
 def find_layer(network: Network, name: str) -> Layer:
@@ -174,69 +270,67 @@ def _blocked(query: PlacementQuery, members: list[str], other: str, cores: tuple
     return ""
 
 
-def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
+def _because(found: Why, blocked: str) -> list[str]:
     """Returns the reasons in sentences, the deciding one first."""
     sentences = []
-    here, other = document["device"], document["otherwise"]
+    here, other = found.device, found.otherwise
+    there = _device_text(other.device or "")
     if blocked:
         sentences.append(f"it has to be there: {blocked}")
-    if document["slack"] and document["slack"]["given_up"]:
+    if found.slack and found.slack.given_up:
         sentences.append(
-            f"of the plans within {100 * document['slack']['allowed']:g} % (placement.slack) of "
-            f"the best {document['objective']}, the one with the least "
-            f"{document['slack']['metric'].partition('_')[0]} is chosen"
+            f"of the plans within {100 * found.slack.allowed:g} % (placement.slack) of "
+            f"the best {found.objective}, the one with the least "
+            f"{found.slack.metric.partition('_')[0]} is chosen"
         )
     sentences += [
-        f"{bind['text']} keeps it there: without this limit it would be on "
-        f"{_device_text(bind['device'])}"
-        for bind in document["binds"]
-        if bind["moves"] and bind["kind"] not in ("verdict", "together")
+        f"{bind.text} keeps it there: without this limit it would be on {_device_text(bind.device)}"
+        for bind in found.binds
+        if bind.moves and bind.device and bind.kind not in ("verdict", "together")
     ]
-    if other["possible"]:
-        worse = (
-            other["difference"] if document["objective"] != "throughput" else -(other["difference"])
-        )
-        figure = "" if other["percent"] is None else f" by {_digits(abs(other['percent']))} %"
-        if abs(worse) <= SAME * abs(document["value"]):
+    if other.difference is not None:
+        worse = other.difference if found.objective != "throughput" else -other.difference
+        figure = "" if other.percent is None else f" by {_digits(abs(other.percent))} %"
+        if abs(worse) <= SAME * abs(found.value):
             sentences.append(
-                f"the objective would be the same on the {other['device']}; the placement with "
+                f"the objective would be the same on the {other.device}; the placement with "
                 "fewer transitions is chosen"
             )
         else:
             word = "worse" if worse > 0 else "better"
-            sentences.append(f"on {_device_text(other['device'])} {document['objective']} would be "
-                        f"{word}{figure} (predicted)")  # fmt: skip
-    elif other["reason"] and not blocked:
-        sentences.append(f"it cannot run on {_device_text(other['device'])}: {other['reason']}")
-    best = {row["device"]: row for row in reversed(document["costs"])}
-    times = {device: row["us"] for device, row in best.items()}
-    if len(times) > 1 and here in times:
-        rival = min((d for d in times if d[:3] != here[:3]), default="", key=lambda d: times[d])
+            sentences.append(f"on {there} {found.objective} would be {word}{figure} (predicted)")
+    elif other.reason and not blocked:
+        sentences.append(f"it cannot run on {there}: {other.reason}")
+    best = {row.device: row for row in reversed(found.costs)}
+    if len(best) > 1 and here in best:
+        rival = min((d for d in best if d[:3] != here[:3]), default="", key=lambda d: best[d].us)
         if rival:
             sentences.append(
-                f"its kernel takes {times[here]:,.4g} µs on {_device_text(here)} "
-                f"({best[here]['clock']}) and {times[rival]:,.4g} µs on {_device_text(rival)} "
-                f"({best[rival]['clock']})"
+                f"its kernel takes {best[here].us:,.4g} µs on {_device_text(here)} "
+                f"({best[here].clock}) and {best[rival].us:,.4g} µs on {_device_text(rival)} "
+                f"({best[rival].clock})"
             )
-    alone = document["alone"]
-    if alone:
-        counts = [(alone[key], key) for key in ("transitions", "loadables", "reformats")]
+    if alone := found.alone:
+        counts = [
+            (alone.transitions, "transitions"),
+            (alone.loadables, "loadables"),
+            (alone.reformats, "reformats"),
+        ]
         more = ", ".join(
             f"{count:+,d} {name[:-1] if abs(count) == 1 else name}"
             for count, name in counts
             if count
         )
         sentences.append(
-            f"moved alone to {_device_text(other['device'])}: {document['objective']} "
-            f"{_digits(alone['percent'] or 0, '+')} % (predicted)" + (f"; {more}" if more else "")
+            f"moved alone to {there}: {found.objective} "
+            f"{_digits(alone.percent or 0, '+')} % (predicted)" + (f"; {more}" if more else "")
         )
-    paid = sum(row["us"] for row in document["borders"])
-    would = sum(row["otherwise_us"] for row in document["borders"])
+    paid = sum(row.us for row in found.borders)
+    would = sum(row.otherwise_us for row in found.borders)
     if paid or would:
         sentences.append(
             f"reformats at its inputs and outputs take {paid:,.4g} µs here and would take "
-            f"{would:,.4g} µs on {_device_text(other['device'])} if its neighbours stay "
-            "(predicted)"
+            f"{would:,.4g} µs on {there} if its neighbours stay (predicted)"
         )
     return sentences
 
@@ -273,7 +367,7 @@ class KernelCosts:
         index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
         return next(kernel for kernel in self.built.kernels if index in kernel.layers)
 
-    def costs(self, kernel: LayerKernel, device: str) -> list[dict[str, Any]]:
+    def costs(self, kernel: LayerKernel, device: str) -> list[KernelCost]:
         """Returns the kernel's time and energy on a device, by tensor format, its best first.
 
         ``clock`` says whether the time is measured or predicted; the energy is predicted.
@@ -287,17 +381,21 @@ class KernelCosts:
             if device == "GPU":
                 us = max(0.0, us - self.regions.saved(kernel))
             rows.append(
-                {"device": device, "precision": model.layer_precision(first, device),
-                 "format": form, "us": round(us, DIGITS),
-                 "uj": round(us * self.watts[device], DIGITS),
-                 "clock": "measured" if known else "predicted"}
-            )  # fmt: skip
+                KernelCost(
+                    device=device,
+                    precision=model.layer_precision(first, device),
+                    format=form,
+                    us=round(us, DIGITS),
+                    uj=round(us * self.watts[device], DIGITS),
+                    clock="measured" if known else "predicted",
+                )
+            )
         # a DLA core computes in one format only; the others are for its borders
         return rows if device == "GPU" else rows[:1]
 
     def borders(
         self, kernel: LayerKernel, devices: Mapping[str, str], other: str
-    ) -> list[dict[str, Any]]:
+    ) -> list[BorderCost]:
         """Returns what conversions at the kernel's borders take, where it is and on ``other``.
 
         Its neighbours stay where they are, and every kernel has its best format there.
@@ -322,11 +420,14 @@ class KernelCosts:
             sides = [names[v] for v in near if v != OUTSIDE]
             sides += ["caller"] * (border.output if writes else border.producer == OUTSIDE)
             rows.append(
-                {"tensor": tensor, "direction": "writes" if writes else "reads",
-                 "neighbours": list(dict.fromkeys(sides)),
-                 "us": round(self._paid(border, here), DIGITS),
-                 "otherwise_us": round(self._paid(border, there), DIGITS)}
-            )  # fmt: skip
+                BorderCost(
+                    tensor=tensor,
+                    direction="writes" if writes else "reads",
+                    neighbours=list(dict.fromkeys(sides)),
+                    us=round(self._paid(border, here), DIGITS),
+                    otherwise_us=round(self._paid(border, there), DIGITS),
+                )
+            )
         return rows
 
     def _mode(self, node: int, device: str) -> int | None:
@@ -374,7 +475,7 @@ class PlacementTrials:
         self._report(min(self._done, total), total)
         return (query or self._query).plan(options)
 
-    def binding(self) -> list[dict[str, Any]]:
+    def binding(self) -> list[Bind]:
         """Returns the constraints without which the layer would move or the objective gain."""
         found = []
         verdict = self._query.judgement.verdicts[self._layer]
@@ -386,18 +487,19 @@ class PlacementTrials:
         if not constraints:
             return found
         free = self._effect(constraints[0], self._constraints.keeping(frozenset()))
-        if not free["moves"] and not free["gains"]:
+        if not free.moves and not free.gains:
             return found  # nothing at all binds
         for constraint in constraints:
             effect = self._effect(constraint, self._constraints.without({constraint}))
-            if effect["moves"] or effect["gains"]:
+            if effect.moves or effect.gains:
                 found.append(effect)
-        if not any(effect["moves"] for effect in found) and free["moves"]:
+        if not any(effect.moves for effect in found) and free.moves:
             # only together do they hold the layer
-            found.append({**free, "kind": "together", "text": "several constraints together"})
+            together = {"kind": "together", "text": "several constraints together"}
+            found.append(free.model_copy(update=together))
         return found
 
-    def _verdict(self) -> dict[str, Any]:
+    def _verdict(self) -> Bind:
         """What the rules of the DLA cost: the plan if it could run this kernel."""
         query = self._query
         for name in self._members:
@@ -410,24 +512,24 @@ class PlacementTrials:
 
     def _effect(
         self, constraint: UserConstraint, options: Options, query: PlacementQuery | None = None
-    ) -> dict[str, Any]:
-        document: dict[str, Any] = {"kind": constraint.kind, "text": constraint.text}
+    ) -> Bind:
+        kind, text = constraint.kind, constraint.text
         try:
             plan = self._place(options, query)
         except GateError:
-            return {**document, "value": None, "device": None, "moves": False, "gains": False}
+            return Bind(kind=kind, text=text, value=None, device=None, moves=False, gains=False)
         value = plan_value(plan)
         device = next(x.device for x in plan.layers if x.name == self._layer)
         here = next(x.device for x in self._plan.layers if x.name == self._layer)
         change = optimum_value(plan) - self._optimum
         change *= 1 if self._plan.objective == "throughput" else -1
         tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
-        return {
-            **document, "value": value, "device": device,
-            "moves": device[:3] != here[:3], "gains": change > tolerance,
-        }  # fmt: skip
+        return Bind(
+            kind=kind, text=text, value=value, device=device,
+            moves=device[:3] != here[:3], gains=change > tolerance,
+        )  # fmt: skip
 
-    def alone(self, other: str, blocked: str) -> dict[str, Any] | None:
+    def alone(self, other: str, blocked: str) -> MovedAlone | None:
         """Returns what it takes to move this kernel and nothing else; None where it cannot be.
 
         So the transitions, launches and reformats are seen that its place avoids.
@@ -447,41 +549,53 @@ class PlacementTrials:
         except GateError:
             return None
         value = plan_value(moved)
-        return {
-            "value": value, "difference": value - self._value,
-            "percent": percent_change(self._value, value),
-            "transitions": moved.transitions - plan.transitions,
-            "loadables": len(moved.loadables) - len(plan.loadables),
-            "reformats": len(moved.reformats) - len(plan.reformats),
-        }  # fmt: skip
+        return MovedAlone(
+            value=value,
+            difference=value - self._value,
+            percent=percent_change(self._value, value),
+            transitions=moved.transitions - plan.transitions,
+            loadables=len(moved.loadables) - len(plan.loadables),
+            reformats=len(moved.reformats) - len(plan.reformats),
+        )
 
-    def otherwise(self, other: str, blocked: str) -> dict[str, Any]:
+    def otherwise(self, other: str, blocked: str) -> Otherwise:
         """Returns what the objective would be with the layer's kernel on the other device."""
-        document: dict[str, Any] = {
-            "device": other or None, "pinned": self._members, "possible": False, "reason": blocked,
-            "value": None, "difference": None, "percent": None, "predicted": None, "moved": [],
-        }  # fmt: skip
         if blocked or not other:
-            return document
+            return self._impossible(other, blocked)
         device = "GPU" if other == "GPU" else "DLA"
         pins = tuple(Pin(glob.escape(name), device) for name in self._members)
         options = replace(self._query.options, pins=(*self._query.options.pins, *pins))
         try:
             plan = self._place(options)
+        except PinImpossible as error:
+            return self._impossible(other, error.why)
         except GateError as error:
-            reason = error.message.removeprefix(f"pinned to {device}, but ")
-            return {**document, "reason": reason}
+            return self._impossible(other, error.message)
         was = {x.name: x.device for x in self._plan.layers}
         value = plan_value(plan)
-        return {
-            **document, "possible": True, "value": value, "difference": value - self._value,
-            "percent": percent_change(self._value, value), "predicted": plan.predicted.to_json(),
-            "transitions": plan.transitions, "loadables": len(plan.loadables),
-            "moved": [
-                {"layer": x.name, "from": was[x.name], "to": x.device}
-                for x in plan.layers if was[x.name] != x.device
+        return Otherwise(
+            device=other,
+            pinned=self._members,
+            possible=True,
+            reason="",
+            value=value,
+            difference=value - self._value,
+            percent=percent_change(self._value, value),
+            predicted=plan.predicted,
+            transitions=plan.transitions,
+            loadables=len(plan.loadables),
+            moved=[
+                MovedLayer(x.name, was[x.name], x.device)
+                for x in plan.layers
+                if was[x.name] != x.device
             ],
-        }  # fmt: skip
+        )
+
+    def _impossible(self, other: str, reason: str) -> Otherwise:
+        return Otherwise(
+            device=other or None, pinned=self._members, possible=False, reason=reason,
+            value=None, difference=None, percent=None, predicted=None, moved=[],
+        )  # fmt: skip
 
 
 def explain_gpu_only(
@@ -525,7 +639,7 @@ def explain_gpu_only(
     report(len(own), len(own))
     together = " and ".join(constraint.text for constraint in own)
     named = found or [(together, free)]
-    notes = [note for note in plan.notes if not note.startswith("the GPU alone is best")]
+    notes = [note for note in plan.notes if note != gpu_best_note(query.options)]
     for text, other in named:
         keep, it = ("keeps", "it") if found else ("keep", "them")
         value = f"{plan_value(other):,.6g} {OBJECTIVE_UNITS[plan.objective]}"

@@ -10,19 +10,27 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla.check_document import macs_fraction
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import Judgement, LoadableCandidate
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, whole
 from edgekit.network.layer_names import layers_matching
-from edgekit.network.model import Network
+from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
 from edgekit.placement.costs.kernel_costs import cost_data, noise
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.targets.board import Target
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+)
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -57,21 +65,28 @@ class Forecast:
         dla_us: The part of it spent in loadables, their start included.
         gpu_only_us: Latency on the GPU alone.
         layer_us: The automatic placement's time by layer; a kernel's time is shared out by
-            what each layer adds to it, and hand-over and launches belong to no layer.
+            what each layer adds to it, and hand-over and launches belong to no layer. In a
+            document None for a layer of unknown cost.
+        clock: "predicted".
     """
 
-    power_mode: str
-    auto_us: float
-    dla_us: float
-    gpu_only_us: float
-    layer_us: dict[str, float]
+    power_mode: str = member(long_text)
+    auto_us: float = member(number(0, 1e100))
+    dla_us: float = member(number(0, 1e100))
+    gpu_only_us: float = member(number(0, 1e100))
+    layer_us: Mapping[str, float | None] = member(
+        mapping(nullable(number(0, 1e100)), long_text), key="layers", absent=dict
+    )
+    clock: str = member(choice("predicted"), default="predicted")
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the ``predicted`` object of ``edgekit.check/1``."""
-        return {
-            "auto_us": self.auto_us, "gpu_only_us": self.gpu_only_us, "dla_us": self.dla_us,
-            "power_mode": self.power_mode, "clock": "predicted",
-        }  # fmt: skip
+
+def macs_fraction(network: Network, on_dla: Sequence[Layer]) -> float:
+    """Returns the share of a network's multiply-accumulates in some of its layers, 0 to 1.
+
+    A network without any has all of its share there as soon as one layer is.
+    """
+    macs = sum(layer.macs for layer in network.layers)
+    return sum(layer.macs for layer in on_dla) / macs if macs else float(bool(on_dla))
 
 
 def forecast(
@@ -271,7 +286,7 @@ class PlacementTimer:
         return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fix:
     """What would change if the layers that break the same rules could run on the DLA.
 
@@ -289,28 +304,20 @@ class Fix:
         offer: ``LATENCY`` where it saves that; ``LEGALITY`` where more layers would be on the DLA,
             in no more loadables or with more of the arithmetic, and the automatic placement no
             slower than now by more than the prediction's noise; empty where it does neither.
+        rewrites: Rewrites that do it.
     """
 
-    rules: tuple[str, ...]
-    layers: tuple[str, ...]
-    fix: tuple[str, ...]
-    candidates: int
-    loadables: int
-    dla_layers: int
-    dla_macs_fraction: float
-    auto_us: float | None
-    gain_us: float | None
-    offer: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns an entry of ``fixes`` in ``edgekit.check/1``."""
-        return {
-            "rules": list(self.rules), "layers": list(self.layers), "fix": list(self.fix),
-            "candidates": self.candidates, "loadables": self.loadables,
-            "dla_layers": self.dla_layers, "dla_macs_fraction": self.dla_macs_fraction,
-            "auto_us": self.auto_us, "gain_us": self.gain_us,
-            "offer": self.offer,
-        }  # fmt: skip
+    rules: tuple[str, ...] = member(array(long_text))
+    layers: tuple[str, ...] = member(array(long_text))
+    fix: tuple[str, ...] = member(array(long_text))
+    candidates: int = member(whole)
+    loadables: int = member(whole)
+    dla_layers: int = member(whole)
+    dla_macs_fraction: float = member(number(0, 1))
+    auto_us: float | None = member(nullable(number(0, 1e100)))
+    gain_us: float | None = member(nullable(number(0, 1e100)))
+    offer: str = member(choice(LATENCY, LEGALITY, ""))
+    rewrites: tuple[str, ...] = member(array(long_text), default=())
 
 
 def fixes(network: Network, judgement: Judgement, clock: PlacementTimer | None) -> tuple[Fix, ...]:

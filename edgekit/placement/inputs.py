@@ -40,6 +40,20 @@ POOLS = ("managed_sram", "local_dram", "global_dram")
 DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 
 
+class PinImpossible(GateError):
+    """A pin demands what a layer cannot do; ``why`` it cannot."""
+
+    default_code = "plan.infeasible"
+
+    def __init__(self, layer: str, device: str, why: str) -> None:
+        super().__init__(
+            f"pinned to {device}, but {why}",
+            where=layer,
+            hint="remove the pin or fix the reason",
+        )
+        self.why = why
+
+
 class PlanImpossible(GateError):
     """A standalone plan was requested, and some layers cannot run on a DLA.
 
@@ -225,14 +239,14 @@ def make_inputs(
     for name, device in pins.items():
         if device == "GPU":
             if not options.gpu:
-                raise pin_error(name, device, "the plan is standalone, without the GPU")
+                raise PinImpossible(name, device, "the plan is standalone, without the GPU")
         elif not able[name]:
             reasons = judgement.verdicts[name].reasons
             why = reasons[0].message if reasons and cores else "no DLA core can be used"
-            raise pin_error(name, device, why)
+            raise PinImpossible(name, device, why)
         elif device != "DLA" and int(device[3:]) not in cores:
             why = options.cores_why or f"only DLA core {cores[0]} is in use (dla_cores)"
-            raise pin_error(name, device, why)
+            raise PinImpossible(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
     verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     fused = [part.layers for part in regions_of(model, network, verdicts).parts]
@@ -243,16 +257,6 @@ def make_inputs(
     if not options.gpu:
         _require_standalone(request)
     return request
-
-
-def pin_error(layer: str, device: str, why: str) -> GateError:
-    """Returns the error of a pin that demands what a layer cannot do."""
-    return GateError(
-        f"pinned to {device}, but {why}",
-        code="plan.infeasible",
-        where=layer,
-        hint="remove the pin or fix the reason",
-    )
 
 
 def _require_standalone(request: PlacementInputs) -> None:
@@ -290,7 +294,7 @@ def require_memory(request: PlacementInputs, too_large: Mapping[str, VerdictReas
     for name, reason in too_large.items():
         if (device := request.pins.get(name, "GPU")) != "GPU":
             why = f"{reason.message} ({reason.rule}): {reason.fix}"
-            raise pin_error(name, device, why)
+            raise PinImpossible(name, device, why)
     if too_large and not request.options.gpu:
         unable = {name: (reason,) for name, reason in too_large.items()}
         first = next(iter(too_large.values()))

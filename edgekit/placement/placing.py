@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import Judgement
+from edgekit.documents import Document, Number, omitted
 from edgekit.errors import GateError
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
@@ -59,7 +62,6 @@ from edgekit.targets.board import Target
 OnProgress = Callable[[int, int], None]
 _Found = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
 _OPEN = "plan.limit"  # neither a placement was found, nor that there is none
-PARETO_SCHEMA = "edgekit.pareto/1"
 MOST_POINTS = 25
 
 
@@ -641,13 +643,61 @@ def explain_conflict(
     error.hint = ease
 
 
+class PlanProof(Document):
+    """What is proved of a plan."""
+
+    optimal: bool = Field(description="proved, for predicted times")
+    bound: Number = Field(description="what no plan is better than")
+    gap: Number = Field(description="distance from the bound, as a share of the value")
+    extrapolated: list[str] = Field(description="predicted without a published time of its kind")
+    unknown_cost: list[str] = Field(description="layers in no time")
+    loadables: int
+    transitions: int
+
+
+class ParetoPlan(PlanProof):
+    """A plan of the front; figures are null where no layer has a known time."""
+
+    latency_us: Number | None
+    throughput_qps: Number | None = Field(description="frames a second")
+    energy_uj: Number | None
+    gpu_us: Number | None
+    period_us: Number | None = omitted()
+    dla_layers: int
+    layers: dict[str, str] = Field(description="device, by layer")
+
+    def figures(self) -> dict[str, float | None]:
+        """Returns the figures that the point has, by key."""
+        keys = ("latency_us", "throughput_qps", "energy_uj", "gpu_us", "period_us")
+        return {key: getattr(self, key) for key in keys if key in self.model_fields_set}
+
+
+class Pareto(Document):
+    """The placements of which no other one is better in both metrics; all is predicted."""
+
+    schema_: Literal["edgekit.pareto/1"] = Field(alias="schema")
+    clock: Literal["predicted"]
+    target: str
+    power_mode: str
+    precision: str
+    metrics: list[str] = Field(description="the two")
+    rate_hz: Number | None = Field(description="that energies are of; null: back to back")
+    bounds: dict[str, Number]
+    complete: bool = Field(description="whether these are all")
+    resolution: list[Number] = Field(
+        description="how far apart neighbours are at most, as shares of the metrics' ranges"
+    )
+    note: str
+    points: list[ParetoPlan]
+
+
 def pareto_front(
     query: PlacementQuery,
     first: str,
     second: str,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.pareto/1``: the placements that no other one beats in both metrics.
+) -> Pareto:
+    """Returns the placements that no other one beats in both metrics.
 
     Args:
         query: The request; its objective does not matter, its bounds hold for every point.
@@ -685,19 +735,24 @@ def pareto_front(
     points = []
     for prepared, point, bound in _joined_fronts(fronts, (first, second)):
         plan = prepared.plan(point.placing, bound)
-        predicted = plan.predicted.to_json()
         gap = max(0.0, point.first - bound) / point.first if point.first else 0.0
         known = is_known(plan)
         optimal = point.optimal and gap <= OPTIMAL_GAP and known
+        figures = {**plan.predicted.to_json(), first: point.first, second: point.second}
         points.append(
-            {**predicted, first: point.first if known else None,
-             second: point.second if known else None, "bound": bound,
-             "gap": gap, "optimal": optimal, "extrapolated": list(plan.extrapolated),
-             "unknown_cost": list(plan.unknown_cost), "loadables": len(plan.loadables),
-             "transitions": plan.transitions,
-             "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
-             "layers": {layer.name: layer.device for layer in plan.layers}}
-        )  # fmt: skip
+            ParetoPlan(
+                **(figures if known else dict.fromkeys(figures)),
+                bound=bound,
+                gap=gap,
+                optimal=optimal,
+                extrapolated=list(plan.extrapolated),
+                unknown_cost=list(plan.unknown_cost),
+                loadables=len(plan.loadables),
+                transitions=plan.transitions,
+                dla_layers=sum(layer.device != "GPU" for layer in plan.layers),
+                layers={layer.name: layer.device for layer in plan.layers},
+            )
+        )
     complete = all(front.complete for _, front, _ in fronts)
     across, down = (max(front.resolution[i] for _, front, _ in fronts) for i in range(2))
     note = (
@@ -708,20 +763,20 @@ def pareto_front(
             f"of {first} and {100 * down:.3g} % of the range of {second} apart"
         )
     )
-    return {
-        "schema": PARETO_SCHEMA,
-        "clock": "predicted",
-        "target": query.target.name,
-        "power_mode": query.target.mode(query.power_mode).name,
-        "precision": query.precision,
-        "metrics": [first, second],
-        "rate_hz": query.options.rate_hz,
-        "bounds": dict(query.options.bounds),
-        "complete": complete,
-        "resolution": [across, down],
-        "note": note,
-        "points": points,
-    }
+    return Pareto(
+        schema="edgekit.pareto/1",
+        clock="predicted",
+        target=query.target.name,
+        power_mode=query.target.mode(query.power_mode).name,
+        precision=query.precision,
+        metrics=[first, second],
+        rate_hz=query.options.rate_hz,
+        bounds=dict(query.options.bounds),
+        complete=complete,
+        resolution=[across, down],
+        note=note,
+        points=points,
+    )
 
 
 _Front = tuple[Prepared, ParetoFront, float]  # the energy is what the solver does not know

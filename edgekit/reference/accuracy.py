@@ -5,8 +5,9 @@ first has values that are not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -25,6 +26,18 @@ from edgekit_device.arrays.deviation import (
     decibels,
     worst_of,
 )
+from edgekit_device.protocol.codec import (
+    array,
+    flag,
+    integer,
+    member,
+    nullable,
+    number,
+    record,
+    records,
+    text,
+    write,
+)
 
 # Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
 #
@@ -34,6 +47,171 @@ from edgekit_device.arrays.deviation import (
 _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP32, too
 #: Of an accuracy whose outputs are nearly the same for all inputs.
 NOT_KNOWN = "unknown, because the outputs hardly differ between the inputs"
+
+
+_figure = number(-1e100, 1e100)
+_share = number(0, 1 + 1e-9)
+_count = integer(0, 1 << 40)
+_name = text(most=1 << 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """How far outputs are from FP32's, the worst output's figures.
+
+    Attributes:
+        cosine: Cosine similarity, the mean over the inputs.
+        cosine_min: The worst input's.
+        snr_db: Variance of the reference over mean squared error, in dB; None with ``exact`` true
+            where every bit is equal, and with ``exact`` false where no output that differs varies.
+        exact: Whether every bit is equal.
+        max_abs: Largest absolute difference, in the output's unit.
+    """
+
+    cosine: float = member(_figure)
+    cosine_min: float = member(_figure)
+    snr_db: float | None = member(nullable(_figure))
+    exact: bool = member(flag)
+    max_abs: float = member(_figure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstChannel:
+    """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above."""
+
+    channel: int = member(_count)
+    snr_db: float | None = member(nullable(_figure))
+    exact: bool = member(flag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelGroup:
+    """Channels of an output whose ranges are alike, and different from the other channels'.
+
+    Attributes:
+        output: The output.
+        channels: Pairs of first and last.
+        range: Largest magnitude.
+        snr_db: As of ``Measures``.
+        exact: As of ``Measures``.
+        cosine: Cosine similarity of the group.
+        worst: Its worst channel.
+        collapsed: A constant would be as near as the result, or the cosine is below 0.9.
+    """
+
+    output: str = member(_name)
+    channels: tuple[tuple[int, int], ...] = member(array(array(_count, 2, 2)))
+    range: float = member(_figure)
+    snr_db: float | None = member(nullable(_figure))
+    exact: bool = member(flag)
+    cosine: float = member(_figure)
+    worst: WorstChannel = member(record(WorstChannel))
+    collapsed: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class KeptScores:
+    """How many of a detector's scores above 0.25 stay above it."""
+
+    output: str = member(_name)
+    above: int = member(_count)
+    kept: int = member(_count)
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """A node, and the segment and device that compute it."""
+
+    node: str = member(_name)
+    segment: int = member(_count)
+    device: str = member(_name)
+
+
+@dataclass(frozen=True)
+class NonfiniteOutput:
+    """An output with NaN or infinity although FP32 has numbers there.
+
+    Attributes:
+        output: The output.
+        what: "NaN", "infinity", or both.
+        inputs: For how many inputs.
+        since: The first node whose result is not finite; None if it is not found.
+        told: All of this in a sentence.
+    """
+
+    output: str = member(_name)
+    what: str = member(_name)
+    inputs: int = member(_count)
+    since: NodePlace | None = member(nullable(record(NodePlace)))
+    told: str = member(_name)
+
+
+@dataclass(frozen=True)
+class ConstantOutput:
+    """An output that is nearly the same for all inputs: its figures say nothing.
+
+    ``variation`` is how much of the FP32 output's root mean square differs between the inputs, 0 to
+    1; ``told`` says it in a sentence.
+    """
+
+    output: str = member(_name)
+    variation: float = member(_share)
+    told: str = member(_name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentMeasures(Measures):
+    """The error of a segment's outputs, accumulated up to there.
+
+    Attributes:
+        segment: Its index.
+        device: Where it runs.
+        tensor: The worst output.
+        constant: Whether all its outputs are nearly the same for all inputs.
+        lane: The plan variant; None of one that was compared alone.
+    """
+
+    segment: int = member(_count)
+    device: str = member(_name)
+    tensor: str = member(_name)
+    constant: bool = member(flag)
+    lane: int | None = member(_count, absent=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy(Measures):
+    """How far a build is from the FP32 model; of outputs that vary between the inputs, if any does.
+
+    Attributes:
+        judged: Whether any output varies; otherwise no gate judges by these figures.
+        top1_agreement: Share of inputs whose largest value of the first output is at the same
+            place, 0 to 1.
+        count: Inputs.
+        nonfinite: Outputs with NaN or infinity.
+        constant: Outputs that are nearly the same for all inputs. A single input leaves that open.
+        groups: Groups of channels of outputs whose ranges differ.
+        scores: How many of a detector's scores are kept.
+        failures: What no figure of the whole may hide: groups that collapse, segments with a
+            cosine below 0.9, lost scores; empty if all is well.
+        per_segment: The error of each segment.
+        data: What it was measured on, in words; empty where nobody named it.
+    """
+
+    judged: bool = member(flag)
+    top1_agreement: float = member(_share)
+    count: int = member(_count)
+    nonfinite: tuple[NonfiniteOutput, ...] = member(records(NonfiniteOutput))
+    constant: tuple[ConstantOutput, ...] = member(records(ConstantOutput))
+    groups: tuple[ChannelGroup, ...] = member(records(ChannelGroup))
+    scores: tuple[KeptScores, ...] = member(records(KeptScores))
+    failures: tuple[str, ...] = member(array(_name))
+    per_segment: tuple[SegmentMeasures, ...] = member(records(SegmentMeasures))
+    data: str = member(_name, absent="")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns ``"accuracy"`` of a document: never NaN or infinite, not finite is -999 dB."""
+        document: dict[str, Any] = write(self)
+        return document
 
 
 class Nonfinite:
@@ -60,12 +238,10 @@ class Nonfinite:
         kinds["infinity"] += int(np.isinf(value).any())
         self._feeds.setdefault(name, feed)
 
-    def rows(self, count: int) -> list[dict[str, Any]]:
-        """Returns an object for each such output: ``output``, ``what``, ``inputs`` of ``count``,
-        ``since`` (``node``, ``segment``, ``device``; None if it is not found), ``told``.
-        """
+    def rows(self, count: int) -> tuple[NonfiniteOutput, ...]:
+        """Returns each such output; ``count`` is how many inputs there were."""
         found = []
-        known: dict[int, dict[str, Any] | None] = {}
+        known: dict[int, NodePlace | None] = {}
         for name, kinds in self._found.items():
             feed = self._feeds[name]
             if id(feed) not in known:
@@ -75,15 +251,14 @@ class Nonfinite:
             text = f"output {name!r} has {what} for {kinds['inputs']} of {count} inputs"
             if since:
                 text += (
-                    f", first written by node {since['node']!r} in segment {since['segment']} "
-                    f"on {since['device']}"
+                    f", first written by node {since.node!r} in segment {since.segment} "
+                    f"on {since.device}"
                 )
             text += "; FP32 has finite numbers there (limit of FP16: 65,504)"
-            found.append({"output": name, "what": what, "inputs": kinds["inputs"],
-                          "since": since, "told": text})  # fmt: skip
-        return found
+            found.append(NonfiniteOutput(name, what, kinds["inputs"], since, text))
+        return tuple(found)
 
-    def _since(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
+    def _since(self, feed: Mapping[str, np.ndarray]) -> NodePlace | None:
         """Returns the first node whose output is not finite although it is in FP32."""
         writers = {
             tensor: node.name for node in self._model.proto.graph.node for tensor in node.output
@@ -100,7 +275,7 @@ class Nonfinite:
             values = session(self._model, outputs=names).run(names, dict(feed)) if names else []
             for name, value in zip(names, values, strict=True):
                 if np.isfinite(value).all():
-                    return _place(writers[name], segment)
+                    return NodePlace(writers[name], segment.index, segment.device)
         return None
 
 
@@ -117,10 +292,6 @@ def _inside(
     )
     feed = {name: tensors[name] for name in segment.inputs}
     return dict(zip(names, session.run(names, feed), strict=True))
-
-
-def _place(node: str, segment: EngineSegment) -> dict[str, Any]:
-    return {"node": node, "segment": segment.index, "device": segment.device}
 
 
 class Float32:
@@ -162,7 +333,7 @@ def accuracy(
     outputs: Sequence[str] | None = None,
     lane: int = 0,
     scores: float = 0.0,
-) -> dict[str, Any]:
+) -> Accuracy:
     """Compares a reference build with the model in ONNX Runtime FP32.
 
     Args:
@@ -173,24 +344,6 @@ def accuracy(
         outputs: Outputs to compare; all when None.
         lane: Which plan variant to run.
         scores: Share of a detector's scores above 0.25 that must stay above it.
-
-    Returns:
-        ``cosine`` (mean over inputs, the worst output's), ``cosine_min``, ``snr_db`` (variance
-        of the reference over mean squared error, the worst output's; None with ``exact`` true
-        when every output is bit-equal, and with ``exact`` false where none that differs has a
-        variance), ``max_abs``, ``top1_agreement`` (first output, 0 to 1),
-        ``count``, and ``per_segment`` with the error of each segment's outputs accumulated up to
-        there and its worst ``tensor``; ``groups`` has the groups of channels of outputs whose
-        ranges differ (``Deviation.groups``), ``scores`` how many of a detector's scores above 0.25
-        are kept, ``nonfinite`` the outputs with NaN or infinity, and the node that began it.
-        ``constant`` has the outputs that are nearly the same for all inputs, with their
-        ``variation``: how much of the FP32 output's root mean square differs between the inputs, 0
-        to 1. A segment is ``constant`` if all its outputs are. A single input leaves that open.
-        Where other outputs vary the figures are of these; ``judged`` is false where none does: no
-        gate judges by such figures.
-        ``failures`` says what no figure of the whole may hide: groups that collapse, segments with
-        a cosine below 0.9, lost scores; empty if all is well.
-        JSON-ready: never NaN or infinite, an output that is not finite gives -999 dB.
 
     Raises:
         DataError: No data, or it does not fit.
@@ -233,32 +386,34 @@ def accuracy(
     whole = worst_of([errors[name] for name in varying or wanted])
     segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
     groups, detected = _parts({name: errors[name] for name in wanted})
-    for group in groups:
-        if group["output"] not in varying:  # its SNR says nothing
-            group["collapsed"] = group["cosine"] < COLLAPSED_COSINE
-    return {
+    groups = [
+        # the SNR of an output that hardly varies says nothing
+        group
+        if group.output in varying
+        else replace(group, collapsed=group.cosine < COLLAPSED_COSINE)
+        for group in groups
+    ]
+    return Accuracy(
         **whole,
-        "judged": bool(varying),
-        "top1_agreement": first.top1_agreement(),
-        "count": count,
-        "nonfinite": nonfinite.rows(count),
-        "constant": [
-            {
-                "output": name,
-                "variation": share,
-                "told": (
-                    f"output {name!r} differs by {100 * share:.2g} % between the inputs, as with "
-                    "random weights: these figures do not show the network's accuracy"
-                ),
-            }
+        judged=bool(varying),
+        top1_agreement=first.top1_agreement(),
+        count=count,
+        nonfinite=nonfinite.rows(count),
+        constant=tuple(
+            ConstantOutput(
+                name,
+                share,
+                f"output {name!r} differs by {100 * share:.2g} % between the inputs, as with "
+                "random weights: these figures do not show the network's accuracy",
+            )
             for name in wanted
             if (share := varied[name]) < HARDLY
-        ],
-        "groups": groups,
-        "scores": detected,
-        "failures": [*_failures(segments, groups), *_lost(detected, scores)],
-        "per_segment": segments,
-    }
+        ),
+        groups=tuple(groups),
+        scores=tuple(detected),
+        failures=(*_failures(segments, groups), *_lost(detected, scores)),
+        per_segment=tuple(segments),
+    )
 
 
 def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
@@ -272,11 +427,22 @@ def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
     return [*_failures((), groups), *_lost(detected, scores)]
 
 
-def _parts(errors: Mapping[str, Deviation]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _parts(errors: Mapping[str, Deviation]) -> tuple[list[ChannelGroup], list[KeptScores]]:
     """Returns the groups of channels of outputs, and the scores that are kept."""
-    groups = [{"output": name, **g} for name, error in errors.items() for g in error.groups()]
+    groups = [
+        ChannelGroup(
+            **{
+                **group,
+                "output": name,
+                "channels": tuple((first, last) for first, last in group["channels"]),
+                "worst": WorstChannel(**group["worst"]),
+            }
+        )
+        for name, error in errors.items()
+        for group in error.groups()
+    ]
     detected = [
-        {"output": name, "above": shares[0], "kept": shares[1]}
+        KeptScores(name, *shares)
         for name, error in errors.items()
         if (shares := error.scores()) is not None
     ]
@@ -295,74 +461,72 @@ def _variation(total: np.ndarray, error: Deviation) -> float:
 
 def _of_segment(
     segment: EngineSegment, errors: Mapping[str, Deviation], varied: Mapping[str, float]
-) -> dict[str, Any]:
+) -> SegmentMeasures:
     worst = min(segment.outputs, key=lambda name: worst_of([errors[name]])["cosine"], default="")
-    return {
-        "segment": segment.index,
-        "device": segment.device,
-        "tensor": worst,
+    return SegmentMeasures(
+        segment=segment.index,
+        device=segment.device,
+        tensor=worst,
         **worst_of([errors[name] for name in segment.outputs]),
-        "constant": all(varied[name] < HARDLY for name in segment.outputs),
-    }
+        constant=all(varied[name] < HARDLY for name in segment.outputs),
+    )
 
 
-def _failures(
-    segments: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]
-) -> list[str]:
+def _failures(segments: Iterable[SegmentMeasures], groups: Iterable[ChannelGroup]) -> list[str]:
     found = [
-        f"{describe_channels(group['channels'])} of output {group['output']!r} collapse: SNR "
-        f"{describe_snr(group)}, cosine {group['cosine']:.3g} (worst is channel "
-        f"{group['worst']['channel']}, {describe_snr(group['worst'])})"
+        f"{describe_channels(group.channels)} of output {group.output!r} collapse: SNR "
+        f"{describe_snr(group)}, cosine {group.cosine:.3g} (worst is channel "
+        f"{group.worst.channel}, {describe_snr(group.worst)})"
         for group in groups
-        if group["collapsed"]
+        if group.collapsed
     ]
     return found + [
-        f"the cosine of tensor {part['tensor']!r} of segment {part['segment']} "
-        f"({part['device']}) is {part['cosine']:.3g}, below {COLLAPSED_COSINE:g}"
+        f"the cosine of tensor {part.tensor!r} of segment {part.segment} "
+        f"({part.device}) is {part.cosine:.3g}, below {COLLAPSED_COSINE:g}"
         for part in segments
-        if part["cosine"] < COLLAPSED_COSINE
+        if part.cosine < COLLAPSED_COSINE
     ]
 
 
-def describe_parts(accuracy: Mapping[str, Any]) -> list[str]:
+def describe_parts(
+    groups: Iterable[ChannelGroup], scores: Iterable[KeptScores], constant: Collection[str]
+) -> list[str]:
     """Says of each output whose channels differ in range which are the worst, and what it keeps.
 
-    Of outputs that hardly differ between the inputs it says no SNR.
-
     Args:
-        accuracy: What :func:`accuracy` returned.
+        groups: The groups of channels.
+        scores: The scores of a detector.
+        constant: Outputs that hardly differ between the inputs: no SNR is said of these.
     """
-    worst: dict[str, Mapping[str, Any]] = {}
-    constant = {one["output"] for one in accuracy.get("constant") or ()}
-    for group in accuracy.get("groups", ()):
-        if group["output"] in constant:
+    worst: dict[str, ChannelGroup] = {}
+    for group in groups:
+        if group.output in constant:
             continue
-        known = worst.get(group["output"])
-        if known is None or _rank(group) < _rank(known):
-            worst[group["output"]] = group
+        known = worst.get(group.output)
+        if known is None or _rank(group.snr_db) < _rank(known.snr_db):
+            worst[group.output] = group
     warnings = [
-        f"of output {name!r}, {describe_channels(group['channels'])} (up to {group['range']:.3g}) "
-        f"are the worst: SNR {describe_snr(group)}, channel {group['worst']['channel']} "
-        f"{describe_snr(group['worst'])}"
+        f"of output {name!r}, {describe_channels(group.channels)} (up to {group.range:.3g}) "
+        f"are the worst: SNR {describe_snr(group)}, channel {group.worst.channel} "
+        f"{describe_snr(group.worst)}"
         for name, group in worst.items()
     ]
     return warnings + [
-        f"output {row['output']!r} keeps {row['kept']} of {row['above']} scores above {SCORE:g}"
-        for row in accuracy.get("scores", ())
+        f"output {row.output!r} keeps {row.kept} of {row.above} scores above {SCORE:g}"
+        for row in scores
     ]
 
 
-def _rank(group: Mapping[str, Any]) -> float:
-    value = group["snr_db"]
-    return float("inf") if value is None else float(value)
+def _rank(snr_db: float | None) -> float:
+    return math.inf if snr_db is None else snr_db
 
 
-def _lost(detected: Iterable[Mapping[str, Any]], least: float) -> list[str]:
+def _lost(detected: Iterable[KeptScores], least: float) -> list[str]:
     return [
-        f"output {row['output']!r} keeps {row['kept']} of {row['above']} scores above {SCORE:g}, "
+        f"output {row.output!r} keeps {row.kept} of {row.above} scores above {SCORE:g}, "
         f"{100 * least:.0f} % are wanted"
         for row in detected
-        if row["kept"] < least * row["above"]
+        if row.kept < least * row.above
     ]
 
 
@@ -372,20 +536,40 @@ def describe_channels(spans: Iterable[Sequence[int]]) -> str:
     return f"channels {', '.join(texts)}"
 
 
-def describe_snr(measures: Mapping[str, Any], form: str = "{:.1f} dB") -> str:
-    """Returns the SNR of ``measures`` for people: "30.1 dB", "exact" or "not known".
+class _Ratio(Protocol):
+    """An SNR, and whether its None stands for equal bits."""
+
+    @property
+    def snr_db(self) -> float | None: ...
+    @property
+    def exact(self) -> bool | None: ...
+
+
+def describe_snr(measures: _Ratio, form: str = "{:.1f} dB") -> str:
+    """Returns an SNR for people: "30.1 dB", "exact" or "unknown"; ``form`` is the figure's."""
+    return decibels(measures.snr_db, measures.snr_db is None and bool(measures.exact), form)
+
+
+def describe_metric(accuracy: Accuracy, metric: str) -> str:
+    """Returns a gate's metric for people, to six digits."""
+    form = "{:.6g}"
+    if metric == "snr_db":
+        return describe_snr(accuracy, form)
+    return form.format(getattr(accuracy, metric))
+
+
+def accuracy_text(accuracy: Accuracy, figures: str, metric: str, minimum: float | None) -> str:
+    """Returns ``figures``, or that the accuracy says nothing, and that no gate judges.
 
     Args:
-        measures: ``snr_db``, and ``exact`` or ``max_abs``, which explain its None: no error, or
-            nothing that varies.
-        form: Of the figure.
+        accuracy: The build's.
+        figures: What it says where it is known.
+        metric: The gate's.
+        minimum: The gate's lowest value; None: there is no gate.
     """
-    value = measures.get("snr_db")
-    exact = measures.get("exact", measures.get("max_abs") == 0)
-    return decibels(value, value is None and exact, form)
-
-
-def describe_metric(measures: Mapping[str, Any], metric: str) -> str:
-    """Returns a gate's metric of ``measures`` for people, to six digits."""
-    form = "{:.6g}"
-    return describe_snr(measures, form) if metric == "snr_db" else form.format(measures[metric])
+    if not accuracy.constant:
+        return figures
+    unjudged = minimum is not None and not accuracy.judged
+    return f"accuracy {NOT_KNOWN}" + (
+        f"; accuracy.min ({metric}) is not checked" if unjudged else ""
+    )

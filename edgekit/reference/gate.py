@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
+
+from edgekit_device.protocol.codec import array, flag, mapping, member, nullable, number, text
 
 #: What an accuracy against the FP32 network is measured in.
 Metric = Literal["cosine", "snr_db", "top1_agreement"]
@@ -28,3 +32,26 @@ def impossible(metric: str, minimum: float) -> str:
         if minimum > most
         else ""
     )
+
+
+@dataclass(frozen=True, eq=False)
+class GateChoice:
+    """The calibration method that the accuracy gate took after it had tried all of them.
+
+    Attributes:
+        method: The best one by the gate's metric.
+        metric: "cosine", "snr_db" or "top1_agreement".
+        figures: The metric by method, the best first; None where an SNR is not finite.
+        failures: What else misses the gate, by method.
+        passes: Whether the method reaches the gate without a layer in FP16.
+    """
+
+    method: str = member(text())
+    metric: str = member(text(), default="")
+    figures: Mapping[str, float | None] = member(
+        mapping(nullable(number(-1e100, 1e100))), default=dict
+    )
+    failures: Mapping[str, tuple[str, ...]] = member(
+        mapping(array(text(most=1 << 20))), default=dict
+    )
+    passes: bool = member(flag, default=False)

@@ -5,13 +5,13 @@ layers by glob, and a plan with some of them in FP16.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
-from edgekit.reference.accuracy import describe_metric
+from edgekit.reference.accuracy import Accuracy, describe_metric
 from edgekit.reference.sensitivity import Impact, Proposal
 from edgekit.text import all_of
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, Plan
 
 
-_SHOWN = 5
-Accuracy = Mapping[str, Any]
 # to find the head of the ranking takes about ten; the rest gives back halves, quarters and eighths
 _BUILDS = 32
 
@@ -70,14 +68,18 @@ def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
 
 
 def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
-    """Says whether an accuracy document passes a gate; a bit-equal result has no SNR and passes.
+    """Says whether an accuracy passes a gate; a bit-equal result has no SNR and passes.
 
     None passes in which a part collapses, whatever the figure of the whole (``failures``). Figures
     that say nothing, of outputs that hardly vary (``judged``), miss no gate.
     """
-    value = accuracy[metric]
-    judges = minimum is not None and value is not None and accuracy.get("judged", True)
-    return not accuracy.get("failures") and (not judges or value >= minimum)
+    return not accuracy.failures and reaches_value(accuracy, metric, minimum)
+
+
+def reaches_value(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
+    """Says whether the figure of the whole alone passes a gate."""
+    value: float | None = getattr(accuracy, metric)
+    return minimum is None or value is None or not accuracy.judged or value >= minimum
 
 
 def propose(
@@ -184,16 +186,15 @@ def shortfall(proposal: Proposal) -> str:
     """Says that FP16 of all layers misses the accuracy too, with the numbers."""
     metric = proposal.metric
     every = all_of(proposal.kernels, "INT8 kernel")
-    failures = proposal.accuracy.get("failures") or ()
-    if proposal.minimum is None or reaches(
-        {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
-    ):
+    if reaches_value(proposal.accuracy, metric, proposal.minimum):
         return (
-            f"{'; '.join(failures)} with {every} in FP16, so keeping layers in FP16 does not help"
+            f"{'; '.join(proposal.accuracy.failures)} with {every} in FP16, so keeping layers in "
+            "FP16 does not help"
         )
 
+    minimum = proposal.minimum or 0.0
     return (
         f"{metric} against FP32 is {describe_metric(proposal.int8, metric)} in INT8 and "
         f"{describe_metric(proposal.accuracy, metric)} with {every} in FP16 (minimum "
-        f"{proposal.minimum:.10g}), so keeping layers in FP16 does not help"
+        f"{minimum:.10g}), so keeping layers in FP16 does not help"
     )

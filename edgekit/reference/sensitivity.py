@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,25 @@ from edgekit.network.model import Network
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
 from edgekit.quantize.scales import Scales
+from edgekit.reference.accuracy import Accuracy
+from edgekit.reference.gate import METRICS
 from edgekit.reference.kernels import Kernels, ReferenceKernel
+from edgekit.removed import FormerDict
 from edgekit_device.arrays.deviation import Deviation, worst_of
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    number,
+    record,
+    records,
+    text,
+    write,
+)
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -32,9 +49,12 @@ _CALL_BYTES = 1 << 25
 _CLOSE = 1e-3
 # tensors held at once; above it the variants are taken in several groups
 _MEMORY = 1 << 30
+_figure = number(-1e100, 1e100)
+_count = integer(0, 1 << 40)
+_name = text(most=1 << 20)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Impact:
     """What INT8 of one kernel alone costs at the network's outputs, all else in FP32.
 
@@ -51,14 +71,19 @@ class Impact:
             or neither of them.
     """
 
-    layers: tuple[str, ...]
-    device: str
-    snr_db: float | None
-    cosine: float
-    cosine_min: float
-    max_abs: float
-    top1_agreement: float
-    place: tuple[str, ...] = ()
+    layers: tuple[str, ...] = member(array(_name))
+    device: str = member(_name)
+    snr_db: float | None = member(nullable(_figure))
+    cosine: float = member(_figure)
+    cosine_min: float = member(_figure)
+    max_abs: float = member(_figure)
+    top1_agreement: float = member(_figure)
+    place: tuple[str, ...] = member(array(choice("first", "last")), default=())
+
+    @property
+    def exact(self) -> bool:
+        """Whether every output is bit-equal."""
+        return self.max_abs == 0
 
     @property
     def name(self) -> str:
@@ -76,9 +101,9 @@ class Sensitivity:
         samples: Inputs measured.
     """
 
-    impacts: tuple[Impact, ...]
-    floats: Mapping[str, str]
-    samples: int
+    impacts: tuple[Impact, ...] = member(records(Impact))
+    floats: Mapping[str, str] = member(mapping(_name, _name))
+    samples: int = member(_count)
 
 
 @dataclass(frozen=True)
@@ -98,16 +123,98 @@ class Proposal:
         tried: Inputs that the builds were measured on; None for all.
     """
 
-    metric: str
-    minimum: float | None
-    layers: tuple[str, ...] | None
-    kernels: int
-    accuracy: Mapping[str, Any]
-    int8: Mapping[str, Any]
-    minimal: bool
-    builds: int
-    ranked: int | None = None
-    tried: int | None = None
+    metric: str = member(choice(*METRICS))
+    minimum: float | None = member(nullable(_figure))
+    layers: tuple[str, ...] | None = member(nullable(array(_name)))
+    kernels: int = member(_count)
+    accuracy: Accuracy = member(record(Accuracy))
+    int8: Accuracy = member(record(Accuracy))
+    minimal: bool = member(flag)
+    builds: int = member(_count)
+    ranked: int | None = member(nullable(_count), default=None)
+    tried: int | None = member(nullable(_count), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedKernel(Impact):
+    """A kernel in the ranking; ``kinds`` are those of its layers."""
+
+    kinds: tuple[str, ...] = member(array(text()))
+
+
+@dataclass(frozen=True)
+class FloatLayer:
+    """A layer that does not run in INT8, why, and the DLA's rule that says so, if one does."""
+
+    layer: str = member(_name)
+    why: str = member(_name)
+    rule: str = member(_name)
+
+
+@dataclass(frozen=True)
+class ProposedLayers:
+    """The fewest layers to keep in FP16 for an accuracy.
+
+    Attributes:
+        metric: "cosine", "snr_db" or "top1_agreement".
+        min: The lowest value that is wanted of it.
+        reached: Whether keeping layers in FP16 reaches it.
+        fp16_layers: These layers; empty where it is not reached.
+        kernels: How many kernels they are.
+        minimal: Whether every single kernel was left out once and missed the accuracy.
+        builds: Builds that were measured.
+        accuracy: Of the build with the layers in FP16 (with all of them where it is not reached).
+        int8: Of the build without.
+    """
+
+    metric: str = member(choice(*METRICS))
+    min: float | None = member(nullable(_figure))
+    reached: bool = member(flag)
+    fp16_layers: tuple[str, ...] = member(array(_name))
+    kernels: int = member(_count)
+    minimal: bool = member(flag)
+    builds: int = member(_count)
+    accuracy: Accuracy = member(record(Accuracy))
+    int8: Accuracy = member(record(Accuracy))
+
+
+@dataclass(frozen=True)
+class SensitivityRanking(FormerDict):
+    """An ``edgekit.sensitivity/1``: what INT8 of each kernel costs, and what to keep in FP16.
+
+    Attributes:
+        samples: Inputs measured.
+        kernels: Every INT8 kernel, worst first.
+        floats: Layers that do not run in INT8.
+        proposal: What to keep in FP16; None if no accuracy was requested.
+        model: The model.
+        target: The board.
+        data: What was measured on, in words.
+        method: Of the calibration.
+        notes: What else to know.
+        config: The proposal as YAML; empty without one.
+        file: Where a configuration with the proposal was written.
+        shortfall: Why keeping layers in FP16 does not reach the accuracy.
+    """
+
+    samples: int = member(_count)
+    kernels: tuple[RankedKernel, ...] = member(records(RankedKernel))
+    floats: tuple[FloatLayer, ...] = member(records(FloatLayer))
+    proposal: ProposedLayers | None = member(nullable(record(ProposedLayers)))
+    model: str = member(_name)
+    target: str = member(_name)
+    data: str = member(_name)
+    method: str = member(_name)
+    notes: tuple[str, ...] = member(array(_name))
+    config: str = member(_name, default="")
+    file: str | None = member(nullable(_name), default=None)
+    shortfall: str = member(_name, absent="")
+    schema: str = member(choice("edgekit.sensitivity/1"), default="edgekit.sensitivity/1")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``edgekit.sensitivity/1`` document."""
+        document: dict[str, Any] = write(self)
+        return document
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,15 +456,15 @@ class KernelChain:
         starts = {group.start for group in self._groups[1:]}
         saved: dict[int, dict[str, VariantRows]] = {}
         done = 0
-        for number, group in enumerate(self._groups):
+        for index, group in enumerate(self._groups):
             alive = (
                 saved.pop(group.start, {})
-                if number
+                if index
                 else {k: VariantRows.of(v) for k, v in feed.items()}
             )
             own = {self._variants[n]: n for n in range(group.first, group.end)}
             for at, written in enumerate(self._written(group), group.start):
-                if number == 0 and at in starts:
+                if index == 0 and at in starts:
                     saved[at] = {n: VariantRows.of(rows.base.copy()) for n, rows in alive.items()}
                 self._step(at, own.get(at), alive, pool, workers)
                 done += written
@@ -509,41 +616,31 @@ def _why(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
     return f"{planned or precision} in the plan"
 
 
-def sensitivity_document(
-    found: Sensitivity, network: Network, judgement: Judgement, proposal: Proposal | None = None
-) -> dict[str, Any]:
-    """Returns the ranking, the layers that run in FP16 anyway, and what is proposed.
+def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, ...]:
+    """Returns the ranking with the kinds of the kernels' layers."""
+    kinds = {layer.name: layer.kind for layer in network.layers}
+    return tuple(
+        RankedKernel(
+            **{one.name: getattr(item, one.name) for one in fields(item)},
+            kinds=tuple(kinds.get(name, "") for name in item.layers),
+        )
+        for item in found.impacts
+    )
+
+
+def float_layers(
+    found: Sensitivity, network: Network, judgement: Judgement
+) -> tuple[FloatLayer, ...]:
+    """Returns the layers that run in FP16 anyway.
 
     Args:
         found: What :func:`analyse` measured.
         network: The layers.
         judgement: Their verdicts, which say what a DLA computes in FP16 whatever is requested.
-        proposal: What :func:`propose` found; None if no accuracy was requested.
     """
-    kinds = {layer.name: layer for layer in network.layers}
-    return {
-        "schema": "edgekit.sensitivity/1",
-        "samples": found.samples,
-        "kernels": [
-            {
-                "layers": list(item.layers),
-                "kinds": [kinds[n].kind if n in kinds else "" for n in item.layers],
-                "device": item.device,
-                "place": list(item.place),
-                "snr_db": item.snr_db,
-                "cosine": item.cosine,
-                "cosine_min": item.cosine_min,
-                "max_abs": item.max_abs,
-                "top1_agreement": item.top1_agreement,
-            }
-            for item in found.impacts
-        ],
-        "floats": [
-            {"layer": name, "why": why, "rule": _rule(name, network, judgement)}
-            for name, why in found.floats.items()
-        ],
-        "proposal": _proposal(proposal),
-    }
+    return tuple(
+        FloatLayer(name, why, _rule(name, network, judgement)) for name, why in found.floats.items()
+    )
 
 
 def _rule(name: str, network: Network, judgement: Judgement) -> str:
@@ -557,17 +654,16 @@ def _rule(name: str, network: Network, judgement: Judgement) -> str:
     return rules[0].id if rules else ""
 
 
-def _proposal(proposal: Proposal | None) -> Mapping[str, Any] | None:
-    if proposal is None:
-        return None
-    return {
-        "metric": proposal.metric,
-        "min": proposal.minimum,
-        "reached": proposal.layers is not None,
-        "fp16_layers": list(proposal.layers or ()),
-        "kernels": proposal.kernels if proposal.layers is not None else 0,
-        "minimal": proposal.minimal,
-        "builds": proposal.builds,
-        "accuracy": dict(proposal.accuracy),
-        "int8": dict(proposal.int8),
-    }
+def proposed(proposal: Proposal) -> ProposedLayers:
+    """Returns what a document says of a proposal."""
+    return ProposedLayers(
+        metric=proposal.metric,
+        min=proposal.minimum,
+        reached=proposal.layers is not None,
+        fp16_layers=proposal.layers or (),
+        kernels=proposal.kernels if proposal.layers is not None else 0,
+        minimal=proposal.minimal,
+        builds=proposal.builds,
+        accuracy=proposal.accuracy,
+        int8=proposal.int8,
+    )

@@ -29,6 +29,8 @@ from edgekit.reports.schema import (
 )
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
+from edgekit_device.arrays.deviation import decibels
+from edgekit_device.protocol.codec import read
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -303,9 +305,8 @@ def measure_words(measures: Accuracy | SegmentDeviation, key: str) -> str:
         return ABSENT
     value: float | None = getattr(measures, key)
     if key == "snr_db" and (value is not None or measures.max_abs is not None):
-        from edgekit.reference.accuracy import describe_snr
-
-        return describe_snr(measures.to_json())
+        exact = getattr(measures, "exact", measures.max_abs == 0)
+        return decibels(value, value is None and exact)
     if value is None:
         return ABSENT
     if key == "top1_agreement":
@@ -322,6 +323,9 @@ def warning_words(accuracy: Accuracy) -> list[str]:
 
 def part_words(accuracy: Accuracy) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
-    from edgekit.reference.accuracy import describe_parts
+    from edgekit.reference.accuracy import ChannelGroup, KeptScores, describe_parts
 
-    return [text.clean(one) for one in describe_parts(accuracy.to_json())]
+    groups = [read(ChannelGroup, one.to_json()) for one in accuracy.groups]
+    scores = [read(KeptScores, one.to_json()) for one in accuracy.scores]
+    constant = [one.output for one in accuracy.constant]
+    return [text.clean(one) for one in describe_parts(groups, scores, constant)]

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.benchmark.document import Bench
-from edgekit.errors import DataError
+from edgekit.buildlog.log_document import ExplainedLog
+from edgekit.files import write_atomically
+from edgekit.placement.check_document import Checks
 from edgekit.reports import text
 from edgekit.reports.comparison import (
     compared_metrics,
@@ -44,6 +47,10 @@ from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison,
 from edgekit.reports.text import clean
 from edgekit.results.comparison import ComparedRun, Comparison
 from edgekit.text import percent, sentence
+
+if TYPE_CHECKING:
+    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.placement.check_document import Check
 
 LIMIT = 65_536
 _CUT = "\n*Cut to fit into a comment: {}.*\n"
@@ -166,18 +173,24 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def markdown(
-    document: Report | Bench | Comparison | Mapping[str, Any], *, limit: int = LIMIT
-) -> str:
+#: What has Markdown.
+Reported = Report | Bench | Comparison | Checks | ExplainedLog
+
+
+def write_markdown(document: Reported, path: Path) -> None:
+    """Writes a document as Markdown to a file; as :func:`markdown`."""
+    text_of = markdown(document)
+    with write_atomically(path) as temporary:
+        temporary.write_text(text_of, encoding="utf-8")
+
+
+def markdown(document: Reported, *, limit: int = LIMIT) -> str:
     """Returns a document as Markdown.
 
     Args:
         document: An ``edgekit.report/1``, ``edgekit.bench/1``, ``edgekit.compare/1``,
             ``edgekit.checks/1`` or ``edgekit.log/1``.
         limit: Characters at most.
-
-    Raises:
-        DataError: It is another document.
     """
     paper = Paper(limit)
     match document:
@@ -187,17 +200,10 @@ def markdown(
             write_bench(document, paper)
         case Comparison():
             write_compare(document, paper)
-        case {"schema": "edgekit.checks/1"}:
+        case Checks():
             write_checks(document, paper)
-        case {"schema": "edgekit.log/1"}:
+        case ExplainedLog():
             write_log(document, paper)
-        case _:
-            raise DataError(
-                f"no Markdown is available for {clean(document.get('schema'))!r}",
-                code="markdown.schema",
-                hint="a report, a measurement, a comparison, checks and a log's explanation have "
-                "one",
-            )
     return str(paper)
 
 
@@ -388,85 +394,84 @@ def _write_details(report: Report, paper: Paper) -> None:
     paper.folded(f"Layers, slowest first ({order})", head, layers, "llllrr")
 
 
-def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
+def write_checks(document: Checks, paper: Paper) -> None:
     """Writes checks of models: a row each, what failed, and the broken rules of each, folded."""
-    failures = document["failures"]
+    checks, failures = document.checks, document.failures
     icon = "❌" if failures else "✅"
-    many = len(document["checks"])
+    many = len(checks)
     paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
     failed = [f"- {code(one['where'])}: {prose(one['message'], 400)}" for one in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [
-        [code(one["model"]), escaped(one["target"]), escaped(one["precision"].upper()),
-         escaped(one["tensorrt"]),
-         *_placed_cells(one)]
-        for one in document["checks"]
+        [code(one.model), escaped(one.target), escaped(one.precision.upper()),
+         escaped(one.tensorrt), *_placed_cells(one)]
+        for one in checks
     ]  # fmt: skip
     head = ("model", "board", "precision", "TensorRT", "layers on the DLA", "MACs on the DLA",
             "loadables")  # fmt: skip
     paper.table(head, rows, "llllrrr")
     refused = [
-        [code(one["model"]), code(problem["node"]), escaped(problem["operator"]),
-         prose(problem["message"], 400), prose(problem["fix"], 600)]
-        for one in document["checks"]
-        for problem in one.get("parse", {}).get("problems", ())
+        [code(one.model), code(problem.node), escaped(problem.operator),
+         prose(problem.message, 400), prose(problem.fix, 600)]
+        for one in checks
+        for problem in one.parse.problems
     ]  # fmt: skip
     if refused:
         paper.table(
             ("model", "node", "operator", "what the parser refuses", "what to do"), refused, "lllll"
         )
     said = [
-        [code(one["model"]), escaped(one["parser"]["release"]), *_parser_cells(one["parser"])]
-        for one in document["checks"]
-        if "parser" in one
+        [code(one.model), escaped(one.parser.release), *_parser_cells(one.parser)]
+        for one in checks
+        if one.parser
     ]
     if said:
         paper.table(("model", "NVIDIA's parser", "imports it", "what it refuses"), said, "llll")
     unknown = [
-        [code(one["model"]), code(row["layer"]), escaped(row["operator"])]
-        for one in document["checks"]
-        for row in one.get("unknown_cost", ())
+        [code(one.model), code(row.layer), escaped(row.operator)]
+        for one in checks
+        for row in one.unknown_cost
     ]
     paper.folded("Layers of unknown cost, not counted", ("model", "layer", "operator"), unknown)
-    for one in document["checks"]:
+    for one in checks:
         paper.folded(
-            f"Why not on the DLA: {escaped(one['model'])}",
+            f"Why not on the DLA: {escaped(one.model)}",
             ("rule", "layers", "for example", "what to do"),
             _reasons(one),
             "lrll",
         )
 
 
-def _parser_cells(parser: Mapping[str, Any]) -> list[str]:
+def _parser_cells(parser: ParserWord) -> list[str]:
     """Whether NVIDIA's own parser imports a model, and the first thing that it refuses."""
-    if parser["ok"]:
+    if parser.ok:
         return ["yes", ""]
-    first = parser["problems"][0]
-    where = f"{first['operator']} {first['node']}: " if first["node"] else ""
-    return ["no", prose(f"{where}{first['message']}", 400)]
+    first = parser.problems[0]
+    where = f"{first.operator} {first.node}: " if first.node else ""
+    return ["no", prose(f"{where}{first.message}", 400)]
 
 
-def _placed_cells(check: Mapping[str, Any]) -> list[str]:
+def _placed_cells(check: Check) -> list[str]:
     """Layers and multiply-accumulates on the DLA, and loadables, if there is a placement."""
-    if not text.is_placed(check):
+    if not check.placed:
         return ["cannot be parsed", "", ""]
-    summary = check["summary"]
+    summary = check.summary
     return [
-        f"{summary['dla_layers']:,} of {summary['layers']:,}",
-        percent(summary["dla_macs_fraction"]),
-        text.count(check["loadables"]),
+        f"{summary.dla_layers:,} of {summary.layers:,}",
+        percent(summary.dla_macs_fraction),
+        text.count(check.loadables),
     ]
 
 
-def _reasons(check: Mapping[str, Any]) -> list[list[str]]:
+def _reasons(check: Check) -> list[list[str]]:
     """Rows of the broken rules, the most frequent first; one that needs nothing done has no fix."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for layer in check["layers"]:
-        for reason in () if layer["dla"]["ok"] else layer["dla"]["reasons"]:
-            groups.setdefault(reason["rule"], []).append((layer["name"], reason["fix"]))
-    if lost := check.get("without_slot"):
-        groups[lost["rule"]] = [(name, lost["fix"]) for name in lost["layers"]]
+    for layer in check.layers:
+        for reason in () if layer.dla.ok else layer.dla.reasons:
+            groups.setdefault(reason.rule, []).append((layer.name, reason.fix))
+    if lost := check.without_slot:
+        groups[lost.rule] = [(name, lost.fix) for name in lost.layers]
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
     return [
         [code(rule), text.count(len(found)), code(found[0][0]), prose(found[0][1], 400)]
@@ -474,42 +479,41 @@ def _reasons(check: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def write_log(document: Mapping[str, Any], paper: Paper) -> None:
+def write_log(document: ExplainedLog, paper: Paper) -> None:
     """Writes what a build log says: the headline, errors, broken rules, and the layers, folded."""
-    paper.add(f"### edgekit explain-log: {code(document['file'])}")
-    paper.add("  \n".join(escaped(line, 400) for line in document["headline"]))
+    paper.add(f"### edgekit explain-log: {code(document.file)}")
+    paper.add("  \n".join(escaped(line, 400) for line in document.headline))
     errors = [
-        f"- {prose(one['cause'], 400)}. **Do:** {prose(one['remedy'], 600)} "
-        f"({escaped(one['source'], 300)})"
-        for one in document["errors"]
+        f"- {prose(one.cause, 400)}. **Do:** {prose(one.remedy, 600)} ({escaped(one.source, 300)})"
+        for one in document.errors
     ]
     errors += [
         f"- no known cause: {code(one)}: search for it, or file an issue with the log"
-        for one in document["unknown_errors"]
+        for one in document.unknown_errors
     ]
     if errors:
         paper.add("\n".join(errors), "errors")
     rules = [
-        [code(one["rule"]), text.count(len(one["layers"])), code(one["layers"][0]),
-         prose("; ".join(way["fix"] for way in one["fixes"] or [one]), 400),
-         escaped(one["source"], 300)]
-        for one in document["rules"]
+        [code(one.rule), text.count(len(one.layers)), code(one.layers[0]),
+         prose("; ".join(way.fix for way in one.fixes or [one]), 400),
+         escaped(one.source, 300)]
+        for one in document.rules
     ]  # fmt: skip
     if rules:
         paper.table(
             ("rule", "layers", "for example", "what to do", "source"), rows=rules, right="lr"
         )
     unknown = [
-        [code(one["layer"]), escaped(one["kind"]), escaped("; ".join(one["words"]), 400)]
-        for one in document["unexplained"]
+        [code(one.layer), escaped(one.kind), escaped("; ".join(one.words), 400)]
+        for one in document.unexplained
     ]
     paper.folded("Refused without a known rule", ("layer", "type", "words"), unknown)
-    loadables = [[code(one["name"]), text.count(len(one["layers"]))]
-                 for one in document["log"]["loadables"]]  # fmt: skip
+    loadables = [[code(one.name), text.count(len(one.layers))]
+                 for one in document.log.loadables]  # fmt: skip
     paper.folded("Loadables on the DLA", ("loadable", "layers"), loadables, "lr")
-    layers = [[code(one["name"]), escaped(one["kind"])] for one in document["log"]["gpu_layers"]]
+    layers = [[code(one.name), escaped(one.kind)] for one in document.log.gpu_layers]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
-    if notes := [f"- {prose(sentence(note), 400)}" for note in document["notes"]]:
+    if notes := [f"- {prose(sentence(note), 400)}" for note in document.notes]:
         paper.add("\n".join(notes), "notes")
 
 

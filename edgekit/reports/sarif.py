@@ -9,11 +9,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from edgekit.dla.explanation import explained
 from edgekit.dla.rules import Rule, load_rules
 from edgekit.version import __version__
+
+if TYPE_CHECKING:
+    from edgekit.placement.check_document import Check
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 PARSE = "model.parse"
@@ -50,7 +54,7 @@ _LEVELS = {"certain": "warning", "disputed": "note"}
 _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
 
 
-def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def sarif(checks: Sequence[Check]) -> dict[str, Any]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
     A node that the parser refuses is an error; a disputed verdict and what NVIDIA's own parser
@@ -72,35 +76,32 @@ def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[dict[str, Any]]:
-    for one in check.get("parse", {}).get("problems", ()):
-        text = f"{one['node']} ({one['operator']}): {one['message']}. Fix: {one['fix']}."
-        yield _result(check, one["node"], "node", PARSE, "error", text)
-    parser = check.get("parser") or {"problems": ()}
-    for one in parser["problems"]:
-        where = f"{one['node']} ({one['operator']}): " if one["node"] else ""
-        text = f"{where}{one['message']} ({parser['release']})."
-        yield _result(check, one["node"] or check["model"], "node", SECOND, "note", text)
-    for layer in check["layers"]:
-        verdict = layer["dla"]
-        if not verdict["ok"]:
-            for reason in verdict["reasons"]:
-                text = f"{layer['name']} ({layer['kind']}): {reason['message']}"
-                fix = f" Fix: {reason['fix']}." if reason["fix"] else ""
-                level = _LEVELS.get(verdict["certainty"], "warning")
-                rule_id, line = reason["rule"], f"{text}.{fix}"
-                yield _result(check, layer["name"], "layer", rule_id, level, line)
-        elif layer["dropped"] in known:
-            rule = known[layer["dropped"]]
-            text = f"{layer['name']} ({layer['kind']}): {rule.text}. Fix: {rule.to_json()['fix']}."
-            yield _result(check, layer["name"], "layer", rule.id, "note", text)
+def _results(check: Check, known: Mapping[str, Rule]) -> Iterator[dict[str, Any]]:
+    for one in check.parse.problems:
+        text = f"{one.node} ({one.operator}): {one.message}. Fix: {one.fix}."
+        yield _result(check, one.node, "node", PARSE, "error", text)
+    if (parser := check.parser) is not None:
+        for error in parser.problems:
+            where = f"{error.node} ({error.operator}): " if error.node else ""
+            text = f"{where}{error.message} ({parser.release})."
+            yield _result(check, error.node or check.model, "node", SECOND, "note", text)
+    for layer in check.layers:
+        verdict = layer.dla
+        if not verdict.ok:
+            for reason in verdict.reasons:
+                text = f"{layer.name} ({layer.kind}): {reason.message}"
+                fix = f" Fix: {reason.fix}." if reason.fix else ""
+                level = _LEVELS[verdict.certainty]
+                yield _result(check, layer.name, "layer", reason.rule, level, f"{text}.{fix}")
+        elif layer.dropped is not None and layer.dropped in known:
+            rule = known[layer.dropped]
+            text = f"{layer.name} ({layer.kind}): {rule.text}. Fix: {explained(rule).fix}."
+            yield _result(check, layer.name, "layer", rule.id, "note", text)
 
 
-def _result(
-    check: Mapping[str, Any], name: str, kind: str, rule: str, level: str, text: str
-) -> dict[str, Any]:
+def _result(check: Check, name: str, kind: str, rule: str, level: str, text: str) -> dict[str, Any]:
     """Returns the result of a rule at a layer or a node (``kind``)."""
-    print_of = hashlib.sha256(f"{rule}\0{name}\0{check['target']}".encode())
+    print_of = hashlib.sha256(f"{rule}\0{name}\0{check.target}".encode())
     return {
         "ruleId": rule,
         "level": level,
@@ -108,7 +109,7 @@ def _result(
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(check["model"])},
+                    "artifactLocation": {"uri": _uri(check.model)},
                     # a model has no lines, and code scanning shows no result without one
                     "region": {"startLine": 1},
                 },
@@ -117,9 +118,9 @@ def _result(
         ],
         "partialFingerprints": {"primaryLocationLineHash": f"{print_of.hexdigest()[:16]}:1"},
         "properties": {
-            "target": check["target"],
-            "precision": check["precision"],
-            "tensorrt": check["tensorrt"],
+            "target": check.target,
+            "precision": check.precision,
+            "tensorrt": check.tensorrt,
         },
     }
 
@@ -138,9 +139,9 @@ def _uri(model: str) -> str:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    facts = rule.to_json()
-    sources = [f"{one['title']} ({one['where']})" for one in facts["sources"]]
-    text = f"{rule.text}.\n\nFix: {facts['fix']}.\n\nSource: {'; '.join(sources)}."
+    facts = explained(rule)
+    sources = [f"{one.title} ({one.where})" for one in facts.sources]
+    text = f"{rule.text}.\n\nFix: {facts.fix}.\n\nSource: {'; '.join(sources)}."
     lines = "\n".join(f"- {source}" for source in sources)
     found: dict[str, Any] = {
         "id": rule.id,
@@ -150,7 +151,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         },
         "help": {
             "text": text,
-            "markdown": f"{rule.text}.\n\n**Fix:** {facts['fix']}.\n\n**Sources:**\n\n{lines}\n",
+            "markdown": f"{rule.text}.\n\n**Fix:** {facts.fix}.\n\n**Sources:**\n\n{lines}\n",
         },
         "properties": {"certainty": rule.certainty, "tags": ["dla", rule.family]},
     }

@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.text import ABSENT, counted, plain
 
 if TYPE_CHECKING:
+    from edgekit.dla.verdicts import LayerVerdict
     from edgekit.reports.schema import Accuracy, Report
 
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
@@ -20,12 +21,6 @@ _LEAST = 12  # columns that a name shares a line with the others in
 _GAP = 2
 RELEASE_RULE = "general.release"
 """The rule that a TensorRT release breaks which no source covers."""
-
-
-def is_placed(check: Mapping[str, Any]) -> bool:
-    """Whether an ``edgekit.check/1`` has a placement: none without a network that can be parsed."""
-    parses = (check.get("parse") or {"ok": True})["ok"]
-    return parses or any(layer["placed"] for layer in check["layers"])
 
 
 def clean(text: object) -> str:
@@ -116,11 +111,11 @@ def count(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-def unsure(dla: Mapping[str, Any]) -> str:
+def unsure(dla: LayerVerdict) -> str:
     """Returns why the verdict of a layer is not certain; "" where it is."""
-    if dla["certainty"] != "disputed":
+    if dla.certainty != "disputed":
         return ""
-    rules = {reason["rule"] for reason in dla["reasons"]}
+    rules = {reason.rule for reason in dla.reasons}
     return "no source covers this release" if rules == {RELEASE_RULE} else "sources disagree"
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
     from edgekit.tensorrt.requests import RequestedLane
+    from edgekit_device.build.request import BuildResult
 
 
 SCHEMA = "edgekit.built/1"
@@ -27,7 +28,7 @@ def compare_build(
     judgement: Judgement,
     plan: Plan,
     lanes: Sequence[RequestedLane],
-    result: Mapping[str, Any],
+    result: BuildResult,
     logs: Mapping[str, str],
 ) -> dict[str, Any]:
     """Returns an ``edgekit.built/1``: where the build differs from the plan.
@@ -43,28 +44,28 @@ def compare_build(
         judgement: Our verdicts.
         plan: What was requested.
         lanes: The engines of the request.
-        result: The board's ``edgekit.build.result/1``.
+        result: The board's answer.
         logs: The builder's log by engine key; may lack some.
     """
-    built = {one["key"]: one for one in result["engines"]}
+    built = {one.key: one for one in result.engines}
     engines = []
     for number, lane in enumerate(lanes):
         placed = plan.plans[number].layers
         for engine in lane.engines:
             one = built[engine.key]
-            capable = _capability(judgement, one["can_run_on_dla"])
+            capable = _capability(judgement, one.can_run_on_dla)
             own = {
                 "key": engine.key,
                 "device": engine.device,
                 "capability": capable,
                 "placement": None,
                 "inspector": None,
-                "reformats": list(one["reformats"]),
-                "unmapped": list(one["unmapped"]),
+                "reformats": list(one.reformats),
+                "unmapped": list(one.unmapped),
             }
             whole = len(lane.engines) == 1 and engine.kind == "plan" and engine.device != "GPU"
             if whole:
-                own["inspector"] = _inspected(plan, number, one["layers"])
+                own["inspector"] = _inspected(plan, number, one.layers)
             if whole and engine.key in logs:
                 own["placement"] = _placement(
                     network, judgement, plan, number, placed, logs[engine.key]
@@ -126,7 +127,7 @@ def _placement(
         if x.layer in devices and x.builder in ("DLA", "GPU", "slots")
         and (x.builder == "DLA") != (devices[x.layer] == "DLA")
     ]  # fmt: skip
-    theirs = [frozenset(x.builder) for x in found.loadables if x.builder]
+    theirs = [frozenset(x.built) for x in found.loadables if x.built]
     wanted = [frozenset(layers) for layers in ours]
     return {
         "evidence": found.evidence,

@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from edgekit.benchmark.monitor import Sample, live_sample
 from edgekit.config.loader import Config, check_config, open_config
+from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.cache import Cache, digest_of
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 _MOST_RELEASES = 100
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
-_GRACE_S = 3.0
 _ONCE_MS = 200
 
 
@@ -280,7 +280,7 @@ def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object
     try:
         for job in client.jobs():
             if job.name == app and job.state in LIVE:
-                client.cancel_job(job.job, grace_s=_GRACE_S)
+                client.cancel_job(job.job, grace_s=timeouts.CANCEL_TRIAL_S)
         # all of them are requested: a board reports an unknown one as without releases
         if app in client.releases():
             client.remove(app)

@@ -7,39 +7,41 @@ from __future__ import annotations
 import glob
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import yaml
+from pydantic import Field
 
 from edgekit.config.loader import TUNED_HEAD, Config
+from edgekit.documents import Document, Number
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.steps.plan import keep, plan
 from edgekit.pipeline.steps.rewrite import model_digest
-from edgekit.placement.plan import Plan, plan_summary, plan_value
+from edgekit.placement.plan import Plan, PlanSummary, plan_summary, plan_value
 from edgekit.placement.profiles.estimation import EXTRA
+from edgekit.placement.profiles.profile import Contradiction, ProfileTable
 from edgekit.tuning.candidates import Worlds, device_class, plan_signature
 from edgekit.tuning.trials import (
     ORIGINAL,
     ORIGINAL_SECTION,
     REWRITTEN,
     UNITS,
+    Duel,
     Trial,
     in_objective_unit,
     readable_value,
     rounded_value,
 )
-from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.tuning.session import Tuning
 
 
-SCHEMA = "edgekit.tune/1"
 CPU_NOTE = (
     "All times are from this CPU with the reference backend, which imitates the target's "
     "arithmetic, not its speed. They say nothing about the board and cannot be used to plan "
@@ -49,11 +51,147 @@ WORST = 8
 _MANY_PINS = 200
 
 
-def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the ``edgekit.tune/1`` document of a tuning that ended.
+class ExpectedCost(Document):
+    """What a plan was expected to cost before it was measured, and its relative deviation."""
 
-    Costs stand in the objective's unit ("unit"); ``better`` fractions are of costs, positive where
-    the winner is better. Predicted and measured never share a number.
+    value: Number = Field(description="in the objective's unit")
+    relative_deviation: Number
+
+
+class TriedPlan(Document):
+    """A plan that was measured, or dropped; costs are in the objective's unit."""
+
+    number: int
+    plan: str = Field(description="what distinguishes it from others")
+    network: str | None
+    origin: str = Field(description="start, other (network), gpu, dla or search")
+    why: str
+    status: Literal["measured", "dropped", "breaks a bound"]
+    reason: str
+    predicted: Number
+    expected: ExpectedCost | None
+    measured: Number | None = Field(description="the median of its runs")
+    runs: int
+    verdicts: list[str | None]
+    layers_on_dla: int
+    loadables: int
+    transitions: int
+    plans: int = Field(description="that share the frames")
+
+
+class LeastCost(Document):
+    """What no plan that was not tried is likely to be better than."""
+
+    value: Number = Field(description="in the objective's unit")
+    meaning: str
+
+
+class LearntSum(Document):
+    """The time of layers on a device: microseconds predicted for the board, and learnt."""
+
+    device: str
+    predicted_us: Number
+    learnt_us: Number
+    learnt_sd_us: Number = Field(description="its standard deviation")
+    factor: Number = Field(description="learnt, or where it was measured measured, by predicted")
+
+
+class LearntKind(LearntSum):
+    """All layers of a kind on a device that some measured sum holds."""
+
+    kind: str
+    layers: int
+    measured_us: Number | None = Field(description="null: not each was measured by itself")
+
+
+class LearntRow(LearntSum):
+    """Layers that were measured together."""
+
+    layers: list[str]
+    measured_us: Number
+
+
+class Learnt(Document):
+    """What a tuning learnt of layers' times."""
+
+    devices: dict[str, Number] = Field(description="learnt by predicted time, by device")
+    by_kind: list[LearntKind]
+    worst: list[LearntRow] = Field(description="the sums that predictions miss most")
+    frame_us: Number = Field(description="of a frame beside its layers")
+    transition_us: Number
+    transfer_factor: Number
+    launch_factor: Number
+    together_factor: Number = Field(description="what working at once costs")
+    contradictions: list[Contradiction]
+    rows: int = Field(description="of the table of measured times")
+
+
+class SideTimes(Document):
+    """Microseconds on the device that layers leave, and on that to which they move."""
+
+    before: Number = Field(alias="from")
+    after: Number = Field(alias="to")
+
+
+class MovedLayers(Document):
+    """Layers that the winner has on another device than the starting plan."""
+
+    layers: list[str]
+    source: str = Field(alias="from")
+    goal: str = Field(alias="to")
+    us: SideTimes = Field(description="learnt")
+    predicted_us: SideTimes
+    why: str
+
+
+class Tuned(Document):
+    """What a tuning found. Costs are in ``unit``; predicted and measured never share a number."""
+
+    schema_: Literal["edgekit.tune/1"] = Field(alias="schema")
+    name: str
+    objective: str
+    unit: str
+    clock: str = Field(description="cpu-measured or board-measured")
+    note: str
+    board: str
+    power_mode: str
+    precision: str
+    tensorrt: str
+    model: str
+    backend: str
+    network: str | None = Field(description="the winner's, where two were tried")
+    networks: list[str]
+    status: str = Field(description="converged, rounds, budget or interrupted")
+    why: str
+    seconds: Number
+    start: TriedPlan
+    winner: TriedPlan
+    changed: bool = Field(description="whether the winner is another plan than the first")
+    proven: bool | None = Field(description="better beyond doubt; null: it did not change")
+    turns: Duel | None
+    bound: LeastCost | None
+    plan: PlanSummary = Field(description="the winner's")
+    trials: list[TriedPlan]
+    learnt: Learnt
+    changes: list[MovedLayers]
+    files: dict[str, str]
+    notes: list[str]
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yields the outcome, what was learnt and what was tried, for people.
+
+        Args:
+            verbose: All kinds of layers and all layers by name.
+        """
+        from edgekit.tuning.text import tune_text
+
+        yield from tune_text(self, verbose=verbose)
+
+
+def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tuned:
+    """Returns the document of a tuning that ended.
+
+    ``better`` fractions are of costs, positive where the winner is better.
     """
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
     clock = tuning.own.clock
@@ -64,83 +202,117 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
     known = tuning.bound is not None and math.isfinite(tuning.bound)
     # 0 is no bound: what is not known of some plan is as much as it costs
     bound = (min(tuning.bound or 0.0, limit) if known else 0.0) or None
-    return {
-        "schema": SCHEMA,
-        "name": name,
-        "objective": objective,
-        "unit": UNITS[objective],
-        "clock": clock,
-        "note": CPU_NOTE if clock == "cpu-measured" else "Measured on the board.",
+    return Tuned(
+        schema="edgekit.tune/1",
+        name=name,
+        objective=objective,
+        unit=UNITS[objective],
+        clock=clock,
+        note=CPU_NOTE if clock == "cpu-measured" else "Measured on the board.",
         **{key: origin[key] for key in
            ("board", "power_mode", "precision", "tensorrt", "model", "backend")},
-        "network": winner.network or None,
-        "networks": [name for name in tuning.networks if name],
-        "status": tuning.status,
-        "why": tuning.why,
-        "seconds": round(tuning.seconds, 3),
-        "start": _trial(tuning, first),
-        "winner": _trial(tuning, winner),
-        "changed": winner is not first,
-        "proven": None if winner is first else bool(duel and duel["better"]),
-        "turns": duel,
-        "bound": None if bound is None else {
-            "value": rounded_value(in_objective_unit(bound, objective)),
-            "meaning": "no untried plan is likely to be better than this "
+        network=winner.network or None,
+        networks=[name for name in tuning.networks if name],
+        status=tuning.status,
+        why=tuning.why,
+        seconds=round(tuning.seconds, 3),
+        start=_trial(tuning, first),
+        winner=_trial(tuning, winner),
+        changed=winner is not first,
+        proven=None if winner is first else bool(duel and duel.better),
+        turns=duel,
+        bound=None if bound is None else LeastCost(
+            value=rounded_value(in_objective_unit(bound, objective)),
+            meaning="no untried plan is likely to be better than this "
             "(from all measurements so far)",
-        },
-        "plan": write(plan_summary(winner.plan)),
-        "trials": [_trial(tuning, trial) for trial in tuning.trials],
-        "learnt": _learnt(worlds, table),
-        "changes": _changes(tuning, worlds),
-        "files": dict(files),
-        "notes": list(dict.fromkeys(tuning.notes)),
-    }  # fmt: skip
+        ),
+        plan=plan_summary(winner.plan),
+        trials=[_trial(tuning, trial) for trial in tuning.trials],
+        learnt=_learnt(worlds, table),
+        changes=_changes(tuning, worlds),
+        files=dict(files),
+        notes=list(dict.fromkeys(tuning.notes)),
+    )  # fmt: skip
 
 
-def _duel(tuning: Tuning) -> dict[str, Any] | None:
+def _duel(tuning: Tuning) -> Duel | None:
     """Returns how the turns went, the medians in the objective's unit."""
     if tuning.duel is None:
         return None
-    found = dict(tuning.duel)
-    for key in ("ours", "theirs"):
-        if found[key] is not None:
-            found[key] = rounded_value(in_objective_unit(found[key], tuning.request.objective))
-    return found
+    objective = tuning.request.objective
+    medians = {"ours": tuning.duel.ours, "theirs": tuning.duel.theirs}
+    return tuning.duel.model_copy(
+        update={
+            key: rounded_value(in_objective_unit(value, objective))
+            for key, value in medians.items()
+            if value is not None
+        }
+    )
 
 
-def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
+def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
     objective = tuning.request.objective
     expected = trial.expected
-
-    layers = trial.plan.layers
-    return {
-        "number": trial.number,
-        "plan": trial.key,
-        "network": trial.network or None,
-        "origin": trial.origin,
-        "why": trial.why,
-        "status": "dropped" if trial.dropped else "breaks a bound" if trial.breaks else "measured",
-        "reason": trial.dropped or "; ".join(trial.breaks),
-        "predicted": rounded_value(plan_value(trial.plan)),
-        "expected": None if expected is None else {
-            "value": rounded_value(in_objective_unit(expected[0], objective)),
-            "relative_deviation": rounded_value(expected[1] / expected[0] if expected[0] else 0.0),
-        },
-        "measured": rounded_value(in_objective_unit(trial.cost(objective), objective))
+    return TriedPlan(
+        number=trial.number,
+        plan=trial.key,
+        network=trial.network or None,
+        origin=trial.origin,
+        why=trial.why,
+        status="dropped" if trial.dropped else "breaks a bound" if trial.breaks else "measured",
+        reason=trial.dropped or "; ".join(trial.breaks),
+        predicted=rounded_value(plan_value(trial.plan)),
+        expected=None if expected is None else ExpectedCost(
+            value=rounded_value(in_objective_unit(expected[0], objective)),
+            relative_deviation=rounded_value(expected[1] / expected[0] if expected[0] else 0.0),
+        ),
+        measured=rounded_value(in_objective_unit(trial.cost(objective), objective))
         if trial.runs
         else None,
-        "runs": len(trial.runs),
-        "verdicts": [
-            verdict.get("status") for run in trial.runs if (verdict := run.get("verdict"))
-        ],
-        "layers_on_dla": sum(layer.device != "GPU" for layer in layers),
-        "loadables": len(trial.plan.loadables),
-        "transitions": trial.plan.transitions,
-        "plans": len(trial.plan.plans),
-    }  # fmt: skip
+        runs=len(trial.runs),
+        verdicts=[verdict.get("status") for run in trial.runs if (verdict := run.get("verdict"))],
+        layers_on_dla=sum(layer.device != "GPU" for layer in trial.plan.layers),
+        loadables=len(trial.plan.loadables),
+        transitions=trial.plan.transitions,
+        plans=len(trial.plan.plans),
+    )  # fmt: skip
 
 
-def _changes(tuning: Tuning, worlds: Worlds) -> list[dict[str, Any]]:
+@dataclass
+class _Moves:
+    """Layers of a run that move between the same devices, with sums of their times."""
+
+    source: str
+    goal: str
+    layers: list[str] = field(default_factory=list)
+    us: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    predicted_us: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    def moved(self) -> MovedLayers:
+        """Returns the document's row, which says why they move."""
+        (other, own), was = (
+            [rounded_value(us) for us in times] for times in (self.us, self.predicted_us)
+        )
+        saving = (
+            "they are faster there"
+            if own < other
+            else "it saves transitions or relieves the other device"
+        )
+        why = (
+            f"predicted {readable_value(was[0])} on {self.source} and "
+            f"{readable_value(was[1])} on {self.goal}; "
+            f"learnt {readable_value(other)} and {readable_value(own)}: {saving}"
+        )
+        return MovedLayers(
+            layers=self.layers,
+            us=SideTimes(**{"from": other, "to": own}),
+            predicted_us=SideTimes(**{"from": was[0], "to": was[1]}),
+            why=why,
+            **{"from": self.source, "to": self.goal},
+        )
+
+
+def _changes(tuning: Tuning, worlds: Worlds) -> list[MovedLayers]:
     """Returns the layers that moved, in runs, with their times on both devices.
 
     Of a winner of the other network those that both have.
@@ -148,41 +320,22 @@ def _changes(tuning: Tuning, worlds: Worlds) -> list[dict[str, Any]]:
     learnt, index = worlds.learnt, worlds.space.index
     times = learnt.times()
     before = {layer.name: layer.device for layer in tuning.first.plan.layers}
-    found: list[dict[str, Any]] = []
+    found: list[_Moves] = []
     for layer in tuning.winner.plan.layers:
         old = before.get(layer.name)
         # a layer of the other network only has not moved
         if old is None or old == layer.device:
             continue
-        last = found[-1] if found else None
-        if last is None or (last["from"], last["to"]) != (old, layer.device):
-            last = {"layers": [], "from": old, "to": layer.device,
-                    "us": {"from": 0.0, "to": 0.0},
-                    "predicted_us": {"from": 0.0, "to": 0.0}}  # fmt: skip
-            found.append(last)
-        last["layers"].append(layer.name)
-        i = index[layer.name]
-        for side, device in (("from", old), ("to", layer.device)):
+        if not found or (found[-1].source, found[-1].goal) != (old, layer.device):
+            found.append(_Moves(old, layer.device))
+        last, i = found[-1], index[layer.name]
+        last.layers.append(layer.name)
+        for side, device in enumerate((old, layer.device)):
             name = device_class(device)
-            last["us"][side] += float(times[name][i])
+            last.us[side] += float(times[name][i])
             prior = float(learnt.prior_us[name][i])
-            last["predicted_us"][side] += prior if math.isfinite(prior) else 0.0
-    for one in found:
-        one["us"] = {key: rounded_value(value) for key, value in one["us"].items()}
-        one["predicted_us"] = {key: rounded_value(v) for key, v in one["predicted_us"].items()}
-        own, other = one["us"]["to"], one["us"]["from"]
-        saving = (
-            "they are faster there"
-            if own < other
-            else "it saves transitions or relieves the other device"
-        )
-        was = one["predicted_us"]
-        one["why"] = (
-            f"predicted {readable_value(was['from'])} on {one['from']} and "
-            f"{readable_value(was['to'])} on {one['to']}; "
-            f"learnt {readable_value(other)} and {readable_value(own)}: {saving}"
-        )
-    return found
+            last.predicted_us[side] += prior if math.isfinite(prior) else 0.0
+    return [one.moved() for one in found]
 
 
 # What a tuning learnt of layers' times: predicted, learnt with its doubt, and measured if it was.
@@ -190,50 +343,51 @@ def _changes(tuning: Tuning, worlds: Worlds) -> list[dict[str, Any]]:
 # What is learnt is the likeliest: most layers are measured in sums with others only.
 
 
-def _learnt(worlds: Worlds, table: Mapping[str, Any]) -> dict[str, Any]:
+def _learnt(worlds: Worlds, table: ProfileTable) -> Learnt:
     """Returns predicted, learnt and measured by kind and device, and the sums most off."""
     learnt, index = worlds.learnt, worlds.space.index
     rows = []
-    for row in table["rows"]:
-        if not all(name in index for name in row["layers"]):
+    for row in table.rows:
+        if not all(name in index for name in row.layers):
             continue  # of a table that somebody wrote
-        one = _sum(worlds, row["device"], [index[name] for name in row["layers"]])
-        if one["predicted_us"] > 0 and row["us"] > 0:
-            factor = rounded_value(row["us"] / one["predicted_us"])
-            rows.append({"device": row["device"], "layers": row["layers"], **one,
-                         "measured_us": rounded_value(row["us"]), "factor": factor})  # fmt: skip
+        one = _sum(worlds, row.device, [index[name] for name in row.layers])
+        if one.predicted_us > 0 and row.us > 0:
+            rows.append(
+                LearntRow(
+                    device=row.device,
+                    layers=row.layers,
+                    predicted_us=one.predicted_us,
+                    learnt_us=one.learnt_us,
+                    learnt_sd_us=one.learnt_sd_us,
+                    factor=rounded_value(row.us / one.predicted_us),
+                    measured_us=rounded_value(row.us),
+                )
+            )
 
-    def off(row: Mapping[str, Any]) -> float:
+    def off(row: LearntRow) -> float:
         # from what the device is off by as a whole
-        factor, scale = row["factor"], learnt.scale[row["device"]]
-        return abs(math.log(factor / scale)) if factor else 0.0
+        return abs(math.log(row.factor / learnt.scale[row.device])) if row.factor else 0.0
 
     extra = dict(zip(EXTRA, map(float, learnt.times()["extra"]), strict=True))
-    return {
-        "devices": {name: rounded_value(value) for name, value in learnt.scale.items()},
-        "by_kind": _kinds(worlds, table),
-        "worst": sorted(rows, key=off, reverse=True)[:WORST],
-        "frame_us": rounded_value(extra["frame"]),
-        "transition_us": rounded_value(extra["transition"]),
-        "transfer_factor": rounded_value(extra["transfer"]),
-        "launch_factor": rounded_value(extra["launch"]),
-        "together_factor": rounded_value(float(worlds.together[0])),
-        "contradictions": table["contradictions"],
-        "rows": len(table["rows"]),
-    }
+    return Learnt(
+        devices={name: rounded_value(value) for name, value in learnt.scale.items()},
+        by_kind=_kinds(worlds, table),
+        worst=sorted(rows, key=off, reverse=True)[:WORST],
+        frame_us=rounded_value(extra["frame"]),
+        transition_us=rounded_value(extra["transition"]),
+        transfer_factor=rounded_value(extra["transfer"]),
+        launch_factor=rounded_value(extra["launch"]),
+        together_factor=rounded_value(float(worlds.together[0])),
+        contradictions=table.contradictions,
+        rows=len(table.rows),
+    )
 
 
-def _kinds(worlds: Worlds, table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns, by device and kind, the layers that some measured sum holds.
-
-    "measured_us" is None unless each of them was measured by itself.
-    """
+def _kinds(worlds: Worlds, table: ProfileTable) -> list[LearntKind]:
+    """Returns, by device and kind, the layers that some measured sum holds."""
     layers = worlds.space.network.layers
-    within = {(row["device"], name) for row in table["rows"] for name in row["layers"]}
-    alone = {
-        (row["device"], row["layers"][0]): row["us"]
-        for row in table["rows"] if len(row["layers"]) == 1
-    }  # fmt: skip
+    within = {(row.device, name) for row in table.rows for name in row.layers}
+    alone = {(row.device, row.layers[0]): row.us for row in table.rows if len(row.layers) == 1}
     kinds: dict[tuple[str, str], list[int]] = {}
     for device, prior in worlds.learnt.prior_us.items():
         for i, layer in enumerate(layers):
@@ -243,25 +397,34 @@ def _kinds(worlds: Worlds, table: Mapping[str, Any]) -> list[dict[str, Any]]:
     for (device, kind), indices in sorted(kinds.items()):
         times = [alone.get((device, layers[i].name)) for i in indices]
         known = [us for us in times if us is not None]
-        found.append({
-            "device": device, "kind": kind, "layers": len(indices),
-            **_sum(worlds, device, indices),
-            "measured_us": rounded_value(math.fsum(known)) if len(known) == len(times) else None,
-        })  # fmt: skip
+        one = _sum(worlds, device, indices)
+        found.append(
+            LearntKind(
+                device=device,
+                kind=kind,
+                layers=len(indices),
+                predicted_us=one.predicted_us,
+                learnt_us=one.learnt_us,
+                learnt_sd_us=one.learnt_sd_us,
+                factor=one.factor,
+                measured_us=rounded_value(math.fsum(known)) if len(known) == len(times) else None,
+            )
+        )
     return found
 
 
-def _sum(worlds: Worlds, device: str, indices: list[int]) -> dict[str, float]:
+def _sum(worlds: Worlds, device: str, indices: list[int]) -> LearntSum:
     """Returns a sum of layers as predicted and as learnt, its deviation and learnt / predicted."""
     predicted = float(np.nansum(worlds.learnt.prior_us[device][indices]))
     every = worlds.sums(worlds.learnt.row([(device, i) for i in indices]))
     us = float(every[0])
-    return {
-        "predicted_us": rounded_value(predicted),
-        "learnt_us": rounded_value(us),
-        "learnt_sd_us": rounded_value(float(np.std(every))),
-        "factor": rounded_value(us / predicted) if predicted > 0 else 0.0,
-    }
+    return LearntSum(
+        device=device,
+        predicted_us=rounded_value(predicted),
+        learnt_us=rounded_value(us),
+        learnt_sd_us=rounded_value(float(np.std(every))),
+        factor=rounded_value(us / predicted) if predicted > 0 else 0.0,
+    )
 
 
 def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> str:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, UsageError
 from edgekit.files import parse_json, read_file
+from edgekit.placement.profiles.profile import SCHEMA as PROFILE_SCHEMA
+from edgekit.placement.profiles.profile import ProfileTable, table_from_json
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -115,7 +117,7 @@ class EarlierTable:
     """An ``edgekit.profile/1`` and its file."""
 
     path: Path
-    document: Mapping[str, Any]
+    document: ProfileTable
 
 
 def read_table(path: Path) -> EarlierTable:
@@ -124,8 +126,6 @@ def read_table(path: Path) -> EarlierTable:
     Raises:
         DataError: "profile.unreadable", "profile.unknown" or "profile.time".
     """
-    from edgekit.placement.profiles.profile import SCHEMA, check_table
-
     try:
         document = parse_json(read_file(path, _LARGEST))
     except (OSError, ValueError, RecursionError) as error:
@@ -133,13 +133,13 @@ def read_table(path: Path) -> EarlierTable:
             "cannot read the measured times", code="profile.unreadable", where=str(path),
             hint=f"give the {PROFILE_NAME} of an earlier tuning",
         ) from error  # fmt: skip
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") != PROFILE_SCHEMA:
         raise DataError(
-            f"not a file of schema {SCHEMA}", code="profile.unknown", where=str(path),
+            f"not a file of schema {PROFILE_SCHEMA}", code="profile.unknown", where=str(path),
             hint=f"give the {PROFILE_NAME} of an earlier tuning; other profiles are for "
             "placement.profile",
         )  # fmt: skip
-    return EarlierTable(path, check_table(document, path))
+    return EarlierTable(path, table_from_json(document, path))
 
 
 def check_network(
@@ -154,17 +154,16 @@ def check_network(
         DataError: "profile.clock"; "profile.merge": it is of another model or backend.
     """
     found = table.document
-    if found.get("clock") != network.clock:
+    if found.clock != network.clock:
         raise DataError(
-            f"the earlier times are {found.get('clock')}, but the new ones will be "
-            f"{network.clock}",
+            f"the earlier times are {found.clock}, but the new ones will be {network.clock}",
             code="profile.clock", where=str(table.path),
             hint="times from different clocks cannot be mixed; remove --from",
         )  # fmt: skip
     _same(table, "backend", network.backend)
-    if found.get("model") == network.model:
+    if found.model == network.model:
         return ""
-    if other is not None and found.get("model") == other.model:
+    if other is not None and found.model == other.model:
         return (
             f"the times of {table.path} are from the network {other.name} and are used only for it"
         )
@@ -188,10 +187,11 @@ def check_conditions(table: EarlierTable, plan: Plan) -> None:
 
 
 def _same(table: EarlierTable, key: str, here: str | None) -> None:
-    if table.document.get(key) != here:
+    there = getattr(table.document, key)
+    if there != here:
         raise DataError(
             f"the earlier times are from another {key.replace('_', ' ')}: "
-            f"{table.document.get(key)!r} instead of {here!r}",
+            f"{there!r} instead of {here!r}",
             code="profile.merge", where=str(table.path),
             hint="give times measured on the same board under the same conditions",
         )  # fmt: skip

@@ -20,7 +20,7 @@ from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import Progress
 from edgekit.placement.plan import OBJECTIVES
 from edgekit.tuning.board import BoardMeasurer, trial_config
-from edgekit.tuning.document import snippet, tune_document
+from edgekit.tuning.document import Tuned, snippet, tune_document
 from edgekit.tuning.records import (
     PROFILE_NAME,
     TuningJournal,
@@ -48,8 +48,8 @@ def tune(
     progress: Progress | None = None,
     cache: Cache | None = None,
     **settings: Any,
-) -> dict[str, Any]:
-    """Tunes a configuration on its first board and returns the ``edgekit.tune/1``.
+) -> Tuned:
+    """Tunes a configuration on its first board.
 
     A tuning that was cut off is carried on. What serves on the board is left alone.
 
@@ -125,18 +125,16 @@ def _objective(config: Config, request: str) -> str:
     return objective
 
 
-def _write_results(
-    config: Config, tuning: Tuning, folder: Path, measurer: BoardMeasurer
-) -> dict[str, Any]:
+def _write_results(config: Config, tuning: Tuning, folder: Path, measurer: BoardMeasurer) -> Tuned:
     names = {"profile": PROFILE_NAME, "snippet": SNIPPET_NAME, "journal": "journal.jsonl",
              "document": "tune.json"}  # fmt: skip
     files = {key: str(folder / name) for key, name in names.items()}
     profile = Path(files["profile"])
-    write_json(profile, tuning.table(tuning.winner.network))
+    write_json(profile, tuning.table(tuning.winner.network).to_json())
     text = snippet(config, tuning, profile, measurer.first.context)
     Path(files["snippet"]).write_text(text, encoding="utf-8")
     document = tune_document(tuning, name=config.file.name, files=files)
-    write_json(Path(files["document"]), document)
+    write_json(Path(files["document"]), document.to_json())
     return document
 
 

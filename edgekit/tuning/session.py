@@ -24,6 +24,7 @@ from edgekit.tuning.candidates import (
 )
 from edgekit.tuning.trials import (
     UNITS,
+    Duel,
     Trial,
     TunedNetwork,
     TuningRequest,
@@ -39,6 +40,7 @@ from edgekit.tuning.trials import (
 )
 
 if TYPE_CHECKING:
+    from edgekit.placement.profiles.profile import ProfileTable
     from edgekit.tuning.records import TuningJournal
 
 
@@ -73,7 +75,7 @@ class Tuning:
         networks: Sequence[TunedNetwork],
         request: TuningRequest,
         journal: TuningJournal | None = None,
-        tables: Sequence[Mapping[str, Any]] = (),
+        tables: Sequence[ProfileTable] = (),
         on_note: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
         before_s: float = 0.0,
@@ -82,7 +84,7 @@ class Tuning:
         self.trials: list[Trial] = []
         self.status, self.why = "running", ""
         self.bound: float | None = None
-        self.duel: Mapping[str, Any] | None = None
+        self.duel: Duel | None = None
         self.notes: list[str] = []
         self.networks = {networks[0].name: networks[0]}
         self._others = {one.name: one for one in networks[1:]}
@@ -112,7 +114,7 @@ class Tuning:
     def winner(self) -> Trial:
         """What the tuning advises: the best plan if it is proven better, else the first."""
         if self.duel is not None:
-            number = self.duel["winner"]
+            number = self.duel.winner
             return next(trial for trial in self.trials if trial.number == number)
         # cut off before the turns: the best so far, which the document says is not proven
         return self.best if self.status == "interrupted" else self.first
@@ -133,7 +135,7 @@ class Tuning:
             self._spaces[network] = PlacementSpace(self.networks[network].query.prepared())
         return self._spaces[network]
 
-    def origin_of(self, network: str) -> dict[str, Any]:
+    def origin_of(self, network: str) -> dict[str, str]:
         """Returns what a network's measurements belong to."""
         plan, one = self.own.start, self.networks[network]
         return {
@@ -142,11 +144,11 @@ class Tuning:
             "backend": one.backend,
         }  # fmt: skip
 
-    def table(self, network: str) -> dict[str, Any]:
-        """Returns a network's measurements as one ``edgekit.profile/1``."""
+    def table(self, network: str) -> ProfileTable:
+        """Returns a network's measurements as one table."""
         one = self.networks[network]
         able = {name: verdict.placeable for name, verdict in one.query.judgement.verdicts.items()}
-        tables = [table for table in self.tables if table.get("model") == one.model]
+        tables = [table for table in self.tables if table.model == one.model]
         return table_of(
             self._of(network), self.space(network), able, self.origin_of(network), tables
         )
@@ -158,7 +160,7 @@ class Tuning:
             # the devices are the same ones: by how much they are off was seen already
             table = self.table(own)
             scale = estimate_of(self.space(own), table).scale
-            like = {row["device"]: scale[row["device"]] for row in table["rows"]}
+            like = {row.device: scale[row.device] for row in table.rows}
         table, request = self.table(network), self.request
         space = self.space(network)
         return learn(self._of(network), space, table, request.objective, like, request.seed)
@@ -430,9 +432,9 @@ class Tuning:
         )
         other = best if wins or self._pairs(best) else newest
         found = self._duel(other)
-        self.duel = {**found, "winner": (best if wins else first).number}
+        self.duel = found.model_copy(update={"winner": (best if wins else first).number})
         if not wins and other is not first:
-            turns = found["turns"]
+            turns = found.turns
             self.notes.append(
                 f"{other.name} looked better than the starting plan, but "
                 + (
@@ -472,19 +474,20 @@ class Tuning:
         ours = trial.turns(self.request.objective)
         return [(cost, theirs[turn]) for turn, cost in ours.items() if turn in theirs]
 
-    def _duel(self, trial: Trial) -> dict[str, Any]:
+    def _duel(self, trial: Trial) -> Duel:
         """Returns how a plan did against the first in all turns of the two."""
         pairs = self._pairs(trial)
         ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
-        return {**better_by(ours, theirs, seed=self.request.seed), "challenger": trial.number}
+        found = better_by(ours, theirs, seed=self.request.seed)
+        return found.model_copy(update={"challenger": trial.number})
 
     def _proven(self) -> bool:
         """Sets the ``duel`` of the plan that was proven best in turns; False where none was."""
         found = [self._duel(t) for t in self.trials if t is not self.first and t.counts]
-        proven = [one for one in found if one["better"]]
+        proven = [one for one in found if one.better]
         if proven:
-            best = max(proven, key=lambda one: float(one["fraction"]))
-            self.duel = {**best, "winner": best["challenger"]}
+            best = max(proven, key=lambda one: one.fraction)
+            self.duel = best.model_copy(update={"winner": best.challenger})
         return bool(proven)
 
 

@@ -11,13 +11,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from edgekit.benchmark.statistics import median
+from edgekit.documents import Document, Number, omitted
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.estimation import Estimate, estimate, table_evidence
 from edgekit.placement.profiles.measured import match_rows
-from edgekit.placement.profiles.profile import Profile, frame_row, layer_row, merge_tables
+from edgekit.placement.profiles.profile import (
+    FramePart,
+    FrameRow,
+    LayerRow,
+    Profile,
+    ProfileTable,
+    merge_tables,
+)
 from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
 from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
@@ -191,10 +200,10 @@ def table_of(
     trials: Sequence[Trial],
     space: PlacementSpace,
     able: Mapping[str, bool],
-    origin: Mapping[str, Any],
-    tables: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Returns everything that was measured as one ``edgekit.profile/1``.
+    origin: Mapping[str, str],
+    tables: Sequence[ProfileTable] = (),
+) -> ProfileTable:
+    """Returns everything that was measured as one table.
 
     Args:
         trials: Those with runs count.
@@ -203,7 +212,7 @@ def table_of(
         origin: Clock, board, power mode, precision, model and backend.
         tables: Earlier tables, which are merged with it.
     """
-    found = [dict(table) for table in tables]
+    found = list(tables)
     for trial in trials:
         if not trial.runs:
             continue
@@ -216,19 +225,24 @@ def table_of(
             names: dict[str, list[str]] = {}
             for name, index in piece.layers:
                 names.setdefault(name, []).append(space.network.layers[index].name)
-            parts.append({"share": piece.share, "layers": names, "extra": dict(piece.extra)})
-        frames = [frame_row(parts, median(times), sd_us=_deviation(times), **more)]
-        rows = _measured_rows(trial, space, able, more)
-        found.append({**origin, "rows": rows, "frames": frames})
-    if not found:
-        return {"schema": "edgekit.profile/1", **origin, "rows": [], "frames": [],
-                "contradictions": [], "notes": []}  # fmt: skip
-    return merge_tables(found)
+            parts.append(FramePart(share=piece.share, layers=names, extra=dict(piece.extra)))
+        frame = FrameRow(
+            parts=parts, device="", layers=[], us=median(times), sd_us=_deviation(times),
+            formats={}, **more,
+        )  # fmt: skip
+        found.append(_table(origin, _measured_rows(trial, space, able, more), [frame]))
+    return merge_tables(found) if found else _table(origin, [], [])
+
+
+def _table(origin: Mapping[str, str], rows: list[LayerRow], frames: list[FrameRow]) -> ProfileTable:
+    return ProfileTable(
+        schema="edgekit.profile/1", **origin, rows=rows, frames=frames, contradictions=[], notes=[]
+    )
 
 
 def _measured_rows(
     trial: Trial, space: PlacementSpace, able: Mapping[str, bool], more: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+) -> list[LayerRow]:
     placement = [[[x.name, x.device] for x in share.layers] for share in trial.plan.plans]
     segments, found = trial.segments(), []
     merged = [
@@ -246,9 +260,9 @@ def _measured_rows(
     for group in groups:
         names = [space.network.layers[i].name for i in group.layers]
         spread = by_layers.get((group.device != "GPU", tuple(names)), 0.03 * group.row.us)
-        found.append(layer_row(
-            group.device, names, group.row.us, sd_us=spread,
-            formats=formats.get(frozenset(names), {}), **more,
+        found.append(LayerRow(
+            device=group.device, layers=names, us=group.row.us, sd_us=spread,
+            formats=dict(sorted(formats.get(frozenset(names), {}).items())), **more,
         ))  # fmt: skip
     return found
 
@@ -271,7 +285,7 @@ def rounded_value(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def readable_value(value: float, unit: str = "us") -> str:
+def readable_value(value: float | None, unit: str = "us") -> str:
     """Returns a value of a document's unit as people read it: 41.5 ms instead of 41460 us."""
     if unit == "us":
         return microseconds(value)
@@ -360,23 +374,35 @@ def compact_measurement(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**retained, "samples_ms": list(samples[::step])}
 
 
+class Duel(Document):
+    """By what part of another plan's costs a plan's are lower, measured in turns."""
+
+    ours: Number | None = Field(description="the median; null without turns")
+    theirs: Number | None
+    fraction: Number = Field(description="1 - ours / theirs: positive is better")
+    low: Number | None = Field(description="of the fraction, with 95 %")
+    high: Number | None
+    turns: int
+    better: bool = Field(
+        description="the interval is above 0, and no fewer than nine of ten turns say the same"
+    )
+    challenger: int = omitted(0, description="number of the plan that was measured with the first")
+    winner: int = omitted(0, description="number of the plan that the tuning advises")
+
+
 def better_by(
     ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0, rounds: int = 4000
-) -> dict[str, Any]:
+) -> Duel:
     """Returns by what part of ``theirs`` costs of ours are lower, measured in turns.
 
     Each turn is one pair, so that what drifts (temperature, other load) hits both. The part is that
     of the medians over the turns, and the interval a bootstrap's over turns (Efron, 1979).
-
-    Returns:
-        "ours" and "theirs" (the medians, None without turns), "fraction" (1 - ours / theirs, so
-        that positive is better), "low" and "high" (95 %), "turns", and "better": the interval is
-        above 0 and no fewer than nine of ten turns say so.
     """
     a, b = np.array(ours, float), np.array(theirs, float)
     if not len(a):
-        return {"ours": None, "theirs": None, "fraction": 0.0, "low": None, "high": None,
-                "turns": 0, "better": False}  # fmt: skip
+        return Duel(
+            ours=None, theirs=None, fraction=0.0, low=None, high=None, turns=0, better=False
+        )
     which = np.random.default_rng(seed).integers(0, len(a), (rounds, len(a)))
     drawn = _relative_gain(np.median(a[which], axis=1), np.median(b[which], axis=1))
     low, high = (float(x) for x in np.quantile(drawn, (0.025, 0.975)))
@@ -384,15 +410,15 @@ def better_by(
     middle = np.median(a), np.median(b)
     # one turn cannot distinguish a difference from an accident; five in a row are one in 32
     sure = len(a) >= 5 and low > 0 and wins >= 0.9 * len(a)
-    return {
-        "ours": float(middle[0]),
-        "theirs": float(middle[1]),
-        "fraction": float(_relative_gain(*map(np.atleast_1d, middle))[0]),
-        "low": low,
-        "high": high,
-        "turns": len(a),
-        "better": bool(sure),
-    }
+    return Duel(
+        ours=float(middle[0]),
+        theirs=float(middle[1]),
+        fraction=float(_relative_gain(*map(np.atleast_1d, middle))[0]),
+        low=low,
+        high=high,
+        turns=len(a),
+        better=bool(sure),
+    )
 
 
 def _relative_gain(ours: Any, theirs: Any) -> Any:
@@ -450,16 +476,16 @@ def _segment_devices(
 
 
 def estimate_of(
-    space: PlacementSpace, table: Mapping[str, Any], like: Mapping[str, float] | None = None
+    space: PlacementSpace, table: ProfileTable, like: Mapping[str, float] | None = None
 ) -> Estimate:
     """Returns the times that a table gives a network; arguments as of :func:`learn`."""
-    absolute = table.get("clock") == "board-measured"
+    absolute = table.clock == "board-measured"
     evidence = table_evidence(table, space.index, space.model.launch_us())
     return estimate(space.network, space.prior_us, evidence, absolute=absolute, like=like)
 
 
 def learn(
-    trials: Sequence[Trial], space: PlacementSpace, table: Mapping[str, Any], objective: str,
+    trials: Sequence[Trial], space: PlacementSpace, table: ProfileTable, objective: str,
     like: Mapping[str, float] | None = None, seed: int = 0,
 ) -> Worlds:  # fmt: skip
     """Returns what the table and the trials leave open for plans that were not measured.

@@ -422,6 +422,9 @@ def number(low: float, high: float) -> Rule:
     return rule
 
 
+#: A text of any length, such as a message with names.
+long_text = text(most=_MAX_FILE)
+
 #: A SHA-256 in lower-case hex.
 digest = text(_DIGEST.pattern, "a SHA-256 in lower-case hex")
 

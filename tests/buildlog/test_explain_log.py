@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.cli import main
+from edgekit.dla.explanation import explained as explained_rule
 from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
@@ -33,12 +34,12 @@ ORIN = "jetson-agx-orin-64gb"
 def explained(text: str | bytes, folder: Path, **options: Any) -> dict[str, Any]:
     path = folder / "pasted.log"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return explain_log(path, **options).document
+    return explain_log(path, **options).to_json()
 
 
 def test_trtexec() -> None:
     """In Markdown fences, with colours, with and without their escape characters."""
-    found = explain_log(LOGS / "trtexec.txt").document
+    found = explain_log(LOGS / "trtexec.txt").to_json()
     assert (found["program"], found["passed"]) == ("trtexec", True)
     assert found["log"]["tensorrt"] == "10.3.0"
     assert ORIN in found["targets"]
@@ -54,7 +55,7 @@ def test_trtexec() -> None:
 
 def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
     """Quoted, with the times of a CI; it says what JetPack 7.2 does not: the release has no DLA."""
-    found = explain_log(LOGS / "ultralytics.txt").document
+    found = explain_log(LOGS / "ultralytics.txt").to_json()
     assert found["program"] == "Ultralytics"
     assert found["log"]["tensorrt"] == "10.16.2"
     assert found["log"]["device"] == "Orin"
@@ -73,7 +74,7 @@ def test_a_build_for_the_gpu_has_no_error_about_the_dla(tmp_path: Path) -> None:
 
 
 def test_deepstream() -> None:
-    found = explain_log(LOGS / "deepstream.txt").document
+    found = explain_log(LOGS / "deepstream.txt").to_json()
     assert found["program"] == "DeepStream"
     assert [one["name"] for one in found["log"]["loadables"]] == ["{conv_1...norm_1}", "{conv_2}"]
     assert [rule["rule"] for rule in found["rules"]] == [
@@ -119,7 +120,7 @@ def test_one_pasted_line_is_enough(line: str, error: str, tmp_path: Path) -> Non
 
 
 def test_a_split_with_fallback_is_no_error() -> None:
-    found = explain_log(DATA / "trt85_python.log").document
+    found = explain_log(DATA / "trt85_python.log").to_json()
     assert found["errors"] == []
     assert {row["rule"]: row["layers"] for row in found["rules"]}["shuffle.neighbours"] == [
         "/neck/Reshape"
@@ -144,8 +145,8 @@ def test_a_refused_precision_belongs_to_the_layer_named_before_it(
 
 def test_no_fix_has_a_placeholder() -> None:
     for rule in load_rules().rules.values():
-        facts = rule.to_json()
-        for fix in (facts["fix"], *(way["fix"] for way in facts["fixes"])):
+        facts = explained_rule(rule)
+        for fix in (facts.fix, *(way.fix for way in facts.fixes)):
             assert not re.search(r"[\[{]", fix), rule.id
 
 

@@ -21,7 +21,7 @@ from tests.pipeline.nets import small_net
 def explained(text: str, folder: Path) -> dict[str, Any]:
     path = folder / "pasted.log"
     path.write_text(text)
-    return explain_log(path).document
+    return explain_log(path).to_json()
 
 
 PLUGIN = """\

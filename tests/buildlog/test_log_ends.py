@@ -17,7 +17,7 @@ from edgekit.pipeline.log_explanation import explain_log
 def explained(text: str, folder: Path) -> dict[str, Any]:
     path = folder / "pasted.log"
     path.write_text(text)
-    return explain_log(path).document
+    return explain_log(path).to_json()
 
 
 def ids(document: dict[str, Any]) -> list[str]:

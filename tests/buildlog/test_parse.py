@@ -9,6 +9,7 @@ import pytest
 from edgekit.buildlog.facts import LogLayer
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.verdicts import MemoryNeed
+from edgekit_device.protocol.codec import write
 from tests.buildlog.logs import NAMES, lines, text
 
 MIB = 1 << 20
@@ -132,12 +133,12 @@ def test_prefixes(prefix: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_lines_change_nothing(name: str) -> None:
-    plain = parse_log(lines(name)).to_json()
+    plain = write(parse_log(lines(name)))
     noise = "02-03-2027 09:10:11 RAM 9/62 CPU [0%@729] GR3D_FREQ 0%@[1300,1300] NVDLA0_FREQ @1600"
     mixed: list[str] = []
     for line in lines(name):
         mixed += [noise, f"\x1b[1m{line}\x1b[0m\r\n", "[I] [TRT] DLA is fine, thank you", "\x00"]
-    noisy = parse_log(mixed).to_json()
+    noisy = write(parse_log(mixed))
     for document in (plain, noisy):
         document.pop("lines")
         for fallback in document["fallbacks"]:
@@ -210,8 +211,8 @@ def test_of_two_builds_the_last_with_lists_counts() -> None:
 def test_what_a_journal_writes_before_each_line_hides_nothing(prefix: str) -> None:
     for name in ("trt103_trtexec_verbose.log", "trt84_trtexec_info.log", "trt85_python.log"):
         said = lines(name)
-        plain = parse_log(said).to_json()
-        assert parse_log(f"{prefix}{line}" for line in said).to_json() == plain
+        plain = write(parse_log(said))
+        assert write(parse_log(f"{prefix}{line}" for line in said)) == plain
 
 
 def test_what_is_said_of_the_dla_as_a_whole() -> None:

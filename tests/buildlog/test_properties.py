@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgekit.buildlog.comparison import compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.network.model import Network
+from edgekit_device.protocol.codec import write
 from tests.buildlog.logs import NAMES, text
 from tests.buildlog.nets import classifier, judged
 from tests.tries import tries
@@ -29,7 +30,7 @@ PIECES = ["[TRT] ", "[W] ", "DLA ", "{ForeignNode[", "]}", "...", "Layer '", "' 
 @settings(max_examples=tries(60))
 def test_any_text(pieces: list[str]) -> None:
     log = parse_log("".join(pieces).split("\n"))
-    assert json.loads(json.dumps(log.to_json())) == log.to_json()
+    assert json.loads(json.dumps(write(log))) == write(log)
 
 
 @given(st.sampled_from(TEXTS), st.data())
@@ -61,5 +62,5 @@ def test_any_log_compares_every_layer_once(net: Network, data: st.DataObject) ->
     assert [row.layer for row in found.layers] == [layer.name for layer in net.layers]
     assert sum(found.counts.values()) == len(net.layers)
     # no layer is in two subgraphs
-    members = [name for row in found.loadables for name in row.builder]
+    members = [name for row in found.loadables for name in row.built]
     assert len(members) == len(set(members))

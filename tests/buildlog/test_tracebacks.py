@@ -14,7 +14,7 @@ from edgekit.pipeline.log_explanation import explain_log
 def explained(text: str, folder: Path) -> dict[str, Any]:
     path = folder / "python.log"
     path.write_text(text)
-    return explain_log(path).document
+    return explain_log(path).to_json()
 
 
 def traceback(code: str, error: str, file: str = "infer.py") -> str:

@@ -8,8 +8,9 @@ from onnx import helper
 
 from edgekit.cli import main
 from edgekit.config.loader import open_config
-from edgekit.pipeline.questions import read_changes, read_size
+from edgekit.pipeline.questions import read_changes
 from edgekit.pipeline.steps.plan import plan_identity
+from edgekit.text import read_size
 from tests.pipeline.nets import small_config, small_net
 
 BOARD = "jetson-agx-orin-64gb"

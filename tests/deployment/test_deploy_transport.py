@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundles.files import build_zipapp
-from edgekit.deployment import ssh
-from edgekit.deployment import transport as transport_module
+from edgekit.deployment import timeouts
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import failure
 from edgekit.deployment.ssh import connect
@@ -117,9 +116,8 @@ def test_memory_of_every_kind_arrives(transport: Transport, tmp_path: Path) -> N
 def test_a_program_that_takes_nothing_is_given_up(
     transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (transport_module, ssh):
-        monkeypatch.setattr(module, "STALL_S", 0.05)
-    monkeypatch.setattr(transport_module, "_GRACE_S", 0.0)
+    monkeypatch.setattr(timeouts, "STALL_S", 0.05)
+    monkeypatch.setattr(timeouts, "GRACE_S", 0.0)
     with pytest.raises(BoardError, match="stalled") as caught:
         transport.run(["sleep", "600"], stdin=_endless())
     assert caught.value.code == "board.connection-lost"

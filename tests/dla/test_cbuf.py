@@ -59,4 +59,3 @@ def test_near_the_limit_is_a_warning_whatever_the_verdict(
     (use,) = cbuf_use(net, precision)
     assert (use.layer, use.banks, use.available, use.near) == ("c", banks, 16, near)
     assert "3499" in use.source
-    assert use.to_json()["near"] is near

@@ -34,7 +34,7 @@ def test_hardly_any_tensors_have_the_minimum(precision: str) -> None:
     """512 live bytes: 2 MiB is the least that any build showed, in either precision."""
     pair = graph({"a": "", "b": "a", "c": "b"})
     assert memory(pair, ["a", "b", "c"], ORIN, precision).local_dram == 2 << 20
-    assert explain("memory.local_dram")["certainty"] == "disputed"
+    assert explain("memory.local_dram").to_json()["certainty"] == "disputed"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_may_cross_a_border(
     if found:
         assert found.source
         assert found.fix
-        assert explain(found.rule)["fix"] == found.fix
+        assert explain(found.rule).to_json()["fix"] == found.fix
 
 
 def test_unknown_words_about_formats() -> None:

@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.dla.check_document import check_document
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import core_memory, memory, memory_report, pool_disputes, within_memory
+from edgekit.dla.memory import (
+    LoadableMemory,
+    RawMemory,
+    core_memory,
+    memory,
+    memory_report,
+    pool_disputes,
+    within_memory,
+)
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
 from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.check_document import judged_layers
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import read, write
 from tests.counted_work import lines_of
 
 ORIN = get("jetson-agx-orin-64gb")
@@ -43,14 +52,15 @@ def test_a_report_says_layers_needs_and_raw_bytes() -> None:
     net = chain((1, 32, 64, 64), 3)
     (one,) = memory_report(net, judged([["l0", "l1", "l2"]]), ORIN)
     # t1 and t2 stay inside, each 128 KiB in CHW32, both alive while l1 runs
-    assert (one.tensors, one.weights, one.broken) == (2 * 32 * 64 * 64, 0, ())
+    assert (one.raw, one.broken) == (RawMemory(2 * 32 * 64 * 64, 0), ())
     assert one.need == memory(net, ["l2", "l0", "l1"], ORIN)
-    document = one.to_json()
+    document = write(one)
     assert json.loads(json.dumps(document)) == document
-    assert document["raw"] == {"local_dram": one.tensors, "global_dram": 0}
+    assert read(LoadableMemory, document) == one
+    assert document["raw"] == {"local_dram": 2 * 32 * 64 * 64, "global_dram": 0}
     assert document["limits"]["global_dram"] == 512 * MIB
     (half,) = memory_report(net, judged([["l0", "l1", "l2"]], "fp16"), ORIN)
-    assert half.tensors == 2 * one.tensors
+    assert half.raw.local_dram == 2 * one.raw.local_dram
 
 
 @pytest.mark.parametrize(("groups", "each"), [(1, 64), (64, 1), (2, 32)])
@@ -59,7 +69,7 @@ def test_a_group_has_weights_for_its_own_channels_only(groups: int, each: int) -
     (layer,) = net.layers
     own = replace(layer, params={**layer.params, "groups": groups})
     (one,) = memory_report(replace(net, layers=(own,)), judged([["l0"]]), ORIN)
-    assert one.weights == 64 * each * 2 + 64 * 4  # kernels, and a bias a map
+    assert one.raw.global_dram == 64 * each * 2 + 64 * 4  # kernels, and a bias a map
 
 
 @pytest.mark.parametrize(("height", "broken"), [(4095, []), (4096, ["memory.internal"])])
@@ -74,7 +84,7 @@ def test_internal_tensors_stay_below_one_gib(height: int, broken: list[str]) -> 
         assert (found.pool, found.need, found.limit) == ("local_dram", 1 << 30, 1 << 30)
         assert found.source
         assert found.fix.startswith("use a smaller input size, or cut the network into more load")
-        assert found.fix.partition(", or ")[2] in explain(found.rule)["fix"]
+        assert found.fix.partition(", or ")[2] in explain(found.rule).to_json()["fix"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +101,7 @@ def test_weights_stay_below_512_mib(layers: int, disputed: list[str], broken: li
     net = chain((1, 2048, 4, 4), layers, maps=2048)
     names = [f"l{i}" for i in range(layers)]
     (one,) = memory_report(net, judged([names]), ORIN)
-    assert one.weights == layers * (8 * MIB + 8192)
+    assert one.raw.global_dram == layers * (8 * MIB + 8192)
     assert [b.rule for b in one.broken] == broken
     assert [b.rule for b in one.disputed] == disputed
     for found in (*one.broken, *one.disputed):
@@ -236,7 +246,7 @@ def test_generations_differ_where_the_sources_say() -> None:
     on_orin = memory_report(net, judged([["l0"]]), ORIN)[0]
     on_xavier = memory_report(net, judged([["l0"]]), XAVIER)[0]
     # 64 biases: FP19 in four bytes on Orin, two on Xavier
-    assert on_orin.weights - on_xavier.weights == 64 * 2
+    assert on_orin.raw.global_dram - on_xavier.raw.global_dram == 64 * 2
     assert (on_orin.limits.managed_sram, on_xavier.limits.managed_sram) == (MIB, 4 * MIB)
 
 
@@ -259,10 +269,9 @@ def test_a_candidate_over_a_limit_stays_on_the_gpu_and_says_why() -> None:
         assert all(verdict.ok for verdict in found.verdicts.values())
         assert [(group.retained, group.dropped) for group in found.candidates] == [(not rule, rule)]
         assert set(found.placed.values()) == {"GPU" if rule else "DLA"}
-        document = check_document("m", net, found, ORIN)
-        assert document["loadables"] == (not rule)
-        assert {layer["dropped"] for layer in document["layers"]} == {rule or None}
-        assert {layer["loadable"] for layer in document["layers"]} == {None if rule else 0}
+        listed = judged_layers(net, found)
+        assert {layer.dropped for layer in listed} == {rule or None}
+        assert {layer.loadable for layer in listed} == {None if rule else 0}
 
 
 def test_more_loadables_are_not_told_where_one_layer_is_too_large() -> None:

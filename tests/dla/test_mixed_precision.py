@@ -66,7 +66,7 @@ def test_a_mixed_loadable_lies_between_the_two(count: int) -> None:
     (mixed,) = memory_report(NET, judged(scales), ORIN)
     (low,) = memory_report(NET, judged(EVERY), ORIN)
     (high,) = memory_report(NET, judged(None, "fp16"), ORIN)
-    assert low.tensors <= mixed.tensors <= high.tensors
+    assert low.raw.local_dram <= mixed.raw.local_dram <= high.raw.local_dram
     assert low.need.local_dram <= mixed.need.local_dram <= high.need.local_dram
 
 
@@ -118,7 +118,7 @@ def test_q_and_dq_make_int8_whatever_was_requested() -> None:
     # the tensor between "d1" and "late" is read in FP16, the others are INT8
     (one,), _ = reports[0], reports[1]
     inner = dict.fromkeys(both[0].precisions, "int8")
-    assert one.tensors > internal_bytes(QUANTIZED, inner)
+    assert one.raw.local_dram > internal_bytes(QUANTIZED, inner)
 
 
 def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:
@@ -128,7 +128,7 @@ def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:
     placed = {x.name: x.precision for x in place(NET, found, ORIN, precision="int8").layers}
     assert placed == found.precisions
     (retained,), (low,) = memory_report(NET, found, ORIN), memory_report(NET, judged(EVERY), ORIN)
-    assert retained.tensors > low.tensors
+    assert retained.raw.local_dram > low.raw.local_dram
     # with scales for some tensors, what lacks them and what is kept are both FP16
     some = judge(
         NET, ORIN, precision="int8", tensorrt="10.3", scales={"t0": 0.1, "t1": 0.1, "t2": 0.1},

@@ -35,7 +35,7 @@ def reasons(
     )
     path = tmp_path / "m.onnx"
     onnx.save(proto, path)
-    found = edgekit.check(str(path), target=BOARD)
+    found = edgekit.check(str(path), target=BOARD).to_json()
     return {
         layer["name"]: {reason["rule"]: reason["found"] for reason in layer["dla"]["reasons"]}
         for layer in found["layers"]

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.dla.check_document import check_document
 from edgekit.dla.judge import judge
 from edgekit.dla.memory import core_memory, memory, memory_report
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Network, loadable_name
+from edgekit.placement.check_document import judged_layers, summary_of
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import write
 from tests.dla.dla_nets import resnet50
 
 MIB = 1 << 20
@@ -123,23 +124,18 @@ def test_pools_of_the_real_build(
     assert sizes == [(a * MIB, b * MIB, c * MIB) for a, b, c in pools]
 
 
-def test_check_document_is_the_contract(net: Network) -> None:
+def test_layers_are_listed_as_the_contract_says(net: Network) -> None:
     target = get("jetson-agx-orin-64gb")
-    document = check_document("resnet50.onnx", net, judge(net, target), target)
-    assert json.loads(json.dumps(document)) == document
-    heads = ("schema", "model", "target", "precision", "tensorrt")
-    assert {key: document[key] for key in heads} == {
-        "schema": "edgekit.check/1", "model": "resnet50.onnx", "target": "jetson-agx-orin-64gb",
-        "precision": "int8", "tensorrt": "10.3",
-    }  # fmt: skip
-    assert (document["candidates"], document["loadables"]) == (2, 2)
-    assert document["summary"] == {
+    judgement = judge(net, target)
+    layers = [write(layer) for layer in judged_layers(net, judgement)]
+    assert json.loads(json.dumps(layers)) == layers
+    assert write(summary_of(net, judgement)) == {
         "layers": 122, "dla_layers": 120, "gpu_layers": 2, "dla_macs_fraction": 1.0,
     }  # fmt: skip
-    first, last = document["layers"][0], document["layers"][-1]
+    first, last = layers[0], layers[-1]
     assert set(first) == {
         "name", "kind", "nodes", "from", "dla", "placed", "graph_output", "macs", "weight_bytes",
-        "output_bytes", "loadable", "dropped",
+        "output_bytes", "loadable", "dropped", "rewrites",
     }  # fmt: skip
     assert first["macs"] == 64 * 112 * 112 * 3 * 49
     assert (first["weight_bytes"], first["output_bytes"]) == (64 * 3 * 49 + 64, 64 * 112 * 112)
@@ -154,9 +150,7 @@ def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
     assert [group.retained for group in found.candidates] == [True, False]
     assert found.verdicts["/fc/Gemm"].ok
     assert found.placed["/fc/Gemm"] == "GPU"
-    document = check_document("m", net, found, target)
-    assert (document["candidates"], document["loadables"]) == (2, 1)
-    assert 0.99 < document["summary"]["dla_macs_fraction"] < 1
+    assert 0.99 < summary_of(net, found).dla_macs_fraction < 1
 
 
 def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:

@@ -11,11 +11,12 @@ from onnx import numpy_helper
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import judge
-from edgekit.dla.sparsity import SparsityReport, pattern_share, sparsity
+from edgekit.dla.sparsity import Sparsity, pattern_share, sparsity
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import write
 from tests.dla.builder import Builder
 
 ORIN = get("jetson-agx-orin-64gb")
@@ -37,7 +38,7 @@ def model_of(path: Path, weight: np.ndarray, groups: int = 1) -> Model:
 
 def report(
     model: Model, board: str = ORIN.name, precision: str = "int8", read: bool = False
-) -> SparsityReport:
+) -> Sparsity:
     target = get(board)
     net = layers(model)
     judgement = judge(net, target, precision=precision)
@@ -77,7 +78,7 @@ def test_conditions_on_both_sides(
     )
     for reason in one.reasons:
         assert reason.source
-        assert explain(reason.rule)["text"].rstrip(".") in reason.message
+        assert explain(reason.rule).to_json()["text"].rstrip(".") in reason.message
 
 
 def test_what_newer_releases_may_have_lifted_is_disputed(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_the_report_says_predicted_and_adds_up(tmp_path: Path) -> None:
     assert found.macs_saved == wide.macs // 2 == 128 * 128 * 9 * 64 // 2
     # half of the products at 8192 a clock and 1.6 GHz
     assert found.seconds_saved == pytest.approx(found.macs_saved / (8192 * 1.6e9))
-    document = found.to_json()
+    document = write(found)
     assert json.loads(json.dumps(document)) == document
     assert (document["kind"], document["possible"], document["present"]) == ("predicted", 1, None)
     assert document["measured_speedup"]["source"]

@@ -102,7 +102,7 @@ def test_the_time_of_attention_is_that_of_its_products(tmp_path: Path) -> None:
              {name: [1, 4096, 1024] for name in "qkv"}, ["y"], opset=23),
         tmp_path,
     )  # fmt: skip
-    document = edgekit.check(path, target=ORIN, precision="fp16", tensorrt=NEW)
+    document = edgekit.check(path, target=ORIN, precision="fp16", tensorrt=NEW).to_json()
     (layer,) = document["layers"]
     assert layer["macs"] == 2 * 4096 * 4096 * 1024
     assert not document["unknown_cost"]
@@ -113,7 +113,7 @@ def test_the_time_of_attention_is_that_of_its_products(tmp_path: Path) -> None:
 def test_check_names_a_layer_that_it_does_not_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = edgekit.check(regions(tmp_path), target=ORIN)
+    document = edgekit.check(regions(tmp_path), target=ORIN).to_json()
     assert document["unknown_cost"] == [
         {"layer": "roi", "operator": "RoiAlign", "why": "formula", "plugin": None}
     ]

@@ -279,7 +279,7 @@ def test_what_becomes_an_identity_at_the_end_keeps_its_name_and_no_rewrite_is_of
     )  # fmt: skip
     document = edgekit.check(
         write(proto, tmp_path), target="jetson-agx-orin-64gb", precision="fp16"
-    )
+    ).to_json()
 
     (layer,) = document["layers"]
     assert (layer["name"], layer["nodes"], layer["rewrites"]) == ("cat", ["cat"], [])

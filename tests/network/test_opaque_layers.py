@@ -97,7 +97,7 @@ def rows(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_the_parser_ignores_the_domain_of_an_operator_that_it_imports(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin("Relu", "acme"), *TAIL], {"y": None})
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     assert (rows(document)["own"]["kind"], document["unknown_cost"]) == ("ACTIVATION", [])
 
 
@@ -107,7 +107,7 @@ def test_the_parser_ignores_the_domain_of_an_operator_that_it_imports(tmp_path: 
 ])  # fmt: skip
 def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: str) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin(op, domain), *TAIL], {"y": None})
-    document = edgekit.check(path, target=ORIN, model={"plugins": [op]})
+    document = edgekit.check(path, target=ORIN, model={"plugins": [op]}).to_json()
     layers = rows(document)
     assert [layers[n]["placed"] for n in ("conv", "relu", "own")] == ["DLA", "DLA", "GPU"]
     (reason,) = layers["own"]["dla"]["reasons"]
@@ -126,7 +126,7 @@ def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: s
 def test_given_shapes_restore_what_follows(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin("DCNv2", "mmdeploy"), *TAIL], {"y": None})
     model = {"shapes": {"d": [1, 16, 32, 32]}, "plugins": ["DCNv2"]}
-    layers = rows(edgekit.check(path, target=ORIN, model=model))
+    layers = rows(edgekit.check(path, target=ORIN, model=model).to_json())
     assert [name for name, row in layers.items() if row["placed"] == "GPU"] == ["own"]
     assert layers["conv2"]["macs"] == 32 * 32 * 16 * 16 * 9
     with pytest.raises(EdgekitError) as caught:
@@ -137,7 +137,7 @@ def test_given_shapes_restore_what_follows(tmp_path: Path) -> None:
 def test_a_plugin_s_version_and_namespace_are_said(tmp_path: Path) -> None:
     node = plugin("DCNv2", "mmdeploy", plugin_version="2", plugin_namespace="mm")
     path = saved(tmp_path / "m.onnx", [*STEM, node, *TAIL], {"y": None})
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     named = 'named "DCNv2", version "2", namespace "mm"'
     assert named in document["parse"]["problems"][0]["fix"]
     notes = document["warnings"]
@@ -148,7 +148,7 @@ def test_onnx_runtime_s_own_operators_have_shapes(tmp_path: Path) -> None:
     node = helper.make_node("FusedConv", ["x", "w"], ["d"], name="own", domain="com.microsoft",
                             activation="Relu", pads=[1, 1, 1, 1])  # fmt: skip
     path = saved(tmp_path / "m.onnx", [node, *TAIL], {"y": None})
-    document = edgekit.check(path, target=ORIN, model={"plugins": ["FusedConv"]})
+    document = edgekit.check(path, target=ORIN, model={"plugins": ["FusedConv"]}).to_json()
     layers = rows(document)
     assert [layers[n]["placed"] for n in ("own", "conv2", "relu2")] == ["GPU", "DLA", "DLA"]
 
@@ -157,7 +157,7 @@ def test_onnx_runtime_s_own_operators_have_shapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("domain", ["TRT", ""])
 def test_a_detector_up_to_its_plugin_is_planned_and_calibrated(tmp_path: Path, domain: str) -> None:
     path = detector(tmp_path / "m.onnx", domain)
-    layers = rows(edgekit.check(path, target=ORIN))
+    layers = rows(edgekit.check(path, target=ORIN).to_json())
     assert layers["conv"]["placed"] == "DLA"
     assert layers["nms"]["output_bytes"] > 0
     plan = edgekit.plan(path, target=ORIN, placement={"pin": [{"layers": "conv", "device": "DLA"}]})
@@ -175,7 +175,7 @@ def test_a_detector_up_to_its_plugin_is_planned_and_calibrated(tmp_path: Path, d
 
 def test_data_dependent_shapes_are_gpu_layers(tmp_path: Path) -> None:
     path = suppressed(tmp_path / "m.onnx")
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     layers = rows(document)
     assert {n for n, row in layers.items() if "opaque" in row} == {"nms", "column", "index", "kept"}
     assert layers["nms"]["kind"] == "NMS"
@@ -187,7 +187,7 @@ def test_data_dependent_shapes_are_gpu_layers(tmp_path: Path) -> None:
     assert "fixed sizes" not in reason["fix"]
     assert layers["conv"]["placed"] == "DLA"
     assert any("shape of 'chosen'" in note for note in document["warnings"])
-    given = edgekit.check(path, target=ORIN, model={"shapes": {"chosen": [10, 3]}})
+    given = edgekit.check(path, target=ORIN, model={"shapes": {"chosen": [10, 3]}}).to_json()
     # how many boxes it compares the data decide all the same
     assert [row["layer"] for row in given["unknown_cost"]] == ["nms"]
     plan = edgekit.plan(path, target=ORIN)
@@ -259,15 +259,15 @@ def test_accuracy_is_that_of_what_comes_before(tmp_path: Path) -> None:
     built = build_reference(segmented(model, layers(model), plan), scales)
     assert built.outputs == ("boxes", "scores")
     found = accuracy(model, built, synthetic_inputs(model, 2))
-    assert {part["device"] for part in found["per_segment"]} == {"DLA0", "GPU"}
-    assert 0.98 < found["cosine"] < 1
+    assert {part.device for part in found.per_segment} == {"DLA0", "GPU"}
+    assert 0.98 < found.cosine < 1
 
 
 @pytest.mark.whole
 def test_sensitivity_is_of_what_comes_before(tmp_path: Path) -> None:
     path = detector(tmp_path / "m.onnx")
     document = edgekit.sensitivity(path, target=ORIN, calibration={"count": 2})
-    named = {name for row in document["kernels"] for name in row["layers"]}
+    named = {name for row in document.kernels for name in row.layers}
     assert "conv" in named
     assert "nms" not in named
 

@@ -52,7 +52,7 @@ def network(
 
 
 def checked(path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    document = edgekit.check(path, target=ORIN, **options)
+    document = edgekit.check(path, target=ORIN, **options).to_json()
     return document, next(row for row in document["layers"] if row["name"] == "memory")
 
 
@@ -113,7 +113,9 @@ def test_an_einsum_counts_what_it_sums(tmp_path: Path) -> None:
     )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    macs = {row["name"]: row["macs"] for row in edgekit.check(path, target=ORIN)["layers"]}
+    macs = {
+        row["name"]: row["macs"] for row in edgekit.check(path, target=ORIN).to_json()["layers"]
+    }
     assert macs == {"sum": 2 * 4 * 10 * 12 * 16, "dot": 2 * 4 * 10 * 12 * 5}
 
 

@@ -19,7 +19,9 @@ IMAGE = [1, 8, 8, 8]
 
 
 def checked(proto: onnx.ModelProto, folder: Path, release: str) -> dict[str, dict[str, Any]]:
-    document = edgekit.check(write(proto, folder), target=BOARD, precision="fp16", tensorrt=release)
+    document = edgekit.check(
+        write(proto, folder), target=BOARD, precision="fp16", tensorrt=release
+    ).to_json()
     return {name: layer for layer in document["layers"] for name in layer["nodes"]}
 
 
@@ -147,7 +149,10 @@ def test_a_1_d_convolution_is_judged_alike_whatever_the_kind_is_called(tmp_path:
         {"w": values((8, 8, 3)), "s": np.float32(0.1), "z": np.int8(0)},
     )  # fmt: skip
     path = write(proto, tmp_path)
-    found = [edgekit.check(path, target=BOARD, tensorrt=release) for release in ("10.3", "11.4.1")]
+    found = [
+        edgekit.check(path, target=BOARD, tensorrt=release).to_json()
+        for release in ("10.3", "11.4.1")
+    ]
     assert [len(one["layers"]) for one in found] == [3, 5]
     assert found[1]["layers"][2]["kind"] == "UNSQUEEZE"
 
@@ -163,7 +168,7 @@ def test_another_domain_s_operator_of_onnx_s_name_is_left_to_the_parser(
         onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, IMAGE)
     )
 
-    document = edgekit.check(write(proto, tmp_path), target=BOARD, tensorrt=release)
+    document = edgekit.check(write(proto, tmp_path), target=BOARD, tensorrt=release).to_json()
 
     assert [one["node"] for one in document["parse"]["problems"]] == ["attention"]
     assert [one["why"] for one in document["unknown_cost"]] == ["formula"]
@@ -187,7 +192,7 @@ def test_operators_that_onnx_gave_up_are_layers(
     path = write(make([one], {"x": IMAGE}, ["y"], opset=opset), tmp_path)
 
     (layer,) = layers(load(path)).layers
-    document = edgekit.check(path, target=BOARD)
+    document = edgekit.check(path, target=BOARD).to_json()
 
     assert layer.kind == kind
     assert params.items() <= layer.params.items()
@@ -243,7 +248,7 @@ def test_what_needs_no_plugin_is_not_called_one(
         domains=[one.domain] if one.domain else [],
     )  # fmt: skip
     proto.graph.input[0].type.tensor_type.elem_type = dtype
-    document = edgekit.check(write(proto, tmp_path), target=BOARD, precision="fp16")
+    document = edgekit.check(write(proto, tmp_path), target=BOARD, precision="fp16").to_json()
 
     (layer,) = document["layers"]
     assert layer["kind"] != "PLUGIN_V2"

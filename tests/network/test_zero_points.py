@@ -44,7 +44,7 @@ def test_the_file_is_read_as_tensorrt_reads_it_and_one_note_says_so(
     tmp_path: Path, release: str
 ) -> None:
     path = write(quantised(), tmp_path)
-    document = edgekit.check(path, target=BOARD, precision="int8", tensorrt=release)
+    document = edgekit.check(path, target=BOARD, precision="int8", tensorrt=release).to_json()
 
     conv = next(layer for layer in document["layers"] if "conv" in layer["nodes"])
     assert document["parse"]["ok"]

@@ -92,7 +92,7 @@ def test_it_reads_the_model_with_its_weights_and_nothing_of_the_environment(
 ):
     monkeypatch.setenv("A_SECRET", "1")
     parser(IMPORTS)
-    document = edgekit.check(net, target=ORIN, parser=True)
+    document = edgekit.check(net, target=ORIN, parser=True).to_json()
 
     assert document["parser"] == SAID
     assert document["parse"]["ok"]
@@ -102,7 +102,7 @@ def test_it_reads_the_model_with_its_weights_and_nothing_of_the_environment(
 
 
 def test_nobody_is_asked_without_the_option(net, no_parser):
-    assert "parser" not in edgekit.check(net, target=ORIN)
+    assert "parser" not in edgekit.check(net, target=ORIN).to_json()
     assert "parser" not in edgekit.plan(net, target=ORIN).to_json()
 
 
@@ -141,7 +141,7 @@ def test_plan_build_and_run_have_its_word(config, parser, tmp_path, capsys):
     word = {"release": SAID["release"], "ok": False, "problems": [PROBLEM, PROBLEM]}
     documents = [
         edgekit.plan(config).to_json(),
-        edgekit.build(config),
+        edgekit.build(config).to_json(),
         json.loads((command(capsys, "run", config, "--out", tmp_path / "out", "--json"))[1].out),
     ]
 
@@ -180,7 +180,7 @@ def test_a_plan_is_read_with_the_word(net, parser):
 def test_a_parser_that_ends_badly_is_one_error(does, code, words, net, parser):
     parser(does)
     if code is None:
-        problems = edgekit.check(net, target=ORIN, parser=True)["parser"]["problems"]
+        problems = edgekit.check(net, target=ORIN, parser=True).to_json()["parser"]["problems"]
         assert [one["message"] for one in problems] == [words]
         return
     with pytest.raises(BuildError) as failed:
@@ -228,7 +228,7 @@ def test_missing_wheels_are_said_of_a_file_that_is_not_read(no_parser, tmp_path)
     importlib.util.find_spec(nvidia.MODULE) is None, reason="edgekit[parser] is not installed"
 )
 def test_the_real_parser_imports_the_model(net):
-    word = edgekit.check(net, target=ORIN, parser=True)["parser"]
+    word = edgekit.check(net, target=ORIN, parser=True).to_json()["parser"]
 
     assert word["release"].startswith("TensorRT for RTX 1.")
     assert (word["ok"], word["problems"]) == (True, [])

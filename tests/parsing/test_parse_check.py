@@ -11,6 +11,7 @@ from edgekit.network.loading.load import load
 from edgekit.parsing.operators import operator_table
 from edgekit.parsing.table import parse_check
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import write
 
 FLOAT, HALF, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UINT8
 IMAGE = ("x", FLOAT, [1, 4, 8, 8])
@@ -622,7 +623,7 @@ def test_what_is_no_release_is_refused(graph):
 
 
 def test_the_document_has_the_form_of_the_check_document(graph):
-    found = parse_check(graph(node("Hardmax")), "8.5.2").to_json()
+    found = write(parse_check(graph(node("Hardmax")), "8.5.2"))
 
     assert set(found) == {"ok", "release", "problems", "model", "converted"}
     assert set(found["problems"][0]) == {"node", "operator", "message", "fix"}

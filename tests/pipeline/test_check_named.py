@@ -60,13 +60,13 @@ def test_what_is_no_path_is_reported(source):
 
 def test_paths_and_tuples_are_as_good_as_texts_and_lists(net):
     folder = Path(edgekit.__file__).parents[1] / "targets"
-    known = edgekit.check(net, target=BOARD)
+    known = edgekit.check(net, target=BOARD).to_json()
     for options in (
         {"model": {"outputs": ()}},
         {"target": folder / f"{BOARD}.yaml"},
         {"calibration": {"data": net.parent}},
     ):
-        found = edgekit.check(net, **{"target": BOARD, **options})
+        found = edgekit.check(net, **{"target": BOARD, **options}).to_json()
         assert found["summary"] == known["summary"]
 
 

@@ -19,7 +19,6 @@ import edgekit
 from edgekit.cli.main import main
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
-from edgekit.pipeline.steps.method import choice_note
 from edgekit.placement.segments import segmented
 from edgekit.quantize.calibration.calibrate import scales_from
 from edgekit.quantize.calibration.histograms import METHODS
@@ -27,6 +26,7 @@ from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.data.load import load_data
 from edgekit.reference.accuracy import accuracy
 from edgekit.reference.build import build_reference
+from edgekit.reference.method import MethodChoice, choice_note
 from tests.pipeline.nets import small_net
 from tests.reference.toy_nets import place_all, plan_of
 
@@ -99,7 +99,9 @@ def test_auto_is_at_most_one_db_below_the_best_whatever_the_data_query_for(tmp_p
         calibration = {"data": saved(tmp_path, draw, 24), "count": 16}
         snr: dict[str, float] = {}
         for method in (*METHODS, "auto"):
-            built = edgekit.build(path, calibration={**calibration, "method": method}, **BOARD)
+            built = edgekit.build(
+                path, calibration={**calibration, "method": method}, **BOARD
+            ).to_json()
             snr[method] = built["accuracy"]["snr_db"]
         best = max(METHODS, key=snr.__getitem__)
         assert snr["auto"] > snr[best] - 1, (draw, snr)
@@ -125,7 +127,7 @@ def test_what_was_compared_is_reported(tmp_path: Path) -> None:
     (note,) = [note for note in found["notes"] if note.startswith("Calibration method")]
     assert all(f"{name} {value:.1f}" in note for name, value in choice["snr_db"].items())
     assert "emulated on this machine" in note
-    built = edgekit.build(path, calibration=calibration, **BOARD)
+    built = edgekit.build(path, calibration=calibration, **BOARD).to_json()
     assert note in built["notes"]
 
 
@@ -192,7 +194,7 @@ def test_one_odd_input_does_not_decide(tmp_path: Path) -> None:
     for method in METHODS:
         scales = scales_from(network_layers, ranges, method)
         built = build_reference(segmented(model, network_layers, plan), scales)
-        snr[method] = accuracy(model, built, load_data(tmp_path / "fresh.npy", model))["snr_db"]
+        snr[method] = accuracy(model, built, load_data(tmp_path / "fresh.npy", model)).snr_db
     assert snr[choice["method"]] > max(snr.values()) - 1, (choice, snr)
     assert min(snr.values()) < max(snr.values()) - 6, snr
 
@@ -249,7 +251,7 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
         path, calibration={**calibration, "method": choice["method"]},
         accuracy={"fallback": "none"}, **BOARD,
     )  # fmt: skip
-    (scores,) = built["accuracy"]["scores"]
+    (scores,) = built.accuracy["scores"]
     assert scores["above"] >= 20
     assert scores["kept"] >= 0.95 * scores["above"]
     # others lose them, and it is said
@@ -281,7 +283,7 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
         "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
         "precision: int8\ncalibration: {count: 4}\n"
     )
-    document = edgekit.build(tmp_path / "net.yaml")
+    document = edgekit.build(tmp_path / "net.yaml").to_json()
     (note,) = [note for note in document["notes"] if note.startswith("Calibration method")]
     assert "All methods give the same SNR against FP32 on 8 inputs other than those" in note
     (step,) = [step for step in document["steps"] if step["name"] == "build"]
@@ -289,13 +291,13 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
     assert "999" not in note + step["detail"]
 
 
-def _choice(**change: object) -> dict[str, object]:
-    found: dict[str, object] = {
+def _choice(**change: Any) -> MethodChoice:
+    found: dict[str, Any] = {
         "method": "percentile", "measured_snr_db": {}, "failures": {}, "inputs": 64,
         "snr_db": {"percentile": 16.8, "minmax": 17.3, "mse": 16.5, "entropy": 12.7},
         "compared": {"percentile": 64, "minmax": 64, "mse": 64, "entropy": 8}, "held_out": 64,
     }  # fmt: skip
-    return found | change
+    return MethodChoice(**found | change)
 
 
 def test_a_method_that_loses_too_much_is_named_once_with_its_better_figure() -> None:

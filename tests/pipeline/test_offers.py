@@ -62,7 +62,7 @@ def test_no_saving_is_offered_where_the_gpu_alone_is_faster(
 ) -> None:
     """One loadable instead of two is 60 us less, and still far more than the GPU takes."""
     path = chain(tmp_path / "few.onnx", 64, 14, 2)
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     (fix,) = document["fixes"]
     assert document["predicted"]["gpu_only_us"] < fix["auto_us"]
     assert fix["auto_us"] < document["predicted"]["auto_us"] - 50
@@ -76,7 +76,7 @@ def test_a_saving_is_against_the_faster_of_what_there_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = chain(tmp_path / "many.onnx", 64, 14, 8)
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     (fix,) = document["fixes"]
     assert document["predicted"]["gpu_only_us"] < document["predicted"]["auto_us"]
     assert fix["offer"] == "latency"
@@ -92,7 +92,9 @@ def test_a_saving_is_against_the_faster_of_what_there_is(
 def test_a_saving_is_more_than_the_noise_of_the_prediction(
     tmp_path: Path, layers: int, splits: int, target: str
 ) -> None:
-    document = edgekit.check(chain(tmp_path / "c.onnx", 32, 14, layers, splits), target=target)
+    document = edgekit.check(
+        chain(tmp_path / "c.onnx", 32, 14, layers, splits), target=target
+    ).to_json()
     assert document["fixes"]
     together = document["fixes_together"]
     for fix in [*document["fixes"], *([together] if together else [])]:
@@ -115,7 +117,7 @@ def test_what_only_splits_the_network_is_no_offer(tmp_path: Path) -> None:
         [numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "w")],
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     for fix in document["fixes"]:
         assert fix["loadables"] <= max(1, document["loadables"])
 
@@ -135,7 +137,7 @@ def test_what_makes_the_automatic_placement_slower_is_no_offer(tmp_path: Path) -
     )  # fmt: skip
     path = tmp_path / "slow.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     assert [layer["name"] for layer in document["layers"] if not layer["dla"]["ok"]] == [
         "exp", "exp2",
     ]  # fmt: skip
@@ -147,7 +149,7 @@ def test_sparsity_is_offered_where_it_shortens_the_latency(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], layers: int, pays: bool
 ) -> None:
     path = chain(tmp_path / "c.onnx", 128, 14, layers, 0)
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     assert document["sparsity"]["possible"] == layers
     assert document["sparsity"]["pays"] is pays
     assert ("sparse weights" in printed(capsys, "check", str(path), "-t", ORIN)) is pays
@@ -170,7 +172,7 @@ def test_explain_says_what_check_says(tmp_path: Path, capsys: pytest.CaptureFixt
     """Each fix of a check stands under its rule, or under the operator that the rule points to."""
     seen = set()
     for path in models(tmp_path):
-        for layer in edgekit.check(path, target=ORIN, precision="fp16")["layers"]:
+        for layer in edgekit.check(path, target=ORIN, precision="fp16").to_json()["layers"]:
             for reason in layer["dla"]["reasons"]:
                 rule = json.loads(printed(capsys, "explain", reason["rule"], "--json"))
                 known = [one["fix"] for one in rule["fixes"]] or [rule["fix"]]
@@ -203,7 +205,7 @@ def test_check_of_a_layer_names_the_rewrite_that_does_it(
     assert "edgekit rewrite" not in printed(
         capsys, "check", str(path), "-t", ORIN, "--layer", "conv0_0"
     )
-    layers = {row["name"]: row for row in edgekit.check(path, target=ORIN)["layers"]}
+    layers = {row["name"]: row for row in edgekit.check(path, target=ORIN).to_json()["layers"]}
     assert layers["pool0"]["rewrites"] == [name]
     assert layers["conv0_0"]["rewrites"] == []
 

@@ -55,11 +55,11 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 @pytest.mark.parametrize("open_size", ["N", "batch_size", -1])
 def test_check_takes_one_and_says_so(tmp_path: Path, open_size: int | str) -> None:
     path = exported(tmp_path / "m.onnx", open_size, 3, 8, 8)
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     (note,) = [text for text in document["warnings"] if "batch" in text]
     assert "--shape x:1x3x8x8" in note
     assert "--batch" in note
-    four = edgekit.check(path, target=ORIN, model={"batch": 4})
+    four = edgekit.check(path, target=ORIN, model={"batch": 4}).to_json()
     assert conv_macs(four) == 4 * conv_macs(document)
     assert not any("batch" in text for text in four["warnings"])
 
@@ -93,7 +93,7 @@ def test_a_configuration_says_the_batch(tmp_path: Path) -> None:
     exported(tmp_path / "m.onnx", "N", 3, 8, 8)
     config = tmp_path / "c.yaml"
     config.write_text(f"version: 1\nname: m\ntarget: {ORIN}\nmodel: {{onnx: m.onnx, batch: 5}}\n")
-    assert conv_macs(edgekit.check(config)) == 5 * 8 * 8 * 4 * 27
+    assert conv_macs(edgekit.check(config).to_json()) == 5 * 8 * 8 * 4 * 27
 
 
 def test_a_batch_may_stand_anywhere_and_is_one_number(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_batch_may_stand_anywhere_and_is_one_number(tmp_path: Path) -> None:
 
 def test_what_cannot_be_the_batch_is_refused(tmp_path: Path) -> None:
     fixed = exported(tmp_path / "fixed.onnx", 2, 3, 8, 8)
-    assert edgekit.check(fixed, target=ORIN, model={"batch": 2})["layers"]
+    assert edgekit.check(fixed, target=ORIN, model={"batch": 2}).to_json()["layers"]
     with pytest.raises(EdgekitError) as caught:
         edgekit.check(fixed, target=ORIN, model={"batch": 4})
     assert caught.value.code == "model.batch"

@@ -68,7 +68,7 @@ def command(capsys, *arguments):
 
 
 def test_check_refuses_with_the_node_and_places_nothing(normalised):
-    document = edgekit.check(normalised, target=XAVIER)
+    document = edgekit.check(normalised, target=XAVIER).to_json()
 
     parse = document["parse"]
     assert (parse["ok"], parse["release"]) == (False, "8.5.2")
@@ -82,7 +82,7 @@ def test_check_refuses_with_the_node_and_places_nothing(normalised):
 
 
 def test_a_release_that_has_the_importer_places_it(normalised):
-    document = edgekit.check(normalised, target=XAVIER, tensorrt="8.6.2")
+    document = edgekit.check(normalised, target=XAVIER, tensorrt="8.6.2").to_json()
 
     assert document["parse"] == {
         "ok": True, "release": "8.6.2", "problems": [], "model": "as given", "converted": False,
@@ -158,7 +158,7 @@ def test_check_refuses_the_file_that_plan_converts_and_says_which_model_is_place
     quantised, capsys
 ):
     """An implicit INT8 build has no Q/DQ nodes, which the parser refuses in the file."""
-    document = edgekit.check(quantised, target=ORIN)
+    document = edgekit.check(quantised, target=ORIN).to_json()
     parse = document["parse"]
 
     assert (parse["ok"], parse["model"], parse["converted"]) == (False, "as given", True)
@@ -204,7 +204,9 @@ def test_an_operator_in_another_domain_meets_the_importer_of_its_name(save):
         helper.make_node("Gelu", ["c"], ["y"], "gelu", domain="com.microsoft"),
         domains=["com.microsoft"],
     )
-    new, old = (edgekit.check(path, target=ORIN, tensorrt=one) for one in ("10.3", "8.6.2"))
+    new, old = (
+        edgekit.check(path, target=ORIN, tensorrt=one).to_json() for one in ("10.3", "8.6.2")
+    )
 
     assert new["parse"]["ok"]
     assert new["unknown_cost"] == []
@@ -239,8 +241,8 @@ def test_an_operator_of_no_importer_needs_a_plugin_that_the_user_names(save, cap
 def test_hardmax_is_native_from_10_0_on(save):
     path = save(helper.make_node("Hardmax", ["c"], ["y"], "hard"))
 
-    assert edgekit.check(path, target=ORIN, tensorrt="10.3")["parse"]["ok"]
-    assert not edgekit.check(path, target=ORIN, tensorrt="8.6.2")["parse"]["ok"]
+    assert edgekit.check(path, target=ORIN, tensorrt="10.3").to_json()["parse"]["ok"]
+    assert not edgekit.check(path, target=ORIN, tensorrt="8.6.2").to_json()["parse"]["ok"]
 
 
 @pytest.mark.parametrize("form", ["--json", "--quiet"])
@@ -290,7 +292,9 @@ def test_uint8_between_nodes_is_not_told_to_be_an_image(save):
         helper.make_node("Cast", ["c"], ["small"], "down", to=TensorProto.UINT8),
         helper.make_node("Cast", ["small"], ["y"], "up", to=FLOAT),
     )
-    layers = {layer["name"]: layer for layer in edgekit.check(path, target=ORIN)["layers"]}
+    layers = {
+        layer["name"]: layer for layer in edgekit.check(path, target=ORIN).to_json()["layers"]
+    }
     (reason,) = (one for one in layers["up"]["dla"]["reasons"] if one["rule"] == "general.uint8")
 
     assert "leave out the Cast to uint8" in reason["fix"]
@@ -301,7 +305,7 @@ def test_a_shipped_plugin_is_not_asked_of_the_board(save):
     path = save(
         helper.make_node("EfficientNMS_TRT", ["c"], ["y"], "nms", domain="TRT"), domains=["TRT"]
     )
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     layers = {layer["name"]: layer for layer in document["layers"]}
 
     assert document["parse"]["ok"]

@@ -18,6 +18,7 @@ from edgekit.errors import DataError, GateError
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps.accuracy import build_key
 from edgekit.pipeline.steps.load import translated
 from edgekit.pipeline.steps.method import scales
@@ -73,12 +74,12 @@ def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
 
 def test_the_build_runs_the_plain_network(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path) as steps:
-        document = steps.build()
+        document = steps.build().to_json()
         (network_input,) = model(steps.context).proto.graph.input
     assert network_input.name == "x"
     assert document["accuracy"]["cosine"] > 0.99
     with pipeline(file, tmp_path) as steps:
-        again = steps.build()
+        again = steps.build().to_json()
     assert {step["name"]: step["status"] for step in again["steps"]}["build"] == "reused"
 
 
@@ -124,14 +125,14 @@ def test_what_has_no_scale_stays_in_fp16(tmp_path: Path) -> None:
 
 
 def test_check_gives_the_verdict_of_what_would_be_built(file: Path, tmp_path: Path) -> None:
-    named = edgekit.check(file, target=ORIN)
+    named = edgekit.check(file, target=ORIN).to_json()
     with pipeline(file, tmp_path) as steps:
         configured = steps.check()
     assert named["summary"]["dla_layers"] > 0
     assert any("does not support Q/DQ nodes" in text for text in named["warnings"])
     assert configured["summary"] == named["summary"]
     assert configured["warnings"] == named["warnings"]
-    plain = edgekit.check(file.parent / "float.onnx", target=ORIN)
+    plain = edgekit.check(file.parent / "float.onnx", target=ORIN).to_json()
     assert set(named) == set(plain)
 
 
@@ -139,7 +140,7 @@ def test_check_gives_the_verdict_of_what_would_be_built(file: Path, tmp_path: Pa
     ("release", "precision"), [("11.4.1", "int8"), ("10.3", "fp16"), ("10.9", "int8")]
 )
 def test_elsewhere_it_stays_as_it_is(file: Path, release: str, precision: str) -> None:
-    document = edgekit.check(file, target=ORIN, tensorrt=release, precision=precision)
+    document = edgekit.check(file, target=ORIN, tensorrt=release, precision=precision).to_json()
     kinds = {layer["kind"] for layer in document["layers"]}
     assert "QUANTIZE" in kinds
     assert not any("translated" in text for text in document["warnings"])
@@ -150,7 +151,7 @@ def test_what_cannot_be_translated_is_reported_and_refused_as_ever(tmp_path: Pat
     x = sheet.qdq(sheet.input("x", 1, 4, 8, 8), 0.1, zero=np.int8(3))
     sheet.node("Relu", x, "y")
     onnx.save(sheet.proto("y"), tmp_path / "model.onnx")
-    document = edgekit.check(tmp_path / "model.onnx", target=ORIN)
+    document = edgekit.check(tmp_path / "model.onnx", target=ORIN).to_json()
     assert document["summary"]["dla_layers"] == 0
     assert any("cannot be converted" in t and "x_q" in t for t in document["warnings"])
     reasons = [reason for layer in document["layers"] for reason in layer["dla"]["reasons"]]
@@ -323,12 +324,12 @@ def test_biases_in_int32_are_refused_where_tensorrt_reads_the_q_dq_model(
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])
 def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release: str) -> None:
     with pipeline(float_biases, tmp_path, tensorrt=release) as steps:
-        notes = steps.build()["notes"]
-        ranking = steps.sensitivity()["notes"]
+        notes = steps.build().notes
+        ranking = sensitivity(steps).notes
     for reported in (notes, ranking):
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
-        assert not any("FP32 means" in note for note in steps.build()["notes"])
+        assert not any("FP32 means" in note for note in steps.build().notes)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +350,7 @@ def test_a_model_of_quantised_weights_alone_runs_in_fp16(
     )  # fmt: skip
     path = write(proto, tmp_path)
 
-    document = edgekit.check(path, target=ORIN)
+    document = edgekit.check(path, target=ORIN).to_json()
     plan = edgekit.plan(path, target=ORIN)
 
     (layer,) = document["layers"]

@@ -72,7 +72,7 @@ def test_other_calibration_inputs_give_other_golden_vectors(tmp_path):
 def test_damaged_blobs_are_made_again(damage, tmp_path):
     config = small_config(tmp_path)
     with pipeline(config, tmp_path) as p:
-        before = p.build()["accuracy"]
+        before = p.build().accuracy
         weight = next(w for w in artefacts(p.context).weights.values() if w.name == "conv2.w#int8")
         blob = p.cache.blob_path(weight.digest)
     data = blob.read_bytes()
@@ -82,7 +82,7 @@ def test_damaged_blobs_are_made_again(damage, tmp_path):
         blob.write_bytes(b"" if damage == "empty" else data[:10])
     shutil.rmtree(tmp_path / "cache" / "steps" / "accuracy")
     with pipeline(config, tmp_path) as p:
-        assert p.build()["accuracy"] == before
+        assert p.build().accuracy == before
     assert blob.read_bytes() == data
 
 
@@ -127,7 +127,7 @@ def test_check_names_the_file_that_was_requested_about(tmp_path):
     small_net(tmp_path / "a.onnx")
     shutil.copy(tmp_path / "a.onnx", tmp_path / "b.onnx")
     for name in ("a.onnx", "b.onnx"):
-        document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb")
+        document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb").to_json()
         assert document["model"].endswith(name)
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_option_is_reported_as_an_option(tmp_path):
 @pytest.mark.parametrize("name", ["1e5.onnx", "true.onnx", "Ünïcode näme.onnx", "a'b\"c.onnx"])
 def test_names_of_models_are_only_names(name, tmp_path):
     small_net(tmp_path / name)
-    document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb")
+    document = edgekit.check(tmp_path / name, target="jetson-agx-orin-64gb").to_json()
     assert document["summary"]["layers"] > 5
 
 

@@ -14,6 +14,7 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.placement import better_without
 from edgekit.pipeline.steps.plan import query
@@ -158,13 +159,13 @@ def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened)
     latency, throughput = opened(), opened("objective: throughput")
     own = plan_value(throughput.plan())
     for first in (latency, throughput):
-        document = first.what_if("objective throughput")
+        document = what_if(first, "objective throughput")
         assert document.after.value == pytest.approx(own, rel=1e-9)
         other = variant(first.context, placement={"objective": "latency"})
         assert used_rewrites(other).applied == []
-    rows = {row["objective"]: row for row in throughput.table()["rows"]}
-    assert rows["latency"]["latency_us"] == pytest.approx(plan_value(latency.plan()), rel=1e-9)
-    assert rows["throughput"]["throughput_qps"] == pytest.approx(own, rel=1e-9)
+    rows = {row.objective: row for row in plan_table(throughput).rows}
+    assert rows["latency"].latency_us == pytest.approx(plan_value(latency.plan()), rel=1e-9)
+    assert rows["throughput"].throughput_qps == pytest.approx(own, rel=1e-9)
 
 
 def test_a_pin_of_what_only_the_rewritten_network_has_keeps_them(opened):
@@ -234,7 +235,7 @@ def test_a_plan_of_another_number_of_layers_than_a_check_says_why(folder, used):
     path = folder / "unet.onnx"
     rewrites = {"always": True} if used else {"enable": "none"}
     plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite=rewrites)
-    checked = edgekit.check(path, target=ORIN, precision="fp16")["summary"]["layers"]
+    checked = edgekit.check(path, target=ORIN, precision="fp16").to_json()["summary"]["layers"]
     reported = f"{len(plan.layers)} layers placed; check counts {checked}: the rewrites make"
     assert (len(plan.layers) != checked) is used
     assert any(reported in note for note in plan.notes) is used
@@ -248,7 +249,7 @@ def test_baselines_are_those_of_the_network_as_given(folder):
     assert rewritten.baselines == given.baselines
     assert not given.baselines_rewritten
     assert rewritten.baselines_rewritten["gpu_only"] != given.baselines["gpu_only"]
-    predicted = edgekit.check(path, **options)["predicted"]
+    predicted = edgekit.check(path, **options).to_json()["predicted"]
     assert predicted["gpu_only_us"] == rewritten.baselines["gpu_only"].latency_us
     assert predicted["auto_us"] == rewritten.baselines["tensorrt_auto"].latency_us
 

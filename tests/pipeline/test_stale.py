@@ -14,6 +14,7 @@ from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.plan import keep
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_config, small_net
@@ -91,11 +92,11 @@ def test_questions_about_given_scales_begin_with_nothing_retained(
     release = {"tensorrt": TYPED} if source == "typed" else {}
     file = model if source == "cache" else qdq
     with opened(file, tmp_path / "one", **given, **release) as steps:
-        rows = steps.table(modes=["30W", "50W"])["rows"]
-    assert {row["power_mode"] for row in rows} == {"30W", "50W"}
+        rows = plan_table(steps, modes=["30W", "50W"]).rows
+    assert {row.power_mode for row in rows} == {"30W", "50W"}
     with opened(file, tmp_path / "two", **given, **release) as steps:
         steps.plan()
-        document = steps.what_if("pin conv1 GPU; mode 30W")
+        document = what_if(steps, "pin conv1 GPU; mode 30W")
     assert document.schema == "edgekit.whatif/1"
 
 

@@ -236,7 +236,7 @@ def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
     config = small_config(tmp_path, precision="fp16")
     small_net(tmp_path / "small.onnx", scale=scale)  # 0: its outputs are those of the last bias
     with Pipeline(open_config(config), cache=Cache(tmp_path / "cache")) as pipeline:
-        steps = pipeline.build()["steps"]
+        steps = pipeline.build().to_json()["steps"]
     (reported,) = (step["detail"] for step in steps if step["name"] == "build")
     assert "3 synthetic" in reported
     assert "emulated on this CPU" in reported

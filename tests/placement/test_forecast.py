@@ -74,7 +74,7 @@ def test_power_modes_and_boards_without_cost_data(small: Network) -> None:
     assert fast is not None
     assert slow is not None
     assert slow.auto_us > fast.auto_us
-    assert slow.to_json()["clock"] == "predicted"
+    assert slow.clock == "predicted"
     strange = replace(target, gpu=replace(target.gpu, arch="hopper"))
     assert forecast(small, verdicts, strange) is None
     # without times, fixes still say what becomes of the loadables

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import DataError
-from edgekit.placement.profiles.profile import layer_row, merge_tables
+from edgekit.placement.profiles.profile import ProfileTable, merge_tables, table_from_json
 from edgekit.placement.profiles.reader import bench_rows, read_profile
 from tests.tries import tries
 
@@ -63,26 +63,31 @@ def table(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def row(us: float, at: float, samples: int, layers: tuple[str, ...] = ("a",)) -> dict[str, Any]:
-    return layer_row("GPU", layers, us, sd_us=0.01 * us, samples=samples, measured_at=at)
+    return {"device": "GPU", "layers": list(layers), "us": us, "sd_us": 0.01 * us,
+            "samples": samples, "measured_at": at}  # fmt: skip
+
+
+def merged(*documents: dict[str, Any]) -> ProfileTable:
+    return merge_tables([table_from_json(document, "t.json") for document in documents])
 
 
 def test_what_agrees_is_pooled_and_what_does_not_is_reported() -> None:
-    pooled = merge_tables([table(row(100, 1, 10)), table(row(103, 2, 30))])
-    (only,) = pooled["rows"]
-    assert (only["us"], only["samples"]) == (pytest.approx(102.25), 40)
-    assert not pooled["contradictions"]
+    pooled = merged(table(row(100, 1, 10)), table(row(103, 2, 30)))
+    (only,) = pooled.rows
+    assert (only.us, only.samples) == (pytest.approx(102.25), 40)
+    assert not pooled.contradictions
     # the order in which the files are named does not matter, their times do
-    newer = merge_tables([table(row(150, 2, 10)), table(row(100, 1, 10))])
-    assert newer["rows"][0]["us"] == 150
-    assert newer["contradictions"][0]["dropped_us"] == 100
-    assert "newer" in newer["notes"][0]
-    supported = merge_tables([table(row(100, 1, 100)), table(row(150, 2, 10))])
-    assert supported["rows"][0]["us"] == 100
-    assert "far more samples" in supported["notes"][0]
-    other = merge_tables([table(row(100, 1, 1)), table(row(9, 2, 1, ("a", "b")))])
-    assert len(other["rows"]) == 2
+    newer = merged(table(row(150, 2, 10)), table(row(100, 1, 10)))
+    assert newer.rows[0].us == 150
+    assert newer.contradictions[0].dropped_us == 100
+    assert "newer" in newer.notes[0]
+    supported = merged(table(row(100, 1, 100)), table(row(150, 2, 10)))
+    assert supported.rows[0].us == 100
+    assert "far more samples" in supported.notes[0]
+    other = merged(table(row(100, 1, 1)), table(row(9, 2, 1, ("a", "b"))))
+    assert len(other.rows) == 2
     with pytest.raises(DataError) as refused:
-        merge_tables([table(), table(board="another")])
+        merged(table(), table(board="another"))
     assert refused.value.code == "profile.merge"
 
 

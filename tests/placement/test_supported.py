@@ -360,14 +360,14 @@ def test_a_front_has_the_energy_that_plans_have(tmp_path: Path) -> None:
         front = edgekit.pareto(
             model, first, second, target=BOARD, precision="int8", placement=options
         )
-        assert front["complete"]
-        for point in front["points"]:
-            bounds = {second: point[second] * (1 + 1e-6)}
+        assert front.complete
+        for point in front.points:
+            bounds = {second: getattr(point, second) * (1 + 1e-6)}
             made = plan(model, first.partition("_")[0], bounds=bounds, **options)
-            assert getattr(made.predicted, first) == pytest.approx(point[first], rel=2e-5)
-            assert point["bound"] <= made.predicted.to_json()[first] * (1 + 1e-9)
+            assert getattr(made.predicted, first) == pytest.approx(getattr(point, first), rel=2e-5)
+            assert point.bound <= made.predicted.to_json()[first] * (1 + 1e-9)
         energy = plan(model, "energy", **options).predicted.energy_uj
-        assert min(p["energy_uj"] for p in front["points"]) == pytest.approx(energy, rel=2e-5)
+        assert min(p.energy_uj for p in front.points) == pytest.approx(energy, rel=2e-5)
 
 
 @pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])

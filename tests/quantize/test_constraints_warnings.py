@@ -1,6 +1,5 @@
 from hypothesis import given
 
-from edgekit.dla.explanation import explain
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import scale_ties
 from edgekit.quantize.scales import Change, change_rows, constraint_warnings, tie, violations
@@ -21,7 +20,7 @@ def test_unequal_scales_are_found_and_none_are_left_after_tying(case):
         assert len(set(one.scales.values())) > 1
         assert one.bits > 0
         assert all(repr(name) in one.message for name in one.scales)
-        assert explain(one.rule)["certainty"] == ("disputed" if one.disputed else "certain")
+        assert load_rules().rules[one.rule].certainty == ("disputed" if one.disputed else "certain")
     assert violations(network, tie(network, scales, dla_layers=on_dla)[0], dla_layers=on_dla) == ()
 
 

@@ -101,10 +101,10 @@ def test_it_is_what_a_whole_build_of_each_kernel_gives(batch: int) -> None:
             continue  # what only moves values follows its neighbours, which are FP32 in that build
         built = build_reference(segmented(model, network, alone(plan, item.layers)), scales)
         naive = accuracy(model, built, data)
-        assert item.snr_db == pytest.approx(naive["snr_db"], abs=0.01)
-        assert item.cosine == pytest.approx(naive["cosine"], abs=1e-7)
-        assert item.max_abs == pytest.approx(naive["max_abs"], rel=1e-3)
-        assert item.top1_agreement == naive["top1_agreement"]
+        assert item.snr_db == pytest.approx(naive.snr_db, abs=0.01)
+        assert item.cosine == pytest.approx(naive.cosine, abs=1e-7)
+        assert item.max_abs == pytest.approx(naive.max_abs, rel=1e-3)
+        assert item.top1_agreement == naive.top1_agreement
         compared += 1
     assert compared == 6
 
@@ -176,7 +176,7 @@ def test_a_layer_that_mixes_the_batch_is_not_stacked() -> None:
     model, network, plan = net
     for item in found.impacts:
         built = build_reference(segmented(model, network, alone(plan, item.layers)), scales)
-        assert item.snr_db == pytest.approx(accuracy(model, built, data)["snr_db"], abs=0.01)
+        assert item.snr_db == pytest.approx(accuracy(model, built, data).snr_db, abs=0.01)
 
 
 def test_what_does_not_reach_an_output_costs_nothing() -> None:

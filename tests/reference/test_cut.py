@@ -243,10 +243,10 @@ def test_accuracy_of_an_exact_build_is_json_safe() -> None:
     result = accuracy(
         MODEL, build_reference(segmented(MODEL, NETWORK, plan), None), [image(0), image(1)]
     )
-    assert result["exact"] is True
-    assert result["snr_db"] is None
-    assert result["cosine"] == 1.0
-    assert (result["max_abs"], result["top1_agreement"], result["count"]) == (0.0, 1.0, 2)
+    assert result.exact is True
+    assert result.snr_db is None
+    assert result.cosine == 1.0
+    assert (result.max_abs, result.top1_agreement, result.count) == (0.0, 1.0, 2)
 
 
 def test_accuracy_measures_what_numpy_measures() -> None:
@@ -257,18 +257,16 @@ def test_accuracy_measures_what_numpy_measures() -> None:
     runner = Runner(artefacts)
     a = np.stack([reference.run(None, feed)[0] for feed in images]).astype(np.float64)
     b = np.stack([runner.run(feed)["y"] for feed in images]).astype(np.float64)
-    assert result["snr_db"] == pytest.approx(
-        10 * np.log10(a.var() / ((a - b) ** 2).mean()), abs=0.01
-    )
-    assert result["max_abs"] == pytest.approx(np.abs(a - b).max(), rel=1e-3)
+    assert result.snr_db == pytest.approx(10 * np.log10(a.var() / ((a - b) ** 2).mean()), abs=0.01)
+    assert result.max_abs == pytest.approx(np.abs(a - b).max(), rel=1e-3)
     cosines = [
         float((p * q).sum() / np.sqrt((p * p).sum() * (q * q).sum()))
         for p, q in zip(a, b, strict=True)
     ]
-    assert result["cosine"] == pytest.approx(np.mean(cosines), abs=1e-9)
-    assert result["cosine_min"] == pytest.approx(np.min(cosines), abs=1e-9)
-    assert [s["segment"] for s in result["per_segment"]] == [0, 1, 2]
-    assert result["per_segment"][0]["device"] == "GPU"
+    assert result.cosine == pytest.approx(np.mean(cosines), abs=1e-9)
+    assert result.cosine_min == pytest.approx(np.min(cosines), abs=1e-9)
+    assert [s.segment for s in result.per_segment] == [0, 1, 2]
+    assert result.per_segment[0].device == "GPU"
     with pytest.raises(DataError, match="no data"):
         accuracy(MODEL, artefacts, [])
 
@@ -281,9 +279,9 @@ def test_accuracy_counts_top1_disagreement() -> None:
     values[weight.digest] = np.eye(10, dtype=np.float32)[0] * 1000
     result = accuracy(MODEL, replace(artefacts, values=values), [image(0)])
     expected = session(MODEL).run(None, image(0))[0].argmax()
-    assert result["top1_agreement"] == float(expected == 0)
-    assert result["per_segment"][0]["exact"] is True
-    assert result["per_segment"][-1]["max_abs"] > 900
+    assert result.top1_agreement == float(expected == 0)
+    assert result.per_segment[0].exact is True
+    assert result.per_segment[-1].max_abs > 900
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

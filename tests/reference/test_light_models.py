@@ -55,9 +55,9 @@ def test_accuracy_by_precision(
 ) -> None:
     artefacts = build(model, network, scales, precision)
     result = accuracy(model, artefacts, synthetic_inputs(model, 4))
-    assert result["exact"] or result["snr_db"] > snr
-    assert result["cosine"] > 0.98
-    assert len(result["per_segment"]) == len(artefacts.lanes[0][1]) > 2
+    assert result.exact or result.snr_db > snr
+    assert result.cosine > 0.98
+    assert len(result.per_segment) == len(artefacts.lanes[0][1]) > 2
     assert not [note for note in artefacts.notes if "FP16" in note]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgekit.placement.segments import segmented
-from edgekit.reference.accuracy import accuracy
+from edgekit.reference.accuracy import NodePlace, accuracy
 from edgekit.reference.build import build_reference
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
 
@@ -21,14 +21,13 @@ def test_an_overflow_is_reported_with_the_node_that_began_it():
     plan = plan_of(place_all(network, "fp16", lambda i: i // 2))
     artefacts = build_reference(segmented(model, network, plan), None)
     feeds = [{"x": np.float32([[1.0, 2.0]])}, {"x": np.float32([[1.0, 200.0]])}]
-    rows = {row["output"]: row for row in accuracy(model, artefacts, feeds)["nonfinite"]}
-    assert rows["sum"]["what"] == "infinity"
-    assert rows["zero"]["what"] == "NaN"
-    assert rows["sum"]["inputs"] == 1
+    rows = {row.output: row for row in accuracy(model, artefacts, feeds).nonfinite}
+    assert rows["sum"].what == "infinity"
+    assert rows["zero"].what == "NaN"
+    assert rows["sum"].inputs == 1
     # "masked" is infinite in FP32, too
-    assert rows["sum"]["since"] == {"node": "huge", "segment": 0, "device": "GPU"}
-    assert (
-        "'sum' has infinity for 1 of 2 inputs, first written by node 'huge'"
-        in (rows["sum"]["told"])
+    assert rows["sum"].since == NodePlace("huge", 0, "GPU")
+    assert "'sum' has infinity for 1 of 2 inputs, first written by node 'huge'" in (
+        rows["sum"].told
     )
-    assert accuracy(model, artefacts, feeds[:1])["nonfinite"] == []
+    assert accuracy(model, artefacts, feeds[:1]).nonfinite == ()

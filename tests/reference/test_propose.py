@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.proposal import propose, reaches, shortfall
 from edgekit.reference.sensitivity import Impact
+
+
+def accuracy_of(
+    cosine: float = 1.0, snr_db: float | None = None, *, judged: bool = True, failures=()
+) -> Accuracy:
+    return Accuracy(
+        cosine=cosine, cosine_min=cosine, snr_db=snr_db, exact=False, max_abs=0.1, judged=judged,
+        top1_agreement=1.0, count=1, nonfinite=(), constant=(), groups=(), scores=(),
+        failures=failures, per_segment=(),
+    )  # fmt: skip
 
 
 def ranking(count: int) -> list[Impact]:
@@ -25,10 +35,10 @@ class Builds:
         self.left = left
         self.requested: list[frozenset[str]] = []
 
-    def __call__(self, layers: frozenset[str]) -> dict[str, Any]:
+    def __call__(self, layers: frozenset[str]) -> Accuracy:
         assert layers not in self.requested, "no build is measured twice"
         self.requested.append(layers)
-        return {"cosine": self.value(layers)}
+        return accuracy_of(self.value(layers))
 
     def value(self, layers: frozenset[str]) -> float:
         error = sum(self.left if name in layers else e for name, e in self.errors.items())
@@ -46,8 +56,8 @@ def test_it_reaches_the_accuracy_and_each_kernel_is_needed(thousandths, limit) -
     assert found.minimal
     chosen = frozenset(found.layers)
     assert builds.value(chosen) >= minimum
-    assert found.accuracy["cosine"] == builds.value(chosen)
-    assert found.int8["cosine"] == builds.value(frozenset())
+    assert found.accuracy.cosine == builds.value(chosen)
+    assert found.int8.cosine == builds.value(frozenset())
     assert found.builds == len(builds.requested)
     for name in chosen:
         assert builds.value(chosen - {name}) < minimum
@@ -59,9 +69,9 @@ def test_what_is_proposed_passed_whatever_the_builds_say(count, data) -> None:
     """Errors can cancel each other, so fewer INT8 kernels need not be better."""
     answers: dict[frozenset[str], float] = {}
 
-    def measure(layers: frozenset[str]) -> dict[str, Any]:
+    def measure(layers: frozenset[str]) -> Accuracy:
         answers[layers] = data.draw(st.sampled_from([0.1, 0.9]))
-        return {"cosine": answers[layers]}
+        return accuracy_of(answers[layers])
 
     found = propose(ranking(count), measure, metric="cosine", minimum=0.5, most=10_000)
     if found.layers is None:
@@ -121,11 +131,11 @@ def test_layers_retained_whatever_is_found_are_in_every_build() -> None:
                                      (-999.0, None, True)],
 )  # fmt: skip
 def test_a_gate(value, minimum, passes) -> None:
-    assert reaches({"snr_db": value}, "snr_db", minimum) is passes
+    assert reaches(accuracy_of(snr_db=value), "snr_db", minimum) is passes
 
 
 def test_a_gate_does_not_judge_by_figures_that_say_nothing() -> None:
-    found = {"cosine": 0.95, "judged": False, "failures": []}
-    assert reaches(found, "cosine", 0.99)
-    assert not reaches({**found, "judged": True}, "cosine", 0.99)
-    assert not reaches({**found, "failures": ["the cosine of tensor 'y' is 0.5"]}, "cosine", 0.4)
+    assert reaches(accuracy_of(0.95, judged=False), "cosine", 0.99)
+    assert not reaches(accuracy_of(0.95), "cosine", 0.99)
+    lost = accuracy_of(0.95, judged=False, failures=("the cosine of tensor 'y' is 0.5",))
+    assert not reaches(lost, "cosine", 0.4)

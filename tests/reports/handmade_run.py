@@ -53,7 +53,7 @@ def judgement(network: Any) -> Judgement:
     against = {"prob": REASON, "flatten": SHUFFLE}
     verdicts = {
         layer.name: LayerVerdict(
-            layer.name, layer.name not in against,
+            layer.name not in against,
             "disputed" if layer.name == "gap" else "certain",
             (against[layer.name],) if layer.name in against else (),
         )

@@ -3,60 +3,19 @@
 import dataclasses
 import re
 
-import pytest
-
-from edgekit.dla.explanation import explain
-from edgekit.dla.rules import load_rules
+from edgekit.dla.memory import LoadableMemory
+from edgekit.placement.check_document import LayerCheck, SparsityCheck
 from edgekit.reports.terminal.check import (
     check_layers,
     check_one_layer,
-    rule_text,
     sparsity_text,
     summary_check,
 )
+from edgekit_device.protocol.codec import read
 from tests.reports import handmade_run
+from tests.reports.handmade_check import NO_SPARSITY, POOLS, document, fix, layer, loadable, raw
 
 LONG = "/backbone/stage_with_a_long_name/" * 4 + "Conv"
-
-
-def layer(name, *, ok=True, placed=None, reasons=(), kind="SOFTMAX", certainty="certain"):
-    return {
-        "name": name, "kind": kind, "nodes": [f"node/{name}"], "from": [f"node/{name}"],
-        "dla": {"ok": ok, "certainty": certainty, "reasons": [r.to_json() for r in reasons]},
-        "placed": placed or ("DLA" if ok else "GPU"), "graph_output": False, "macs": 5,
-        "weight_bytes": 0, "output_bytes": 4,
-    }  # fmt: skip
-
-
-def fix(*rules, gain, auto=None, loadables=1, candidates=None, share=1.0, rewrites=()):
-    return {
-        "rules": list(rules), "layers": ["prob"], "fix": ["mend it"], "loadables": loadables,
-        "candidates": candidates or loadables, "dla_layers": 2, "dla_macs_fraction": share,
-        "auto_us": auto, "gain_us": gain, "rewrites": list(rewrites),
-        "offer": "legality" if gain is None else "latency",
-    }  # fmt: skip
-
-
-def document(**changes):
-    return {
-        "schema": "edgekit.check/1", "model": "net.onnx", "target": "jetson-agx-orin-64gb",
-        "precision": "int8", "tensorrt": "10.3",
-        "layers": [
-            layer("conv"),
-            layer("prob", ok=False, reasons=[handmade_run.REASON]),
-            layer("prob2", ok=False, certainty="disputed",
-                  reasons=[handmade_run.REASON, handmade_run.SHUFFLE]),
-        ],
-        "candidates": 3, "loadables": 1, "max_loadables": 16, "transitions": 2,
-        "summary": {"layers": 3, "dla_layers": 1, "gpu_layers": 2, "dla_macs_fraction": 0.3333},
-        "predicted": {"auto_us": 200.0, "gpu_only_us": 320.0, "dla_us": 50.0, "power_mode": "30W",
-                      "clock": "predicted", "layers": {"conv": 1.5, "prob": 17.0}},
-        "fixes": [fix("softmax.orin-axis", gain=40.0, auto=160.0, rewrites=["soft"]),
-                  fix("shuffle.flatten", gain=None, auto=203.0, loadables=2)],
-        "fixes_together": fix("softmax.orin-axis", "shuffle.flatten", gain=60.0, auto=140.0),
-        "warnings": ["the clock is not known"],
-        **changes,
-    }  # fmt: skip
 
 
 def flat(text):
@@ -132,14 +91,14 @@ def test_no_prediction_and_no_dla_are_reported_without_inventing_times():
     assert "predicted" not in text
     assert "saves" not in text
     assert "Fixes that put more layers on the DLA" in text
-    alone = {**document()["predicted"], "dla_us": 0.0, "auto_us": 320.0}
+    alone = {**raw()["predicted"], "dla_us": 0.0, "auto_us": 320.0}
     text = summary_check(document(predicted=alone, fixes=[], fixes_together=None))
     assert "predicted latency 320 µs, all on the GPU" in text
     assert "Fixes" not in text
 
 
 def test_the_gpu_is_named_where_it_is_faster():
-    slow = {**document()["predicted"], "auto_us": 500.0}
+    slow = {**raw()["predicted"], "auto_us": 500.0}
     assert "The GPU alone is predicted to be faster" in flat(
         summary_check(document(predicted=slow))
     )
@@ -148,28 +107,28 @@ def test_the_gpu_is_named_where_it_is_faster():
 
 def test_broken_memory_limits_are_reported():
     limit = {"pool": "global_dram", "rule": "memory.weights", "need": 600 << 20,
-             "limit": 512 << 20, "source": "NvInfer.h", "fix": "cut the network"}  # fmt: skip
-    loadable = {"name": "{ForeignNode[a...b]}", "broken": [limit]}
-    warnings = ["{ForeignNode[a...b]} is predicted to stay on the GPU", "the clock is not known"]
-    text = flat(summary_check(document(memory_refused=[loadable], warnings=warnings)))
+             "limit": 512 << 20, "documented": 600 << 20, "source": "NvInfer.h",
+             "fix": "cut the network"}  # fmt: skip
+    refused = loadable(broken=[limit])
+    told = read(LoadableMemory, refused).refusal
+    assert told.startswith("{ForeignNode[a...b]} stays on the GPU (2 layers, predicted): it needs")
+    warnings = [told, "{ForeignNode[a...b]} is told something else"]
+    text = flat(summary_check(document(memory_refused=[refused], warnings=warnings)))
     assert text.count("note:") == 1  # the memory is told above
+    assert "note: {ForeignNode[a...b]} is told something else" in text
     assert "memory.weights {ForeignNode[a...b]} needs 600 MiB of global DRAM" in text
     assert "at most 512 MiB fix: cut the network source: NvInfer.h" in text
-    assert "and 2 more limits" in summary_check(document(memory_refused=[loadable] * 7))
-    assert "Memory" not in summary_check(document(memory=[{"name": "c", "broken": []}]))
+    assert "and 2 more limits" in summary_check(document(memory_refused=[refused] * 7))
+    assert "Memory" not in summary_check(document(memory=[loadable("c")]))
 
 
 def test_the_pools_of_the_largest_loadable_and_of_a_core_are_reported():
     """The largest pool may be another loadable's; what a core adds up is the core's word."""
-    one = {
-        "name": "a",
-        "broken": [],
-        "need": {"managed_sram": 1 << 20, "local_dram": 8 << 20, "global_dram": 4 << 20},
-    }
-    other = {**one, "need": {**one["need"], "local_dram": 2 << 20, "global_dram": 64 << 20}}
-    limits = {"managed_sram": 1 << 20, "local_dram": 1 << 30, "global_dram": 512 << 20}
+    need = {"managed_sram": 1 << 20, "local_dram": 8 << 20, "global_dram": 4 << 20}
+    one = loadable("a", need=need)
+    other = loadable("a", need={**need, "local_dram": 2 << 20, "global_dram": 64 << 20})
     core = {"need": {"managed_sram": 1 << 20, "local_dram": 10 << 20, "global_dram": 68 << 20},
-            "limits": limits}  # fmt: skip
+            "limits": POOLS}  # fmt: skip
     text = flat(summary_check(document(memory=[one], memory_core=core)))
     assert "SRAM 1 MiB of 1 MiB, local DRAM 8 MiB of 1 GiB, global DRAM 4 MiB of 512" in text
     assert "on a core" not in text
@@ -214,13 +173,6 @@ def test_a_disputed_yes_says_why():
     assert "shuffle.flatten  1 layer" in text
 
 
-def test_the_contracts_keys_alone_are_enough():
-    more = ("max_loadables", "transitions", "predicted", "fixes", "fixes_together", "warnings")
-    plain = {key: value for key, value in document().items() if key not in more}
-    text = flat(summary_check(plain))
-    assert "1 loadable of 3 candidates" in text
-
-
 def test_nothing_is_wider_than_requested_and_nothing_is_an_escape():
     hostile = layer("\x1b]0;title\x07" + LONG, ok=False, reasons=[handmade_run.REASON])
     for text in (summary_check(document(layers=[hostile])),
@@ -262,16 +214,27 @@ def test_the_table_has_a_line_for_each_layer_and_never_cuts_a_name():
 
 
 def one_layer(**changes):
-    return {
+    return read(LayerCheck, {
+        "schema": "edgekit.layer/1", "model": "net.onnx", "target": "jetson-agx-orin-64gb",
+        "precision": "int8", "tensorrt": "10.3", "name": "fc", "folded": None, "loadable": None,
         "layers": [{
             **layer("fc", ok=False, reasons=[handmade_run.SHUFFLE], kind="CONVOLUTION"),
             "op": "Gemm", "precision": "int8", "params": {"kernel": [1, 1], "bias": True},
             "inputs": [{"name": "x", "shape": [1, 64, 7, 7], "dtype": "float32"}],
             "outputs": [{"name": "y", "shape": [], "dtype": "float32"}], "weights": ["w"],
             "predicted_us": 2.0, "loadable": None,
-            "cbuf": {"banks": 3, "available": 16, "near": False},
-            "sparsity": {"possible": True, "macs_saved": 1200, "reasons": []}, **changes,
-        }]
+            "cbuf": {"layer": "fc", "banks": 3, "available": 16, "near": False, "source": "",
+                     "fix": ""},
+            "sparsity": sparse("fc", macs_saved=1200), **changes,
+        }],
+    })  # fmt: skip
+
+
+def sparse(name, **changes):
+    return {
+        "layer": name, "possible": True, "certainty": "certain", "reasons": [], "macs": 1000,
+        "macs_saved": 500, "weight_bytes": 0, "weight_bytes_saved": 0, "present": True,
+        "share": 1.0, **changes,
     }  # fmt: skip
 
 
@@ -288,9 +251,9 @@ def test_one_layer_in_full():
 
 def test_one_layer_of_a_loadable_and_one_without_a_slot():
     needs = {"managed_sram": 1 << 20, "local_dram": 1 << 22, "global_dram": 1 << 26}
-    loadable = {"number": 0, "name": "{ForeignNode[a...b]}", "layers": ["x"] * 7, "need": needs}
+    whole = loadable(number=0, layers=["x"] * 7, need=needs)
     yes = {"ok": True, "certainty": "certain", "reasons": []}
-    text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=loadable)))
+    text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=whole)))
     assert "loadable 7 layers, {ForeignNode[a...b]}" in text
     assert "SRAM 1 MiB, local DRAM 4 MiB, global DRAM 64 MiB" in text
     text = flat(
@@ -304,46 +267,29 @@ def test_one_layer_of_a_loadable_and_one_without_a_slot():
     assert "predicted" not in text
 
 
-@pytest.mark.parametrize("name", [*load_rules().rules, "HardSwish", "Conv"])
-def test_every_rule_and_operator_reads_well(name):
-    found = explain(name)
-    text = rule_text(found)
-    assert max(map(len, text.splitlines())) <= 80
-    words = flat(text)
-    for key in ("text", "limit", "fix"):
-        assert flat(str(found.get(key) or "")) in words
-    for source in found["sources"]:
-        assert flat(source["title"]) in words
-
-
-def test_a_rules_scope_is_reported():
-    rule = explain("softmax.generation")
-    text = flat(rule_text({**rule, "since": "8.6", "until": "10.8"}))
-    assert "TensorRT 8.6 up to, not including, 10.8" in text
-    assert "Xavier" in text
-    assert "Orin)" not in text.split("holds for")[1].split("effect")[0]
+def whole_sparsity(report):
+    head = {key: raw()[key] for key in ("model", "target", "precision", "tensorrt")}
+    return read(SparsityCheck, {**report, **head, "schema": "edgekit.sparsity/1"})
 
 
 def test_sparsity_is_reported_by_convolution():
-    row = {"layer": "conv", "possible": True, "share": 1.0, "macs_saved": 500, "reasons": []}
-    other = {"layer": "stem", "possible": False, "share": 0.25, "macs_saved": 0,
-             "reasons": [{"rule": "sparsity.channels"}]}  # fmt: skip
+    reason = {**handmade_run.REASON.to_json(), "rule": "sparsity.channels"}
+    other = sparse("stem", possible=False, share=0.25, macs_saved=0, reasons=[reason])
     report = {
-        "convolutions": [row, other], "possible": 1, "present": 1, "macs": 2000,
-        "macs_saved": 500, "seconds_saved": 2e-6, "pays": True,
-        "measured_speedup": {"range": [1.2, 1.5], "source": "a table"},
+        **NO_SPARSITY, "convolutions": [sparse("conv"), other], "possible": 1, "present": 1,
+        "macs": 2000, "macs_saved": 500, "seconds_saved": 2e-6, "pays": True,
     }  # fmt: skip
-    text = sparsity_text(report)
+    text = sparsity_text(whole_sparsity(report))
     assert "1 of 2 convolutions on the DLA could have 2:4 sparse weights" in flat(text)
     assert "at most 2.00 µs saved (predicted)" in flat(text)
     assert ["conv", "yes", "100.0", "%", "500"] in [line.split() for line in text.splitlines()]
     assert text.splitlines()[-1].split() == ["stem", "no", "25.0", "%", "0", "sparsity.channels"]
     nothing = {**report, "convolutions": [], "possible": 0, "present": 0}
-    assert len(sparsity_text(nothing).splitlines()) == 1
+    assert len(sparsity_text(whole_sparsity(nothing)).splitlines()) == 1
     line = summary_check(document(sparsity=report))
     assert "2:4 sparse weights in 1 convolution would save up to 2.00 µs (predicted" in flat(line)
     assert "sparse" not in summary_check(document(sparsity=nothing))
     little = {**report, "pays": False}
     assert "sparse" not in summary_check(document(sparsity=little))
-    assert "no shorter latency (predicted)" in flat(sparsity_text(little))
-    assert "2.00 µs" not in sparsity_text(little)
+    assert "no shorter latency (predicted)" in flat(sparsity_text(whole_sparsity(little)))
+    assert "2.00 µs" not in sparsity_text(whole_sparsity(little))

@@ -69,7 +69,7 @@ def hostile_facts():
         ),
     )
     reason = VerdictReason(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
-    verdicts = {**facts.judgement.verdicts, evil: LayerVerdict(evil, False, "certain", (reason,))}
+    verdicts = {**facts.judgement.verdicts, evil: LayerVerdict(False, "certain", (reason,))}
     judgement = dataclasses.replace(facts.judgement, verdicts=verdicts)
     return handmade_run.facts(
         name=HOSTILE, model=HOSTILE, plan=plan, network=network, judgement=judgement,

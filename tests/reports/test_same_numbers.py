@@ -221,7 +221,7 @@ def test_the_gpu_alone_takes_the_same_wherever_it_is_reported(
     names = {f"{ {'c': 'conv', 'r': 'relu', 'e': 'erf'}[kind] }{i}" for i, kind in enumerate(kinds)}
     floats = [name for name in floats if name in names]
     model = configured(tmp_path, kinds, "latency", floats, "0")
-    times = [edgekit.check(model)["predicted"]["gpu_only_us"]]
+    times = [edgekit.check(model).to_json()["predicted"]["gpu_only_us"]]
     for cores, pins in (([], []), ([0], [{"layers": "*", "device": "GPU"}]), ([0], [])):
         plan = edgekit.plan(model, placement={"dla_cores": cores, "pin": pins})
         times.append(plan.baselines["gpu_only"].latency_us)
@@ -239,7 +239,7 @@ def test_the_share_on_the_dla_is_of_all_that_devices_do(
 ) -> None:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     model = configured(tmp_path, "crcrcrcr", "throughput", [])
-    (row,) = edgekit.plan_table(model, objective="throughput")["rows"]
+    (row,) = edgekit.plan_table(model, objective="throughput").rows
     plan = edgekit.plan(model)
     assert len(plan.plans) > 1
     busy = dict.fromkeys(("GPU", "DLA0", "DLA1"), 0.0)
@@ -247,9 +247,9 @@ def test_the_share_on_the_dla_is_of_all_that_devices_do(
         own = [one for one in plan.loadables if one.plan == number]
         for device, us in device_times(share, own).items():
             busy[device] += share.share * us
-    plan_row = row["plans"]["throughput"]
-    assert plan_row["gpu_share"] == pytest.approx(busy["GPU"] / sum(busy.values()))
-    assert plan_row["dla_share"] == pytest.approx(1 - plan_row["gpu_share"])
+    plan_row = row.plans["throughput"]
+    assert plan_row.gpu_share == pytest.approx(busy["GPU"] / sum(busy.values()))
+    assert plan_row.dla_share == pytest.approx(1 - plan_row.gpu_share)
 
 
 def test_a_mix_of_plans_is_shown_with_all_its_plans_and_devices(

@@ -10,8 +10,10 @@ import pytest
 
 from edgekit.cli import main
 from edgekit.dla.rules import load_rules
+from edgekit.dla.verdicts import VerdictReason
 from edgekit.reports.sarif import sarif
 from tests.pipeline.nets import small_net
+from tests.reports.handmade_check import document, layer
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -63,24 +65,18 @@ def test_sarif_has_what_the_standard_and_code_scanning_require(folder: Path) -> 
 
 
 def test_layers_without_a_slot_are_results() -> None:
-    layer = {"name": "conv", "kind": "CONVOLUTION", "placed": "GPU", "dropped": "memory.loadables",
-             "dla": {"ok": True, "certainty": "certain", "reasons": []}}  # fmt: skip
-    check = {"model": "net.onnx", "target": ORIN, "precision": "int8", "tensorrt": "10.3",
-             "layers": [layer]}  # fmt: skip
-    (result,) = sarif([check])["runs"][0]["results"]
+    dropped = layer("conv", placed="GPU") | {"dropped": "memory.loadables"}
+    (result,) = sarif([document(layers=[dropped])])["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("memory.loadables", "note")
 
 
 def test_a_certain_reason_is_a_warning_and_a_disputed_one_a_note() -> None:
-    reason = {"rule": "reduce.function", "message": "AVG", "fix": ""}
+    reason = VerdictReason("reduce.function", "AVG", "AVG", "MAX", "a guide", "")
     layers = [
-        {"name": certainty, "kind": "REDUCE", "placed": "GPU", "dropped": None,
-         "dla": {"ok": False, "certainty": certainty, "reasons": [reason]}}
+        layer(certainty, ok=False, certainty=certainty, reasons=[reason])
         for certainty in ("certain", "disputed")
-    ]  # fmt: skip
-    check = {"model": "net.onnx", "target": ORIN, "precision": "int8", "tensorrt": "10.3",
-             "layers": layers}  # fmt: skip
-    results = sarif([check])["runs"][0]["results"]
+    ]
+    results = sarif([document(layers=layers)])["runs"][0]["results"]
     assert [result["level"] for result in results] == ["warning", "note"]
 
 
@@ -89,10 +85,10 @@ def test_one_document_of_several_models_and_one_failure(
 ) -> None:
     assert check("a net.onnx", "b.onnx", "--max-loadables", "1", "--json") == 1
     said = capsys.readouterr()
-    document = json.loads(said.out)
-    assert document["schema"] == "edgekit.checks/1"
-    assert [one["model"] for one in document["checks"]] == ["a net.onnx", "b.onnx"]
-    assert [one["where"] for one in document["failures"]] == ["a net.onnx", "b.onnx"]
+    found = json.loads(said.out)
+    assert found["schema"] == "edgekit.checks/1"
+    assert [one["model"] for one in found["checks"]] == ["a net.onnx", "b.onnx"]
+    assert [one["where"] for one in found["failures"]] == ["a net.onnx", "b.onnx"]
     assert "2 of 2 models miss the limits" in said.err
     assert "b.onnx: 2 loadables, above the limit of 1" in said.err
 

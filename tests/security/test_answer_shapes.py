@@ -197,7 +197,7 @@ def test_words_of_a_job_cannot_steer_a_terminal(
     news = {**SAMPLES["job-watch"], "events": [event]}
     with lying(tmp_path, lambda command: news) as client:
         found = next(iter(client.watch_job(ID)))
-    assert (found["phase"], found["text"]) == ("\\x1b]0;owned\\x07", "a\\x1b[2J\nb")
+    assert (found.phase, found.text) == ("\\x1b]0;owned\\x07", "a\\x1b[2J\nb")
     say("log:\tone\r\n\x1b[31mtwo\x9b")
     assert capsys.readouterr().out == "log:\tone\n\\x1b[31mtwo\\x9b\n"
 

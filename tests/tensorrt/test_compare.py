@@ -11,6 +11,7 @@ from edgekit.placement.plan import PlannedLoadable
 from edgekit.placement.segments import segmented
 from edgekit.tensorrt.comparison import compare_build
 from edgekit.tensorrt.requests import lanes_of
+from tests.tensorrt.results import build_result
 from tests.tensorrt.test_engines import SCALES, model_of, network_of, node, place_all, plan_of, toy
 
 LOG = """\
@@ -27,7 +28,7 @@ def log(dla, *gpu):
 
 
 def judged(network, *refused):
-    verdicts = {x.name: LayerVerdict(x.name, x.name not in refused) for x in network.layers}
+    verdicts = {x.name: LayerVerdict(x.name not in refused) for x in network.layers}
     placed = {name: "DLA" if verdict.ok else "GPU" for name, verdict in verdicts.items()}
     return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), placed)
 
@@ -52,7 +53,7 @@ def compared(
     ]
     logs = {lanes[0].engines[0].key: text} if text else {}
     return compare_build(
-        network, judged(network, *refused), plan, lanes, {"engines": engines}, logs
+        network, judged(network, *refused), plan, lanes, build_result(engines), logs
     )
 
 
@@ -127,7 +128,7 @@ def test_lanes_are_compared_with_their_own_plans():
         for lane in lanes
     ]
     logs = {"lane0": log("", "a"), "lane1": log("{ForeignNode[a]}")}
-    found = compare_build(network, judged(network), plan, lanes, {"engines": engines}, logs)
+    found = compare_build(network, judged(network), plan, lanes, build_result(engines), logs)
     assert found["engines"][0]["placement"] is None  # the GPU alone: nothing to hold against it
     assert found["engines"][1]["placement"]["loadables"]["same"] == 1
     assert found["same"], found["differences"]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.cli.planning import tune_text
 from edgekit.dla.judge import judge
 from edgekit.errors import BoardError, DataError, EnvironmentLack
 from edgekit.network.loading.load import load
@@ -24,6 +23,7 @@ from edgekit.targets.loader import get
 from edgekit.tuning.candidates import PlacementSpace, plan_signature
 from edgekit.tuning.document import pins_of, tune_document
 from edgekit.tuning.session import Tuning
+from edgekit.tuning.text import tune_text
 from edgekit.tuning.trials import TuningRequest, better_by, cost_of, readable_value
 from tests.pipeline.nets import small_net
 from tests.tuning.tune_world import World, best_mix, every_plan, world_of
@@ -75,7 +75,7 @@ def test_the_best_of_all_plans_is_found(net: Network, objective: str, more: Any)
     assert world.cost(found.first.plan, objective) > 1.1 * best
     assert world.cost(found.winner.plan, objective) <= 1.02 * best
     assert found.duel is not None
-    assert found.duel["better"]
+    assert found.duel.better
     assert found.first.key == plan_signature(world.start)
     assert len(set(world.measured)) < 9  # of 16
 
@@ -152,9 +152,9 @@ def test_a_plan_that_leaves_the_gpu_alone_costs_it_nothing(net: Network) -> None
         world.cost(found.first.plan, "gpu_time") > 0.0 == world.cost(found.winner.plan, "gpu_time")
     )
     assert found.duel is not None
-    assert found.duel["better"]
+    assert found.duel.better
     document = tune_document(found, name="small", files={"profile": "p", "snippet": "s"})
-    assert (document["winner"]["measured"], document["bound"]) == (0.0, None)
+    assert (document.winner.measured, document.bound) == (0.0, None)
     text = "\n".join(tune_text(document))
     assert "is better in GPU time: " in text
     assert "beyond" not in text
@@ -193,49 +193,48 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     world = world_of(query, GPU, DLA, switch_us=15.0)
     found = tuned(query, world)
     files = {"profile": "p", "snippet": "s"}
-    document = json.loads(json.dumps(tune_document(found, name="small", files=files),
-                                     allow_nan=False))  # fmt: skip
-    assert document["schema"] == "edgekit.tune/1"
-    assert document["clock"] == "board-measured"
-    assert document["winner"]["measured"] < document["start"]["measured"]
-    by_kind = {(row["device"], row["kind"]): row for row in document["learnt"]["by_kind"]}
+    document = tune_document(found, name="small", files=files)
+    json.dumps(document.to_json(), allow_nan=False)
+    assert document.clock == "board-measured"
+    assert document.winner.measured < document.start.measured
+    by_kind = {(row.device, row.kind): row for row in document.learnt.by_kind}
     convolutions = by_kind["GPU", "CONVOLUTION"]
-    assert convolutions["learnt_us"] == pytest.approx(220, rel=0.1)
-    assert convolutions["factor"] == pytest.approx(
-        convolutions["learnt_us"] / convolutions["predicted_us"], rel=1e-3
+    assert convolutions.learnt_us == pytest.approx(220, rel=0.1)
+    assert convolutions.factor == pytest.approx(
+        convolutions.learnt_us / convolutions.predicted_us, rel=1e-3
     )
     # what a sum of layers took is no layer's time: it is called learnt, and has a doubt
-    single = {(row["device"], row["layers"][0]) for row in found.table("")["rows"]
-              if len(row["layers"]) == 1}  # fmt: skip
+    rows = found.table("").rows
+    single = {(row.device, row.layers[0]) for row in rows if len(row.layers) == 1}
     names = {layer.name for layer in net.layers if layer.kind == "CONVOLUTION"}
     apart = {("GPU", name) for name in names} <= single
-    assert (convolutions["measured_us"] is not None) == apart
-    assert any(row["measured_us"] is None for row in by_kind.values())
-    assert all(row["learnt_sd_us"] > 0 for row in by_kind.values())
-    assert document["proven"] is True
-    moved = {name for change in document["changes"] for name in change["layers"]}
+    assert (convolutions.measured_us is not None) == apart
+    assert any(row.measured_us is None for row in by_kind.values())
+    assert all(row.learnt_sd_us > 0 for row in by_kind.values())
+    assert document.proven is True
+    moved = {name for change in document.changes for name in change.layers}
     before = {layer.name: layer.device for layer in found.first.plan.layers}
     after = {layer.name: layer.device for layer in found.winner.plan.layers}
     assert moved == {name for name in before if before[name] != after[name]}
     text = "\n".join(tune_text(document))
     assert "board-measured" in text
     # the percentage is that of the two figures beside it
-    turns = document["turns"]
-    assert turns["fraction"] == pytest.approx(1 - turns["ours"] / turns["theirs"], abs=1e-4)
+    turns = document.turns
+    assert turns.fraction == pytest.approx(1 - turns.ours / turns.theirs, abs=1e-4)
     better = (
-        f"plan {found.winner.number} is better in latency: {readable_value(turns['ours'])}, "
+        f"plan {found.winner.number} is better in latency: {readable_value(turns.ours)}, "
         "the starting plan "
     )
     assert "Plans tried, with measured latency:" in text
     assert (
-        f"{better}{readable_value(turns['theirs'])}, medians of 5 alternating "
-        f"measurements; {100 * turns['fraction']:.1f} %" in text
+        f"{better}{readable_value(turns.theirs)}, medians of 5 alternating "
+        f"measurements; {100 * turns.fraction:.1f} %" in text
     )
     assert text.count(f"{len(found.trials)} plans") == 1
     assert not re.search(r"\d us|\de[+-]\d|(?<![.\d])1 \w+s\b", text), text
     # the table that it leaves makes a plan of the same times
     path = tmp_path / "tuned.profile.json"
-    path.write_text(json.dumps(found.table("")))
+    path.write_text(json.dumps(found.table("").to_json()))
     again = query.plan(replace(query.options, profile=read_profile(path)))
     assert plan_signature(again) == found.winner.key
     assert again.predicted.latency_us == pytest.approx(world.cost(again, "latency"), rel=0.1)
@@ -254,9 +253,9 @@ def test_a_cpus_times_stay_a_cpus(net: Network, tmp_path: Path) -> None:
     found = tuned(query, world)
     assert world.cost(found.winner.plan, "latency") <= 1.02 * least(query, world)
     document = tune_document(found, name="small", files={})
-    assert "say nothing about the board" in document["note"]
+    assert "say nothing about the board" in document.note
     path = tmp_path / "tuned.profile.json"
-    path.write_text(json.dumps(found.table("")))
+    path.write_text(json.dumps(found.table("").to_json()))
     with pytest.raises(DataError) as refused:
         read_profile(path)
     assert refused.value.code == "profile.clock"
@@ -290,10 +289,10 @@ def test_what_a_measurement_is_value() -> None:
     assert cost_of(on_dla, "gpu_time") == 0.0
     with pytest.raises(BoardError):
         cost_of({"segments": []}, "gpu_time")
-    assert better_by([0.0] * 5, [1.0] * 5)["better"]
-    assert not better_by([1.0] * 5, [0.0] * 5)["better"]
+    assert better_by([0.0] * 5, [1.0] * 5).better
+    assert not better_by([1.0] * 5, [0.0] * 5).better
     sure = better_by([9.0, 9.1, 9.0, 8.9, 9.0], [10.0, 10.1, 9.9, 10.0, 10.0])
-    assert sure["better"]
-    assert sure["low"] < 0.1 < sure["high"]
-    assert not better_by([9.0, 9.0], [10.0, 10.0])["better"]
-    assert not better_by([9.0, 11.0, 9.0, 11.0, 9.9], [10.0] * 5)["better"]
+    assert sure.better
+    assert sure.low < 0.1 < sure.high
+    assert not better_by([9.0, 9.0], [10.0, 10.0]).better
+    assert not better_by([9.0, 11.0, 9.0, 11.0, 9.9], [10.0] * 5).better

@@ -58,7 +58,7 @@ def test_turns_that_proved_nothing_are_reported_again(net: Network, tmp_path: Pa
     world = world_of(query, {"*": 20.0}, {"*": 20.0}, switch_us=0.0, noise=0.2)
     whole = tuned(query, world, request={"rounds": 4}, journal=TuningJournal(file, "same"))
     assert whole.duel is not None
-    assert (whole.duel["turns"], whole.winner) == (5, whole.first)
+    assert (whole.duel.turns, whole.winner) == (5, whole.first)
     written = file.read_bytes()
     for request in ({"budget_s": 0.0}, {"rounds": 2}):
         again = tuned(query, world, request=request, journal=TuningJournal(file, "same"))
@@ -137,7 +137,7 @@ def test_what_was_proven_is_not_lost(net: Network, tmp_path: Path) -> None:
     file = tmp_path / "journal.jsonl"
     whole = tuned(query, world_of(query, GPU, DLA), journal=TuningJournal(file, "same"))
     assert whole.duel is not None
-    assert whole.duel["better"]
+    assert whole.duel.better
     world = world_of(query, DLA, GPU)
     again = tuned(query, world, journal=TuningJournal(file, "same"), request={"budget_s": 0.0})
     assert not world.measured

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from edgekit.cli.planning import tune_text
 from edgekit.config.loader import open_config, parse_config
 from edgekit.errors import ConfigError
 from edgekit.pipeline.cache import Cache
@@ -22,6 +21,7 @@ from edgekit.tuning.candidates import plan_signature
 from edgekit.tuning.document import snippet, tune_document
 from edgekit.tuning.records import TuningJournal
 from edgekit.tuning.session import Tuning
+from edgekit.tuning.text import tune_text
 from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, TuningRequest
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import World, world_of
@@ -80,7 +80,7 @@ def test_the_better_network_is_found_and_planned_again(
     assert winner is not tuning.first
     assert tuning.trials[1].origin == "other"
     profile = tmp_path / "tuned.profile.json"
-    profile.write_text(json.dumps(tuning.table(winner.network)))
+    profile.write_text(json.dumps(tuning.table(winner.network).to_json()))
     text = snippet(nets.own.config, tuning, profile, nets.own)
     with pytest.raises(ConfigError, match="not a whole configuration"):
         parse_config(text, "tuned.yaml", tmp_path)
@@ -93,7 +93,7 @@ def test_the_better_network_is_found_and_planned_again(
     document = tune_document(tuning, name="x", files={"profile": "p", "snippet": "s"})
     notes = "\n".join(tune_text(document))
     assert f"this is the {'rewritten one' if faster == REWRITTEN else 'original one'}" in notes
-    assert json.dumps(document)
+    assert json.dumps(document.to_json())
 
 
 def test_a_network_that_is_not_tried_is_named(nets: Nets) -> None:

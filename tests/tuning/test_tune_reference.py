@@ -19,6 +19,7 @@ from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.tuning.candidates import plan_signature
+from edgekit.tuning.document import Tuned
 from edgekit.tuning.run import tune
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
@@ -97,21 +98,21 @@ def test_the_board_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyP
         cache=Cache(),
         on_note=said.append,
     )
-    assert document["clock"] == "cpu-measured"
-    assert [one["status"] for one in document["trials"]] == ["measured", "measured"]
+    assert document.clock == "cpu-measured"
+    assert [one.status for one in document.trials] == ["measured", "measured"]
     # without turns nothing is proven
-    assert not document["changed"]
+    assert not document.changed
     assert said
     with pytest.raises(DataError):
-        read_profile(document["files"]["profile"])
+        read_profile(document.files["profile"])
     pinned = open_config(config, **_snippet(document))
     with Pipeline(pinned, out=tmp_path / "out", cache=Cache()) as pipeline:
         assert {layer.device for layer in pipeline.plan().layers} == {"GPU"}
         assert not pipeline.boards.clients()[0].releases()
 
 
-def _snippet(document: Mapping[str, Any]) -> dict[str, Any]:
+def _snippet(document: Tuned) -> dict[str, Any]:
     import yaml
 
-    found: dict[str, Any] = yaml.safe_load(Path(document["files"]["snippet"]).read_text())
+    found: dict[str, Any] = yaml.safe_load(Path(document.files["snippet"]).read_text())
     return found

@@ -23,7 +23,7 @@ def test_a_table_is_of_one_of_the_networks_or_refused(net: Network, tmp_path: Pa
     world = world_of(query, GPU, DLA, model="came")
     done = tuned(query, world, request={"rounds": 1})
     path = tmp_path / "tuned.profile.json"
-    path.write_text(json.dumps(done.table("")))
+    path.write_text(json.dumps(done.table("").to_json()))
     table = read_table(path)
     assert check_network(table, world) == ""
     rewritten = replace(world, model="rewritten")
@@ -42,7 +42,7 @@ def test_a_table_is_of_one_of_the_networks_or_refused(net: Network, tmp_path: Pa
         check_conditions(table, replace(world.start, power_mode="15W"))
     # a tuning of another network goes its way without it
     later = tuned(query, rewritten, request={"rounds": 1}, tables=[table.document])
-    assert all(row["source"] == "plan 1" for row in later.table("")["rows"])
-    count = later.table("")["frames"][0]["samples"]
+    assert all(row.source == "plan 1" for row in later.table("").rows)
+    count = later.table("").frames[0].samples
     again = tuned(query, world, request={"rounds": 1}, tables=[table.document])
-    assert again.table("")["frames"][0]["samples"] == 2 * count
+    assert again.table("").frames[0].samples == 2 * count

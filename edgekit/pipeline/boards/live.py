@@ -17,13 +17,11 @@ from edgekit.benchmark.monitor import (
     live_sample,
     with_release_warning,
 )
+from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
-from edgekit_device.protocol.codec import nullable
-from edgekit_device.protocol.failure import or_failed
-from edgekit_device.protocol.serving import ServingStatus
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -33,12 +31,9 @@ if TYPE_CHECKING:
 _CUT = (
     "board.connection-lost", "board.silent", "board.timeout", "board.unreachable", "board.killed"
 )  # fmt: skip
-_APPS_EVERY_S = 10.0
 _ONCE_MS = 500
 _SOON_MS = 2000
 _RETAINED = ("facts", "power_mode", "warnings", "unknown", "sources")
-_AGAIN_S = 2.0
-_SERVING = nullable(or_failed(ServingStatus))
 OnDocument = Callable[[Top], bool]
 
 
@@ -122,20 +117,20 @@ def watch_board(
                 raise
             if not on_document(view.last.model_copy(update={"connection": error.message})):
                 return
-        pause(_AGAIN_S)
+        pause(timeouts.WATCH_AGAIN_S)
 
 
 def _watch(
     client: BoardClient, view: _BoardView, on_document: OnDocument, interval_ms: int
 ) -> bool:
     """Whether ``on_document`` has seen enough, rather than the board ended by itself."""
-    queried = -_APPS_EVERY_S
+    queried = -timeouts.APPS_EVERY_S
     enough = False
 
     def one(sample: dict[str, Any]) -> bool:
         nonlocal queried, enough
         now = time.monotonic()
-        if now - queried >= _APPS_EVERY_S:
+        if now - queried >= timeouts.APPS_EVERY_S:
             queried = now
             view.query_apps(client)
         enough = not on_document(view.shown(sample))

@@ -16,7 +16,7 @@ from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.pipeline.cache import load_artefacts, store_artefacts
-from edgekit.pipeline.context import Context, MethodByGate, computed
+from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.bounds import (
     Feeds,
     FirstInputs,
@@ -34,7 +34,6 @@ from edgekit.pipeline.steps.calibrate import (
 from edgekit.pipeline.steps.load import lowers, named, rules, source, translated
 from edgekit.pipeline.steps.method import (
     choice,
-    choice_note,
     chooses,
     method,
     plan_scales,
@@ -44,11 +43,13 @@ from edgekit.pipeline.steps.method import (
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.pipeline.steps.translation import float_note
+from edgekit.reference.accuracy import Accuracy
+from edgekit.reference.gate import GateChoice
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
+from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
-    from edgekit.config.schema import AccuracySection
     from edgekit.reference.accuracy import Float32
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.sensitivity import Proposal, Sensitivity
@@ -101,15 +102,15 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
 
 
 @computed()
-def accuracy(context: Context) -> dict[str, Any]:
+def accuracy(context: Context) -> Accuracy:
     """Returns the error of the built network against FP32 over the calibration inputs."""
     # engines that were just built are compared anew: an older comparison may be of damaged ones
     built, fresh = _built(context)
-    result: dict[str, Any] = context.stored(
-        "accuracy", lambda: measured_accuracy(context, model(context), built), *_compared(context),
-        again=fresh,
+    stored = context.stored(
+        "accuracy", lambda: measured_accuracy(context, model(context), built).to_json(),
+        *_compared(context), again=fresh,
     )  # fmt: skip
-    return result
+    return read(Accuracy, stored)
 
 
 def _compared(context: Context) -> tuple[Any, ...]:
@@ -117,13 +118,13 @@ def _compared(context: Context) -> tuple[Any, ...]:
     return build_key(context), inputs_identity(context), context.file.accuracy.scores
 
 
-def refit_accuracy(context: Context, other: Model, built: Artefacts) -> dict[str, Any]:
+def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
     """Returns the error of a build with another model's weights against that model in FP32."""
-    result: dict[str, Any] = context.stored(
-        "refit accuracy", lambda: measured_accuracy(context, other, built), other.digest,
-        *_compared(context),
+    stored = context.stored(
+        "refit accuracy", lambda: measured_accuracy(context, other, built).to_json(),
+        other.digest, *_compared(context),
     )  # fmt: skip
-    return result
+    return read(Accuracy, stored)
 
 
 def measured_accuracy(
@@ -134,7 +135,7 @@ def measured_accuracy(
     text: str = "",
     inputs: Feeds | None = None,
     part: int | None = None,
-) -> dict[str, Any]:
+) -> Accuracy:
     """Compares a build with its FP32 model over the calibration inputs.
 
     Of several plan variants the worst counts; ``per_segment`` has them all.
@@ -158,16 +159,16 @@ def measured_accuracy(
             other, built, _counted(context, text, inputs, number, len(lanes)), lane=lane,
             scores=context.file.accuracy.scores,
         )  # fmt: skip
-        segments = [{"lane": lane, **one} for one in error["per_segment"]]
-        found.append({**error, "per_segment": segments})
+        segments = tuple(replace(one, lane=lane) for one in error.per_segment)
+        found.append(replace(error, per_segment=segments))
     if part is None:
-        context.session.read = found[0]["count"]
-    worst = min(found, key=lambda error: float(error["cosine"]))
+        context.session.read = found[0].count
+    worst = min(found, key=lambda error: error.cosine)
     random = "random weights and " if context.file.model.builtin is not None else ""
     data = random + _tried_text(context, part)
-    parts = [one for error in found for one in error["per_segment"]]
-    failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
-    return {**worst, "failures": failures, "per_segment": parts, "data": data}
+    parts = tuple(one for error in found for one in error.per_segment)
+    failures = tuple(dict.fromkeys(text for error in found for text in error.failures))
+    return replace(worst, failures=failures, per_segment=parts, data=data)
 
 
 def _tried_text(context: Context, part: int | None) -> str:
@@ -189,9 +190,9 @@ def _counted(
 
 def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivity:
     """Returns what INT8 of each kernel of the plan costs, on all inputs or on the first few."""
-    from edgekit.reference.sensitivity import Impact, Sensitivity, analyse
+    from edgekit.reference.sensitivity import Sensitivity, analyse
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Any:
         inputs = calibration_inputs(context)
         found = analyse(
             segments(context),
@@ -201,15 +202,10 @@ def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivi
                 done, total, f"INT8 sensitivity by kernel{fp16_suffix(context)}"
             ),
         )
-        return asdict(found)
+        return write(found)
 
     key = build_key(context), inputs_identity(context), *([] if part is None else [part])
-    stored = context.stored("sensitivity", compute, *key)
-    rows = [
-        {**row, "layers": tuple(row["layers"]), "place": tuple(row["place"])}
-        for row in stored["impacts"]
-    ]
-    return Sensitivity(tuple(Impact(**row) for row in rows), stored["floats"], stored["samples"])
+    return read(Sensitivity, context.stored("sensitivity", compute, *key))
 
 
 def proposed_layers(
@@ -239,14 +235,14 @@ def proposed_layers(
     ranked = part_of(calibration_inputs(context), bounds.ranked)
     int8 = _int8_layers(context)
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Any:
         found = measured_sensitivity(ranking, ranked).impacts
         impacts = [one for one in found if not int8.isdisjoint(one.layers)]
         builds = TrialBuilds.that_miss(context, bounds.tried, metric, minimum)
         trials = 0
         best: int | None = None
 
-        def measure(layers: frozenset[str]) -> Mapping[str, Any]:
+        def measure(layers: frozenset[str]) -> Accuracy:
             nonlocal trials, best
             trials += 1
             so_far = "none yet" if best is None else f"{counted(best, 'layer')} in FP16"
@@ -258,7 +254,7 @@ def proposed_layers(
             return found
 
         proposal = propose(impacts, measure, metric=metric, minimum=minimum, most=bounds.builds)
-        return asdict(replace(proposal, ranked=ranked, tried=builds.part))
+        return write(replace(proposal, ranked=ranked, tried=builds.part))
 
     key = (
         build_key(context),
@@ -269,9 +265,7 @@ def proposed_layers(
         context.file.accuracy.scores,
         asdict(bounds),
     )
-    stored = context.stored("proposal", compute, *key)
-    layers = stored["layers"]
-    return Proposal(**{**stored, "layers": None if layers is None else tuple(layers)})
+    return read(Proposal, context.stored("proposal", compute, *key))
 
 
 def _int8_layers(context: Context) -> frozenset[str]:
@@ -328,7 +322,7 @@ class TrialBuilds:
                 return builds
             most = 2 * builds.part
 
-    def accuracy(self, context: Context, layers: frozenset[str], text: str) -> dict[str, Any]:
+    def accuracy(self, context: Context, layers: frozenset[str], text: str) -> Accuracy:
         """Returns the accuracy of the plan's build with these layers in FP16."""
         from edgekit.placement.segments import segmented
         from edgekit.reference.build import build_reference
@@ -344,13 +338,13 @@ class TrialBuilds:
             built = build_reference(cut, scales_of(context, placed))
             return measured_accuracy(
                 context, self._float32, built, text=text, inputs=self._inputs, part=self.part
-            )
+            ).to_json()
 
-        found: dict[str, Any] = context.stored(
+        stored = context.stored(
             "trial", compute, build_key(context), inputs_identity(context), sorted(layers),
             context.file.accuracy.scores, *([] if self.part is None else [self.part]),
         )  # fmt: skip
-        return found
+        return read(Accuracy, stored)
 
 
 def with_nearest_method(context: Context) -> Context:
@@ -361,6 +355,7 @@ def with_nearest_method(context: Context) -> Context:
     """
     from edgekit.quantize.calibration.histograms import METHODS
     from edgekit.reference.accuracy import describe_metric
+    from edgekit.reference.method import choice_note
     from edgekit.reference.proposal import reaches
 
     gate, first = context.file.accuracy, method(context)
@@ -372,46 +367,46 @@ def with_nearest_method(context: Context) -> Context:
         for name in (first, *(name for name in METHODS if name != first)):
             other = context
             if name != first:
-                other = replace(context, method_by_gate=MethodByGate(name))
+                other = replace(context, method_by_gate=GateChoice(name))
             text = f"accuracy gate, calibration method {name}"
             found[name] = builds.accuracy(other, frozenset(), text)
-        keys = gate.metric, "max_abs", "judged", "failures"
         return {
             "part": builds.part,
-            "methods": {name: {key: one.get(key) for key in keys} for name, one in found.items()},
+            "methods": {name: one.to_json() for name, one in found.items()},
         }
 
     key = build_key(context), inputs_identity(context), gate.metric, gate.scores, bounds.tried
     stored = context.stored("methods", compute, *key)
-    found, part = stored["methods"], stored["part"]
+    found = {name: read(Accuracy, one) for name, one in stored["methods"].items()}
+    part: int | None = stored["part"]
 
     def nearness(name: str) -> tuple[bool, int, float, bool]:
         one = found[name]
-        value = one[gate.metric]
+        value = getattr(one, gate.metric)
         if value is None:  # no error, or nothing that varies
-            value = -math.inf if one["max_abs"] else math.inf
-        return reaches(one, gate.metric, gate.min), -len(one["failures"]), value, name == first
+            value = -math.inf if one.max_abs else math.inf
+        return reaches(one, gate.metric, gate.min), -len(one.failures), value, name == first
 
     ranked = sorted(found, key=nearness, reverse=True)
-    by_gate = MethodByGate(
+    by_gate = GateChoice(
         method=ranked[0],
         metric=gate.metric,
-        figures={name: found[name][gate.metric] for name in ranked},
-        failures={name: found[name]["failures"] for name in ranked if found[name]["failures"]},
+        figures={name: getattr(found[name], gate.metric) for name in ranked},
+        failures={name: found[name].failures for name in ranked if found[name].failures},
         passes=nearness(ranked[0])[0],
     )
     each = [f"{name} {describe_metric(found[name], gate.metric)}" for name in ranked]
     chosen = choice(context)
     if chosen is not None and by_gate.method != first:
         context.session.withdraw(choice_note(chosen))
-    compared = counted(chosen["inputs"], "input") if chosen else ""
+    compared = counted(chosen.inputs, "input") if chosen else ""
     context.note(_method_note(context, f"{first}, the choice by SNR on {compared},",
                               by_gate, ", ".join(each), part))  # fmt: skip
     return replace(context, method_by_gate=by_gate)
 
 
 def _method_note(
-    context: Context, first: str, by_gate: MethodByGate, each: str, part: int | None
+    context: Context, first: str, by_gate: GateChoice, each: str, part: int | None
 ) -> str:
     gate, taken = context.file.accuracy, by_gate.method
     reach = "the accuracy gate" if gate.min is None else f"{gate.metric} {gate.min:g}"
@@ -464,9 +459,7 @@ def fall_back_to_fp16(context: Context) -> Context:
     return context
 
 
-def gate_failure(
-    context: Context, text: str, error: Mapping[str, Any], *, fp16: bool = True
-) -> GateError:
+def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = True) -> GateError:
     """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
     hint = "use precision: fp32, or lower the gate"
     if context.file.precision == "int8" and fp16:
@@ -474,12 +467,12 @@ def gate_failure(
         if context.file.accuracy.fallback == "none":
             hint = f"accuracy.fallback: fp16 keeps the fewest layers in FP16; or {hint}"
     failure = GateError(
-        f"{text} ({error.get('data') or inputs_text(context)})",
+        f"{text} ({error.data or inputs_text(context)})",
         code="accuracy.below-gate",
         where="accuracy.min",
         hint=hint,
     )
-    failure.extra["accuracy"] = dict(error)
+    failure.extra["accuracy"] = error.to_json()
     return failure
 
 
@@ -527,38 +520,20 @@ def gated(context: Context) -> Context:
     return context
 
 
-def check_accuracy(context: Context, error: Mapping[str, Any]) -> None:
+def check_accuracy(context: Context, error: Accuracy) -> None:
     """Raises GateError when ``error`` is below the configuration's gate."""
     from edgekit.reference.accuracy import describe_metric
-    from edgekit.reference.proposal import reaches
+    from edgekit.reference.proposal import reaches, reaches_value
 
     gate = context.file.accuracy
     if not reaches(error, gate.metric, gate.min):
         notes = []
-        if not reaches({**error, "failures": ()}, gate.metric, gate.min):
+        if not reaches_value(error, gate.metric, gate.min):
             value = describe_metric(error, gate.metric)
             notes.append(f"{gate.metric} against FP32 is {value}, below {gate.min:g}")
-        notes += [*error.get("failures", ())][:_SHOWN]
-        notes += [one["told"] for one in error.get("nonfinite") or ()]
+        notes += error.failures[:_SHOWN]
+        notes += [one.told for one in error.nonfinite]
         raise gate_failure(context, "; ".join(notes), error)
-
-
-def accuracy_text(gate: AccuracySection, error: Mapping[str, Any], figures: str) -> str:
-    """Returns ``figures``, or that what ``error`` has says nothing, and that no gate judges.
-
-    Args:
-        gate: The configuration's ``accuracy``.
-        error: What ``measured_accuracy`` returned.
-        figures: What it says where it is known.
-    """
-    from edgekit.reference.accuracy import NOT_KNOWN
-
-    if not error.get("constant"):
-        return figures
-    unjudged = gate.min is not None and not error.get("judged", True)
-    return f"accuracy {NOT_KNOWN}" + (
-        f"; accuracy.min ({gate.metric}) is not checked" if unjudged else ""
-    )
 
 
 def _distinct_lanes(built: Artefacts) -> list[int]:

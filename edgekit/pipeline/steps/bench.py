@@ -363,7 +363,7 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=BoardName(**write(boards.describe(client))),
+        board=BoardName.model_validate(write(boards.describe(client))),
         environment={"release": release.release, **_environment(release)},
         target=target,
         config=context.config.path,
@@ -397,7 +397,7 @@ def bench(
         update={
             "files": {name: str(path) for name, path in files.items()},
             "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
-            "taken_back": None if back is None else TakenBackRelease(**write(back)),
+            "taken_back": None if back is None else TakenBackRelease.model_validate(write(back)),
         }
     )
     write_json(files["bench"], document.to_json())

@@ -7,15 +7,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
-from edgekit.dla.check_document import check_document
 from edgekit.dla.judge import judge, release_warnings
 from edgekit.dla.loadables import SLOTS, without_slot
 from edgekit.dla.memory import (
+    CbufUse,
     LoadableMemory,
     cbuf_use,
     core_memory,
@@ -24,8 +24,8 @@ from edgekit.dla.memory import (
     pool_limits,
 )
 from edgekit.dla.precision import float_tail
-from edgekit.dla.sparsity import sparsity
-from edgekit.dla.verdicts import Judgement, LoadableCandidate
+from edgekit.dla.sparsity import Sparsity, sparsity
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
@@ -39,6 +39,20 @@ from edgekit.pipeline.steps.translation import (
     translation,
     translation_note,
     translation_notes,
+)
+from edgekit.placement.check_document import (
+    Check,
+    CheckedLayer,
+    CoreMemory,
+    LayerCheck,
+    LayerFacts,
+    PredictedLoadable,
+    SparsityCheck,
+    TensorFacts,
+    facts_of,
+    judged_layers,
+    summary_of,
+    unknown_costs,
 )
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.forecast import (
@@ -55,10 +69,12 @@ from edgekit.placement.forecast import (
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
-from edgekit.targets.releases import check_release
+from edgekit.targets.releases import check_release, release_sources, unstated_dla
 from edgekit.text import counted
 
 if TYPE_CHECKING:
+    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.placement.compared_check import ComparedCheck
     from edgekit.quantize.qdq.to_implicit import Translated
 
 
@@ -67,54 +83,34 @@ _REWRITES = "`edgekit rewrite`"
 _NO_GAIN = "none needed: the layer takes no time where it is"
 
 
-def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
-    """Returns what the loadables need of the memory pools, alone and on a core, and the limits."""
-    held: list[dict[str, Any]] = []
-    refused: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class _Memory:
+    """The candidates whose memory decides: those that are kept, and those that a limit refuses."""
+
+    held: tuple[LoadableMemory, ...]
+    refused: tuple[LoadableMemory, ...]
+
+
+def memory_of(network: Network, judgement: Judgement, target: Target) -> _Memory:
+    """Returns what the loadables need of the memory pools, and candidates that need too much."""
     report = memory_report(network, judgement, target)
-    for group, one in zip(judgement.candidates, report, strict=True):
-        if _is_reported(group, one):
-            entry = one.to_json()
-            del entry["kept"]
-            name = loadable_name(network, one.layers)
-            entry |= {"name": name, "first": one.layers[0], "last": one.layers[-1]}
-            (held if one.retained else refused).append(entry)
-    limits = pool_limits(target).to_json()
-    return {
-        "memory": held,
-        "memory_refused": refused,
-        "memory_core": {"need": core_memory(report).to_json(), "limits": limits},
-        "memory_disputes": pool_disputes(target),
-    }
+    groups = zip(judgement.candidates, report, strict=True)
+    return _Memory(
+        tuple(one for one in report if one.retained),
+        # one too many for the core is no question of memory
+        tuple(one for group, one in groups if not one.retained and group.dropped != SLOTS),
+    )
 
 
-def memory_warnings(network: Network, judgement: Judgement, target: Target) -> list[str]:
+def memory_warnings(memory: _Memory) -> list[str]:
     """Warns of candidates that a memory limit keeps on the GPU, and of those that it may keep."""
-    refused, disputed = [], []
-    for group, one in zip(
-        judgement.candidates, memory_report(network, judgement, target), strict=True
-    ):
-        if not _is_reported(group, one):
-            continue
-        name = loadable_name(network, one.layers)
-        if not one.retained:
-            refused += [
-                f"{name} stays on the GPU ({counted(len(one.layers), 'layer')}, predicted): "
-                f"{limit.text} ({limit.rule}; {limit.source}): {limit.fix}"
-                for limit in one.broken[:1]
-            ]
-        disputed += [
-            f"{name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
-            f"({limit.rule}; {limit.source}): {limit.fix}"
-            for limit in one.disputed
-            if one.retained
-        ]
-    return [*refused, *disputed]
-
-
-def _is_reported(group: LoadableCandidate, one: LoadableMemory) -> bool:
-    """Whether a candidate's memory decides: not where it is one too many for the core anyway."""
-    return one.retained or group.dropped != SLOTS
+    disputed = [
+        f"{one.name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
+        f"({limit.rule}; {limit.source}): {limit.fix}"
+        for one in memory.held
+        for limit in one.disputed
+    ]
+    return [*(one.refusal for one in memory.refused if one.broken), *disputed]
 
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:
@@ -146,24 +142,43 @@ class CheckResult:
     """A checked model.
 
     Attributes:
-        document: The ``edgekit.check/1`` document.
+        document: The ``edgekit.check/1``.
         model: The model.
         network: Its layers.
         judgement: Their verdicts.
         target: The board.
-        forecast: Predicted times; None for a board without cost data, where the parser refuses
-            the model, and where no layer that takes time has a cost model.
-        parse: Whether the parser of the board's TensorRT imports the user's file, or what edgekit
-            makes of it where only that is refused.
     """
 
-    document: dict[str, Any]
+    document: Check
     model: Model
     network: Network
     judgement: Judgement
     target: Target
-    forecast: Forecast | None
-    parse: Parse
+
+    def layer(self, name: str) -> LayerCheck:
+        """Returns the ``edgekit.layer/1`` of a layer, an ONNX node, or a name of a build log.
+
+        Raises:
+            UsageError: "layer.unknown": there is none.
+        """
+        return layer_document(self, name)
+
+    def sparsity(self) -> SparsityCheck:
+        """Returns an ``edgekit.sparsity/1``; reads the weights of the convolutions."""
+        return sparsity_document(self)
+
+    def compare(self, log: Path) -> ComparedCheck:
+        """Returns the check with its verdicts held against a build log.
+
+        Raises:
+            DataError: It cannot be read, or is no build log.
+        """
+        from edgekit.buildlog.comparison import compare
+        from edgekit.buildlog.reading import read_log
+        from edgekit.placement.compared_check import ComparedCheck
+
+        compared = compare(self.network, self.judgement, read_log(log), target=self.target)
+        return ComparedCheck(**vars(self.document), compare=compared)
 
 
 @collector_held()
@@ -272,26 +287,71 @@ def check_model(
     on_note("predicting times")
     timer = timer_of(network, judgement, board, power_mode=power_mode) if parse.builds else None
     clock = _counting(timer, network)
-    forecast = clock.forecast(judgement.candidates) if clock else None
-    document = _document(loaded, network, judgement, board, forecast)
-    notes += _add_words(document, parse, sent if parser else None, on_note)
+    word = None
+    if parser:
+        from edgekit.parsing.nvidia import ask_parser
+
+        on_note("asking NVIDIA's parser")
+        word = ask_parser(sent)
+        notes.append(word.note(parse))
     on_note("searching for fixes")
-    _help(document, loaded, network, judgement, board, clock)
-    document |= memory_keys(network, judgement, board)
+    notes = [*_warnings(board, power_mode, unknown=parse.builds and timer is None), *notes]
+    document = _document(loaded, network, judgement, board, clock, parse, word, notes)
+    return CheckResult(document, loaded, network, whole, board)
+
+
+def _document(
+    loaded: Model,
+    network: Network,
+    judgement: Judgement,
+    board: Target,
+    clock: PlacementTimer | None,
+    parse: Parse,
+    word: ParserWord | None,
+    notes: Sequence[str],
+) -> Check:
+    """Returns the verdicts, what TensorRT's own placement makes of them, and what would help."""
+    forecast = clock.forecast(judgement.candidates) if clock else None
+    if forecast is not None and network.uncounted:
+        times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
+        forecast = replace(forecast, layer_us=times)
+    layers, best, together = _help(loaded, network, judgement, board, clock, forecast)
+    memory = memory_of(network, judgement, board)
     lost = without_slot(judgement)
-    document |= {
-        "without_slot": {**lost[0].to_json(), "layers": list(lost[1])} if lost else None,
-        "sparsity": _network_sparsity(network, judgement, board, clock),
-    }
-    document["warnings"] = [
+    warnings = [
         *release_warnings(network, judgement, board),
-        *memory_warnings(network, judgement, board),
-        *([lost[0].message] if lost else ()),
+        *memory_warnings(memory),
+        *([lost.message] if lost else ()),
         *near_limit(network, judgement),
-        *_warnings(board, power_mode, unknown=parse.builds and timer is None),
         *notes,
     ]
-    return CheckResult(document, loaded, network, whole, board, forecast, parse)
+    return Check(
+        model=loaded.source,
+        target=board.name,
+        precision=judgement.precision,
+        tensorrt=judgement.tensorrt,
+        tensorrt_sources=release_sources(board, judgement.tensorrt),
+        dla_unstated=unstated_dla(board, judgement.tensorrt),
+        layers=layers,
+        candidates=len(judgement.candidates),
+        loadables=sum(group.retained for group in judgement.candidates),
+        summary=summary_of(network, judgement),
+        unknown_cost=unknown_costs(network),
+        max_loadables=judgement.slots,
+        transitions=automatic_transitions(network, judgement),
+        predicted=forecast,
+        fixes=best,
+        fixes_together=together,
+        memory=memory.held,
+        memory_refused=memory.refused,
+        memory_core=CoreMemory(core_memory(memory.held), pool_limits(board)),
+        memory_disputes=pool_disputes(board),
+        without_slot=lost,
+        sparsity=_network_sparsity(network, judgement, board, clock),
+        parse=parse,
+        parser=word,
+        warnings=tuple(warnings),
+    )
 
 
 def _parses(
@@ -310,36 +370,6 @@ def _counting(timer: PlacementTimer | None, network: Network) -> PlacementTimer 
     return None if timer and network.uncounted and not timer.gpu_only_us else timer
 
 
-def _add_words(
-    document: dict[str, Any], parse: Parse, sent: Model | None, on_note: Callable[[str], object]
-) -> list[str]:
-    """Adds "parse", and "parser" for a model that NVIDIA's parser reads; returns what it says."""
-    document["parse"] = parse.to_json()
-    if sent is None:
-        return []
-    from edgekit.parsing.nvidia import ask_parser
-
-    on_note("asking NVIDIA's parser")
-    word = ask_parser(sent)
-    document["parser"] = word.to_json()
-    return [word.note(parse)]
-
-
-def _document(
-    loaded: Model, network: Network, judgement: Judgement, board: Target, forecast: Forecast | None
-) -> dict[str, Any]:
-    """The verdicts, and what TensorRT's own placement makes of them."""
-    document = check_document(loaded.source, network, judgement, board)
-    document["max_loadables"] = judgement.slots
-    document["transitions"] = automatic_transitions(network, judgement)
-    document["predicted"] = (
-        {**forecast.to_json(), "layers": forecast.layer_us | dict.fromkeys(network.uncounted)}
-        if forecast
-        else None
-    )
-    return document
-
-
 def _loaded(
     source: str | Path | Model,
     shapes: Mapping[str, Sequence[int]] | None,
@@ -354,26 +384,27 @@ def _loaded(
 
 def _network_sparsity(
     network: Network, judgement: Judgement, target: Target, clock: PlacementTimer | None
-) -> dict[str, Any]:
+) -> Sparsity:
     """Returns ``sparsity``; ``pays`` is None without a prediction."""
-    spared, pays = sparsity(network, judgement, target), None
-    if clock is not None:
-        auto_us = clock.auto_us(judgement.candidates)
-        pays = saved_us(clock, auto_us, auto_us - 1e6 * spared.seconds_saved) is not None
-    return {**spared.to_json(), "pays": pays}
+    spared = sparsity(network, judgement, target)
+    if clock is None:
+        return spared
+    auto_us = clock.auto_us(judgement.candidates)
+    saved = saved_us(clock, auto_us, auto_us - 1e6 * spared.seconds_saved)
+    return replace(spared, pays=saved is not None)
 
 
 def _help(
-    document: dict[str, Any],
     model: Model,
     network: Network,
     judgement: Judgement,
     target: Target,
     clock: PlacementTimer | None,
-) -> None:
-    """Adds ``fixes``, the best ones at once, and to the layers the rewrites that mend them."""
+    forecast: Forecast | None,
+) -> tuple[tuple[CheckedLayer, ...], tuple[Fix, ...], Fix | None]:
+    """Returns the layers with the rewrites that mend them, the fixes, and the best ones at once."""
     # without a placement nothing can be better
-    every = fixes(network, judgement, clock) if judgement.placed else []
+    every = fixes(network, judgement, clock) if judgement.placed else ()
     best = every[:SHOWN]
     combined = combined_fix(network, judgement, clock, best) if best[1:] else None
     matches: Mapping[str, str] = {}
@@ -383,29 +414,39 @@ def _help(
             model, target, precision=judgement.precision, tensorrt=judgement.tensorrt,
             nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
         )  # fmt: skip
-    rewrites: dict[str, list[str]] = {}
-    for layer in document["layers"]:
-        names = dict.fromkeys(matches[node] for node in layer["from"] if node in matches)
-        layer["rewrites"] = rewrites[layer["name"]] = list(names) if layer["name"] in blamed else []
-    _without_gain(document, {name for fix in every if fix.offer for name in fix.layers})
-    document["fixes"] = [_fix(fix, rewrites) for fix in every if fix.offer]
+    layers = judged_layers(network, judgement)
+    rewrites: dict[str, tuple[str, ...]] = {}
+    if matches:
+        for layer in layers:
+            names = dict.fromkeys(matches[node] for node in layer.origin if node in matches)
+            if names and layer.name in blamed:
+                rewrites[layer.name] = tuple(names)
+    gains = {name for fix in every if fix.offer for name in fix.layers}
+    times = forecast.layer_us if forecast else {}
+    idle = {name for name, us in times.items() if us == 0} - gains
+    mended = tuple(_mended(layer, rewrites.get(layer.name, ()), idle) for layer in layers)
+    rewrites = {name: names for name, names in rewrites.items() if name not in idle}
     offered = combined is not None and _is_news(combined, best[0])
-    document["fixes_together"] = _fix(combined, rewrites) if combined and offered else None
+    return (
+        mended,
+        tuple(_with_rewrites(fix, rewrites) for fix in every if fix.offer),
+        _with_rewrites(combined, rewrites) if combined and offered else None,
+    )
 
 
-def _without_gain(document: dict[str, Any], gains: Collection[str]) -> None:
-    """Takes back the hint to `edgekit rewrite` for layers without a time, whose fix gains none.
-
-    ``gains``: the layers of the fixes that are offered.
+def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str]) -> CheckedLayer:
+    """Returns a layer with its rewrites; a layer that takes no time, and whose fix gains none, is
+    not told to use `edgekit rewrite`.
     """
-    times = document["predicted"]["layers"] if document["predicted"] else {}
-    for layer in document["layers"]:
-        if layer["name"] in gains or times.get(layer["name"]) != 0:
-            continue
-        layer["rewrites"].clear()
-        for reason in layer["dla"]["reasons"]:
-            if _REWRITES in reason["fix"]:
-                reason["fix"] = _NO_GAIN
+    if layer.name not in idle:
+        return replace(layer, rewrites=rewrites) if rewrites else layer
+    reasons = layer.dla.reasons
+    if not any(_REWRITES in reason.fix for reason in reasons):
+        return layer
+    kept = tuple(
+        replace(reason, fix=_NO_GAIN) if _REWRITES in reason.fix else reason for reason in reasons
+    )
+    return replace(layer, dla=replace(layer.dla, reasons=kept))
 
 
 def _is_news(combined: Fix, best: Fix) -> bool:
@@ -417,9 +458,9 @@ def _is_news(combined: Fix, best: Fix) -> bool:
     return best.offer != LATENCY or combined.auto_us < best.auto_us * (1 - noise())
 
 
-def _fix(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for layer in fix.layers for name in rewrites[layer])
-    return {**fix.to_json(), "rewrites": list(names)}
+def _with_rewrites(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> Fix:
+    names = dict.fromkeys(name for layer in fix.layers for name in rewrites.get(layer, ()))
+    return replace(fix, rewrites=tuple(names)) if names else fix
 
 
 def _warnings(target: Target, power_mode: str | None, *, unknown: bool) -> list[str]:
@@ -447,13 +488,8 @@ def layers_in_log(result: CheckResult, name: str) -> set[str]:
     return set(layers_called(result.network, name))
 
 
-def loadable_in_log(result: CheckResult, name: str) -> dict[str, Any] | None:
-    """Returns the predicted loadable that a log calls ``{ForeignNode[FIRST...LAST]}``, or None.
-
-    It has ``name``, ``layers`` in graph order, ``kept`` (whether it goes to the DLA), ``dropped``
-    (the rule that keeps it on the GPU, or None), and ``memory``: its entry in the check's
-    ``memory`` or ``memory_refused``, None where no slot is left for it.
-    """
+def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
+    """Returns the predicted loadable that a log calls ``{ForeignNode[FIRST...LAST]}``, or None."""
     match = _NODE.search(name)
     if match is None:
         return None
@@ -472,14 +508,14 @@ def loadable_in_log(result: CheckResult, name: str) -> dict[str, Any] | None:
         return None
     group = groups[found[0]]
     document = result.document
-    entries = (*document["memory"], *document["memory_refused"])
-    return {
-        "name": names[found[0]],
-        "layers": list(group.layers),
-        "kept": group.retained,
-        "dropped": group.dropped or None,
-        "memory": next((one for one in entries if one["layers"] == list(group.layers)), None),
-    }
+    entries = (*document.memory, *document.memory_refused)
+    return PredictedLoadable(
+        name=names[found[0]],
+        layers=group.layers,
+        kept=group.retained,
+        dropped=group.dropped or None,
+        memory=next((one for one in entries if one.layers == group.layers), None),
+    )
 
 
 def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
@@ -489,10 +525,7 @@ def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
     return [(layers_in_log(result, first), layers_in_log(result, last)) for first, last in pairs]
 
 
-LAYER_SCHEMA = "edgekit.layer/1"
-
-
-def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
+def layer_document(result: CheckResult, name: str) -> LayerCheck:
     """Returns the ``edgekit.layer/1`` document of a layer, or of all layers of an ONNX node.
 
     Args:
@@ -506,19 +539,21 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
         UsageError: "layer.unknown": there is neither.
     """
     found, gone, whole = _named(result, name)
-    notes = {entry["name"]: entry for entry in result.document["layers"]}
-    keys = ("model", "target", "precision", "tensorrt")
-    return {
-        "schema": LAYER_SCHEMA,
-        **{key: result.document[key] for key in keys},
-        "name": name,
-        "folded": gone or None,
-        "loadable": whole,
-        "layers": [{**notes[layer.name], **_more(result, layer)} for layer in found],
-    }
+    document = result.document
+    known = {entry.name: entry for entry in document.layers}
+    return LayerCheck(
+        model=document.model,
+        target=document.target,
+        precision=document.precision,
+        tensorrt=document.tensorrt,
+        name=name,
+        folded=gone or None,
+        loadable=whole,
+        layers=tuple(_facts(result, layer, known[layer.name]) for layer in found),
+    )
 
 
-def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, dict[str, Any] | None]:
+def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedLoadable | None]:
     """Returns the layers, why a node is none of them, and the loadable that is meant."""
     layers = result.network.whole.layers
     plain = without_kind(name)
@@ -532,7 +567,7 @@ def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, dict[str, 
         if place := elsewhere.get(one):
             return [layer for layer in layers if layer.name in place.layers], place.reason, None
     whole = loadable_in_log(result, plain)
-    inside = set(whole["layers"]) if whole else layers_in_log(result, plain)
+    inside = set(whole.layers) if whole else layers_in_log(result, plain)
     found = [layer for layer in layers if layer.name in inside]
     if not found:
         raise _unknown(result, name)
@@ -544,7 +579,7 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
         [
             *(one for layer in result.network.whole.layers for one in (layer.name, *layer.origin)),
             *result.model.folded,
-            *(one["name"] for one in result.document["memory"]),
+            *(one.name for one in result.document.memory),
         ]
     )
     from difflib import get_close_matches
@@ -554,34 +589,40 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
     return UsageError(
         f"there is no layer or ONNX node named {name!r}",
         code="layer.unknown",
-        where=result.document["model"],
+        where=result.document.model,
         hint=f"did you mean {' or '.join(near)}?" if near else "--by-layer lists the layers",
     )
 
 
-def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
-    times = result.forecast.layer_us if result.forecast else {}
-    return {
-        "op": layer.op,
-        "precision": _precision(result, layer),
-        "inputs": [_tensor(result, name) for name in layer.inputs],
-        "outputs": [_tensor(result, name) for name in layer.outputs],
-        "params": {key: _plain_attribute(value) for key, value in layer.params.items()},
-        "weights": list(layer.weights),
-        "predicted_us": times.get(layer.name) if layer.formula else None,
-        "loadable": _loadable(result, layer),
-        "cbuf": _cbuf(result, layer),
-        "sparsity": _layer_sparsity(result, layer),
-    }
+def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts:
+    document = result.document
+    times = document.predicted.layer_us if document.predicted else {}
+    sparse = document.sparsity.convolutions
+    return LayerFacts(
+        **facts_of(known),
+        op=layer.op,
+        precision=result.judgement.precision_of(layer.name),
+        inputs=tuple(_tensor(result, name) for name in layer.inputs),
+        outputs=tuple(_tensor(result, name) for name in layer.outputs),
+        params={key: _plain_attribute(value) for key, value in layer.params.items()},
+        weights=tuple(layer.weights),
+        predicted_us=times.get(layer.name) if layer.formula else None,
+        loadable=next(
+            (
+                replace(entry, number=number)
+                for number, entry in enumerate(document.memory)
+                if layer.name in entry.layers
+            ),
+            None,
+        ),
+        cbuf=_cbuf(result, layer),
+        sparsity=next((one for one in sparse if one.layer == layer.name), None),
+    )
 
 
-def _precision(result: CheckResult, layer: Layer) -> str:
-    return result.judgement.precision_of(layer.name)
-
-
-def _tensor(result: CheckResult, name: str) -> dict[str, Any]:
+def _tensor(result: CheckResult, name: str) -> TensorFacts:
     tensor = result.network.whole.tensors[name]
-    return {"name": name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+    return TensorFacts(name, tuple(tensor.shape), tensor.dtype)
 
 
 def _plain_attribute(value: Any) -> Any:
@@ -593,31 +634,23 @@ def _plain_attribute(value: Any) -> Any:
     return value
 
 
-def _loadable(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
-    entries: list[dict[str, Any]] = result.document["memory"]
-    for number, entry in enumerate(entries):
-        if layer.name in entry["layers"]:
-            return {"number": number, **entry}
-    return None
-
-
-def _layer_sparsity(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
-    every = result.document["sparsity"]["convolutions"]
-    return next((one for one in every if one["layer"] == layer.name), None)
-
-
-def _cbuf(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
-    precision = _precision(result, layer)
+def _cbuf(result: CheckResult, layer: Layer) -> CbufUse | None:
+    precision = result.judgement.precision_of(layer.name)
     if precision == "fp32":
         return None
     alone = replace(result.network, layers=(layer,))
-    return next((use.to_json() for use in cbuf_use(alone, precision)), None)
+    return next(iter(cbuf_use(alone, precision)), None)
 
 
-def sparsity_document(result: CheckResult) -> dict[str, Any]:
+def sparsity_document(result: CheckResult) -> SparsityCheck:
     """Returns an ``edgekit.sparsity/1`` document; reads the weights of the convolutions."""
     report = sparsity(result.network, result.judgement, result.target, result.model)
-    keys = ("model", "target", "precision", "tensorrt")
-    notes = {key: result.document[key] for key in keys}
-    notes["pays"] = result.document["sparsity"]["pays"]
-    return {"schema": "edgekit.sparsity/1", **notes, **report.to_json()}
+    document = result.document
+    found = {item.name: getattr(report, item.name) for item in fields(report)}
+    return SparsityCheck(
+        **{**found, "pays": document.sparsity.pays},
+        model=document.model,
+        target=document.target,
+        precision=document.precision,
+        tensorrt=document.tensorrt,
+    )

@@ -9,24 +9,24 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.progress import FinishedStep
+from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.board.identity import Hello
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     flag,
@@ -98,6 +98,7 @@ class Refitted(FormerDict):
         tensors: How many weights the bundle has.
         changed: How many of them differ from the configuration's own.
         accuracy: The error against the other model in FP32.
+        figures: The accuracy in one line, for people; not in JSON.
         digest: SHA-256 of the first bundle's manifest.
         releases: What boards serve.
     """
@@ -105,10 +106,11 @@ class Refitted(FormerDict):
     steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
     tensors: int = member(integer(0, 1 << 31))
     changed: int = member(integer(0, 1 << 31))
-    accuracy: Any = member(anything)
+    accuracy: Accuracy = member(record(Accuracy))
     digest: str = member(text())
     releases: tuple[DeployedRelease, ...] = member(records(DeployedRelease))
     schema: str = member(choice("edgekit.refit/1"), default="edgekit.refit/1")
+    figures: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,15 @@ from edgekit.pipeline.steps.load import (
 )
 from edgekit.pipeline.steps.parse import parse
 from edgekit.pipeline.steps.scales import KnownScales, judge_with
+from edgekit.placement.check_document import (
+    BriefCheck,
+    Verdict,
+    summary_of,
+    verdict_of,
+    without_layers,
+)
+from edgekit.placement.forecast import automatic_transitions, forecast
+from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.check import CheckResult
@@ -119,16 +128,15 @@ def checked(
     )
 
 
-def check(context: Context) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document of the model as it came."""
-    result: dict[str, Any] = context.stored(
-        "check", lambda: checked(context, asks=False).document, *_checking(context)
-    )
-    # the same network may lie in files of different names
-    return {**result, "model": source(context).source}
+def check(context: Context) -> Verdict:
+    """Returns what a run says of the check of the model as it came."""
+    return _stored(
+        context, "check", lambda: verdict_of(checked(context, asks=False).document),
+        *_checking(context),
+    )  # fmt: skip
 
 
-def verdict(context: Context) -> dict[str, Any]:
+def verdict(context: Context) -> Verdict:
     """Returns the check of the model as it came that a rewriting reports, without suggestions.
 
     What would help is found by looking for rewrites, which comes next anyhow.
@@ -137,10 +145,16 @@ def verdict(context: Context) -> dict[str, Any]:
     choice = fp16_choice(context)
     alike = translated(context) is None and choice == fp16_choice(context, gate=False)
     known = context.look_up("check", *_checking(context)) if alike else None
-    result: dict[str, Any] = known or context.stored(
-        "verdict", lambda: brief_check(context, original(context)), *_checking(context), choice
-    )
-    return result
+    if known is not None:
+        return read(Verdict, known)
+    return _stored(
+        context, "verdict", lambda: brief_check(context, original(context)), *_checking(context),
+        choice,
+    )  # fmt: skip
+
+
+def _stored(context: Context, step: str, compute: Callable[[], Verdict], *parts: object) -> Verdict:
+    return read(Verdict, context.stored(step, lambda: write(compute()), *parts))
 
 
 def _checking(context: Context) -> tuple[Any, ...]:
@@ -151,32 +165,23 @@ def _checking(context: Context) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def brief_verdict(check: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what an ``edgekit.rewrite/1`` takes over of an ``edgekit.check/1`` document."""
-    predicted = check["predicted"]
-    times = {key: value for key, value in (predicted or {}).items() if key != "layers"}
-    return {
-        **check["summary"],
-        "candidates": check["candidates"],
-        "loadables": check["loadables"],
-        "transitions": check["transitions"],
-        "predicted": times or None,
-    }
-
-
-def brief_check(context: Context, lowered: Lowered) -> dict[str, Any]:
-    """Returns what ``verdict`` reads of a check, of the model as it came or rewritten."""
-    from edgekit.dla.check_document import check_document
-    from edgekit.placement.forecast import automatic_transitions, forecast
-
+def brief_check(context: Context, lowered: Lowered) -> Verdict:
+    """Returns the check of the model as it came or rewritten."""
     network, judgement = lowered.network, judged(context, lowered).judgement
     parses = parse(context).ok
     if not parses:
         judgement = judgement.unplaced()
-    document = check_document(lowered.model.source, network, judgement, context.target)
-    predicted = None
+    times = None
     if parses:
-        predicted = forecast(network, judgement, context.target, power_mode=context.file.power_mode)
-    document["transitions"] = automatic_transitions(network, judgement)
-    document["predicted"] = predicted.to_json() if predicted else None
-    return document
+        times = forecast(network, judgement, context.target, power_mode=context.file.power_mode)
+    return Verdict(
+        BriefCheck(
+            **vars(summary_of(network, judgement)),
+            candidates=len(judgement.candidates),
+            loadables=sum(group.retained for group in judgement.candidates),
+            transitions=automatic_transitions(network, judgement),
+            predicted=without_layers(times),
+        ),
+        multiplies=any(layer.macs for layer in network.layers),
+        uncounted=bool(network.uncounted),
+    )

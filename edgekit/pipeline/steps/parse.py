@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.dla.judge import release_notes
-from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
@@ -59,7 +58,7 @@ def note_parse(context: Context) -> None:
     """Notes that the board cannot parse the model, for a step that works without TensorRT."""
     found = parse(context)
     if not found.ok:
-        error = refusal(found)
+        error = found.refusal()
         context.note(f"{error.message}; what to do: {error.hint}")
 
 
@@ -80,7 +79,7 @@ def require_parse(context: Context, release: str = "") -> None:
     context.note(*release_notes(context.target, context.tensorrt))
     found = parse(context, release)
     if not found.ok:
-        raise refusal(found)
+        raise found.refusal()
     parser_word(context)
 
 
@@ -88,21 +87,3 @@ def parser_key(context: Context) -> dict[str, Any]:
     """Returns a document's "parser", where NVIDIA's parser was asked."""
     word = parser_word(context)
     return {} if word is None else {"parser": word.to_json()}
-
-
-def refusal(found: Parse) -> GateError:
-    """Returns the error of a model that the parser refuses; its JSON has the whole "parse"."""
-    first, *more = found.problems
-    others = ""
-    if more:
-        names = ", ".join(f"{one.node!r}" for one in more[:2])
-        others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
-    error = GateError(
-        f"the board cannot parse this network ({found.model}) at {first.operator} "
-        f"{first.node!r}: {first.message}{others}",
-        code="model.parse",
-        where=first.node,
-        hint=first.fix,
-    )
-    error.extra["parse"] = found.to_json()
-    return error

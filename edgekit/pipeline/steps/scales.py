@@ -258,10 +258,10 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
 
     A layer may end up on the GPU all the same; its scales are right there, too.
     """
-    verdicts = judgement.verdicts.values()
-    if any(reason.rule == _LOWERED for verdict in verdicts for reason in verdict.reasons):
+    verdicts = judgement.verdicts
+    if any(reason.rule == _LOWERED for one in verdicts.values() for reason in one.reasons):
         return {"dla_layers": None, "fp16_layers": fp16_layers}
-    able = frozenset(verdict.layer for verdict in verdicts if verdict.placeable)
+    able = frozenset(name for name, verdict in verdicts.items() if verdict.placeable)
     return {"dla_layers": able, "fp16_layers": fp16_layers}
 
 

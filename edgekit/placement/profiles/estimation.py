@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,13 @@ from edgekit.placement.profiles.measured import (
     match_rows,
     shares,
 )
-from edgekit.placement.profiles.profile import Profile
+from edgekit.placement.profiles.profile import (
+    FramePart,
+    FrameRow,
+    LayerRow,
+    Profile,
+    ProfileTable,
+)
 
 CLASSES = ("GPU", "DLA")
 EXTRA = ("frame", "transition", "transfer", "launch")
@@ -83,7 +88,7 @@ class FittedCosts(ProfileCosts):
         able = able or {}
         prior = _predicted(model, network, able)
         known = {layer.name: i for i, layer in enumerate(network.layers)}
-        evidence = table_evidence(profile.table or {}, known, model.launch_us())
+        evidence = table_evidence(profile.table, known, model.launch_us())
         times = estimate(network, prior, evidence).times()
         factors = {name: _factors(times[name], prior[name]) for name in CLASSES}
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
@@ -134,7 +139,7 @@ class FittedCosts(ProfileCosts):
 
 
 def table_evidence(
-    table: Mapping[str, Any], index: Mapping[str, int], launch_us: float
+    table: ProfileTable | None, index: Mapping[str, int], launch_us: float
 ) -> list[TimingEvidence]:
     """Returns a table's sums; rows with layers that are not in the network are left out.
 
@@ -144,30 +149,28 @@ def table_evidence(
         launch_us: A loadable's predicted launch, which is in its time.
     """
     found = []
-    for row in table.get("rows", ()):
-        extra = {"launch": launch_us} if row["device"] == "DLA" else {}
-        part = {"share": 1.0, "layers": {row["device"]: row["layers"]}, "extra": extra}
+    for row in table.rows if table else ():
+        extra = {"launch": launch_us} if row.device == "DLA" else {}
+        part = FramePart(share=1.0, layers={row.device: row.layers}, extra=extra)
         found += _evidence([part], row, index)
-    for row in table.get("frames", ()):
-        found += _evidence(row["parts"], row, index)
+    for frame in table.frames if table else ():
+        found += _evidence(frame.parts, frame, index)
     return found
 
 
 def _evidence(
-    parts: Sequence[Mapping[str, Any]], row: Mapping[str, Any], index: Mapping[str, int]
+    parts: Sequence[FramePart], row: LayerRow | FrameRow, index: Mapping[str, int]
 ) -> list[TimingEvidence]:
     layers: list[tuple[str, int, float]] = []
     extra = dict.fromkeys(EXTRA, 0.0)
     for part in parts:
-        for name, some in part["layers"].items():
+        for name, some in part.layers.items():
             if any(layer not in index for layer in some):
                 return []
-            layers += [(name, index[layer], part["share"]) for layer in some]
+            layers += [(name, index[layer], part.share) for layer in some]
         for key in EXTRA:
-            extra[key] += part["share"] * part["extra"].get(key, 0.0)
-    return [TimingEvidence(tuple(layers), float(row["us"]), float(row["sd_us"]), extra)] * bool(
-        layers
-    )
+            extra[key] += part.share * part.extra.get(key, 0.0)
+    return [TimingEvidence(tuple(layers), row.us, row.sd_us, extra)] if layers else []
 
 
 def _factors(times: np.ndarray, prior: np.ndarray) -> list[float]:

@@ -631,9 +631,8 @@ def check_origin(profile: Profile, model: CostModel) -> None:
         boards.append((str(timings.sms), str(model.mode.gpu_sms), "multiprocessors"))
     if profile.kind in ("bench", "table") and profile.board:
         boards.append((profile.board, target.name, "board"))
-    mode = (profile.table or {}).get("power_mode")
-    if mode:
-        boards.append((str(mode), model.mode.name, "power mode"))
+    if profile.table and (mode := profile.table.power_mode):
+        boards.append((mode, model.mode.name, "power mode"))
     for theirs, ours, what in boards:
         if theirs != ours:
             raise DataError(

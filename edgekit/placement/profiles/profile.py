@@ -7,11 +7,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
+from pydantic import Field, ValidationError
+
+from edgekit.documents import Document, Number, fault_words
 from edgekit.errors import DataError
 from edgekit.text import listed
 
@@ -34,7 +37,6 @@ SPREADS = 3.0
 FEWER = 4
 """How many times fewer samples a newer measurement may have to win."""
 ORIGIN = ("clock", "board", "power_mode", "precision", "model", "backend")
-_KEYS = ("device", "layers", "formats", "parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +104,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     log: BuildLog | None = field(default=None, repr=False)
     timings: Timings | None = field(default=None, repr=False)
-    table: Mapping[str, Any] | None = field(default=None, repr=False)
-
-    def to_json(self) -> Mapping[str, Any]:
-        """Returns what identifies it, and its rows."""
-        return {
-            "kind": self.kind,
-            "file": self.path,
-            "board": self.board,
-            "tensorrt": self.tensorrt,
-            "precisions": list(self.precisions),
-            "model": self.model,
-            "rows": [{"name": r.name, "us": r.us, "device": r.device} for r in self.rows],
-            "reformats": len(self.reformats),
-            "notes": list(self.notes),
-        }
+    table: ProfileTable | None = field(default=None, repr=False)
 
 
 # Which rows of a profile are layers, and whose time a row shows.
@@ -215,162 +203,190 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
 # newest counts, unless it rests on far fewer samples, and the table says so.
 
 
-def layer_row(
-    device: str, layers: Sequence[str], us: float, *, sd_us: float = 0.0, samples: int = 1,
-    formats: Mapping[str, str] | None = None, measured_at: float = 0.0, source: str = "",
-) -> dict[str, Any]:  # fmt: skip
-    """Returns a row of layers that ran as one on a device ("GPU" or "DLA")."""
-    return {
-        "device": device, "layers": list(layers), "us": us, "sd_us": sd_us, "samples": samples,
-        "formats": dict(sorted((formats or {}).items())), "measured_at": measured_at,
-        "source": source,
-    }  # fmt: skip
+_Device = Annotated[str, Field(pattern="^(GPU|DLA)$")]
 
 
-def frame_row(parts: Sequence[Mapping[str, Any]], us: float, **more: Any) -> dict[str, Any]:
-    """Returns a row of whole frames.
+class LayerRow(Document):
+    """A sum of layers that ran as one on a device, in the formats of its border tensors."""
 
-    Args:
-        parts: Of each plan that frames take "share", "layers" (by device) and "extra": what else is
-            in its time.
-        us: Mean microseconds of a frame.
-        more: As for :func:`layer_row`.
-    """
-    row = layer_row("", (), us, **more)
-    return {"parts": [dict(part) for part in parts], **row}
+    device: _Device
+    layers: list[str]
+    us: float = Field(ge=0, le=1e12, description="microseconds of an inference")
+    sd_us: float = Field(ge=0, le=1e12, description="its deviation")
+    samples: int = Field(gt=0)
+    formats: dict[str, str] = Field({}, description="by tensor")
+    measured_at: float = Field(0.0, description="seconds of Unix time")
+    source: str = ""
+
+    @property
+    def key(self) -> object:
+        """What distinguishes the sum from others."""
+        return self.device, tuple(self.layers), tuple(sorted(self.formats.items()))
+
+    def text(self) -> str:
+        """Returns what was measured, for people."""
+        return f"{listed(self.layers, 2)} on the {self.device}"
 
 
-def merge_tables(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+class FramePart(Document):
+    """A plan that a share of the frames takes: its layers by device, and what else takes time."""
+
+    share: float = Field(ge=0, le=1 + 1e-6)
+    layers: dict[_Device, list[str]]
+    extra: dict[str, float] = Field(description="counts of launches, transitions and so on")
+
+
+class FrameRow(Document):
+    """The mean time of whole frames; the other attributes are those of ``LayerRow``."""
+
+    parts: list[FramePart]
+    device: Literal[""] = ""
+    layers: list[str] = Field([], max_length=0)
+    us: float = Field(ge=0, le=1e12, description="microseconds of a frame")
+    sd_us: float = Field(ge=0, le=1e12, description="its deviation")
+    samples: int = Field(gt=0)
+    formats: dict[str, str] = Field({}, max_length=0)
+    measured_at: float = Field(0.0, description="seconds of Unix time")
+    source: str = ""
+
+    @property
+    def key(self) -> object:
+        """What distinguishes the frames from others."""
+        return json.dumps([part.to_json() for part in self.parts], sort_keys=True)
+
+    def text(self) -> str:
+        """Returns what was measured, for people."""
+        return "a whole frame"
+
+
+class Contradiction(Document):
+    """Two measurements of one sum that do not agree, and which of them counts."""
+
+    what: str
+    us: Number
+    dropped_us: Number
+    why: str
+
+
+class ProfileTable(Document):
+    """What was measured on a board, of one plan or of many: an ``edgekit.profile/1``."""
+
+    schema_: Literal["edgekit.profile/1"] = Field(alias="schema")
+    clock: str | None = Field(None, description="cpu-measured or board-measured")
+    board: str | None = None
+    power_mode: str | None = None
+    precision: str | None = None
+    model: str | None = Field(None, description="its digest")
+    backend: str | None = None
+    tensorrt: str = ""
+    rows: list[LayerRow]
+    frames: list[FrameRow]
+    contradictions: list[Contradiction] = Field([])
+    notes: list[str] = Field([])
+
+
+_Row = TypeVar("_Row", LayerRow, FrameRow)
+
+
+def merge_tables(tables: Sequence[ProfileTable]) -> ProfileTable:
     """Returns one table of several.
 
     Raises:
         DataError: They are of different boards, power modes, precisions or models
             (``profile.merge``).
     """
-    found = list(tables)
-    first = {key: found[0].get(key) for key in ORIGIN}
-    for other in found[1:]:
-        wrong = [key for key in ORIGIN if other.get(key) != first[key]]
+    first, last = tables[0], tables[-1]
+    for other in tables[1:]:
+        wrong = [key for key in ORIGIN if getattr(other, key) != getattr(first, key)]
         if wrong:
             key = wrong[0]
             raise DataError(
-                f"measurements of different origin cannot be merged: {key} is {first[key]!r} "
-                f"and {other.get(key)!r}",
+                f"measurements of different origin cannot be merged: {key} is "
+                f"{getattr(first, key)!r} and {getattr(other, key)!r}",
                 code="profile.merge",
                 hint="merge only measurements of one model on one board",
             )
-    notes = [str(text) for table in found for text in table.get("notes") or ()]
-    parts: dict[str, list[Any]] = {}
-    contradictions: list[dict[str, Any]] = []
-    for part in ("rows", "frames"):
-        parts[part], differ = _merged([row for table in found for row in table.get(part) or ()])
-        contradictions += differ
-    for one in contradictions:
-        notes.append(
-            f"{one['what']} was measured at {_time(one['dropped_us'])} and at "
-            f"{_time(one['us'])}; the {one['why']} is used"
-        )
-    return {
-        "schema": SCHEMA, **first, "tensorrt": found[-1].get("tensorrt") or "",
-        **parts, "contradictions": contradictions, "notes": list(dict.fromkeys(notes)),
-    }  # fmt: skip
+    rows, differ = _merged([row for table in tables for row in table.rows])
+    frames, apart = _merged([row for table in tables for row in table.frames])
+    contradictions = [*differ, *apart]
+    notes = [text for table in tables for text in table.notes]
+    notes += [
+        f"{one.what} was measured at {_time(one.dropped_us)} and at "
+        f"{_time(one.us)}; the {one.why} is used"
+        for one in contradictions
+    ]
+    return ProfileTable(
+        schema="edgekit.profile/1",
+        **{key: getattr(first, key) for key in ORIGIN},
+        tensorrt=last.tensorrt,
+        rows=rows,
+        frames=frames,
+        contradictions=contradictions,
+        notes=list(dict.fromkeys(notes)),
+    )
 
 
 def _time(us: float) -> str:
     return f"{us / 1e3:,.4g} ms" if us >= 1e3 else f"{us:.4g} us"
 
 
-def _merged(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
-    by_key: dict[str, list[Mapping[str, Any]]] = {}
+def _merged(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
+    by_key: dict[object, list[_Row]] = {}
     for row in rows:
-        key = json.dumps([row.get(name) for name in _KEYS], sort_keys=True)
-        by_key.setdefault(key, []).append(row)
+        by_key.setdefault(row.key, []).append(row)
     merged, differ = [], []
     for same in by_key.values():
-        first, *others = sorted(same, key=lambda row: float(row.get("measured_at") or 0))
-        known = dict(first)
-        for row in others:
-            apart = abs(row["us"] - known["us"])
-            spread = math.hypot(float(row.get("sd_us") or 0), float(known.get("sd_us") or 0))
-            if apart <= max(AGREE * known["us"], SPREADS * spread):
-                known = _pooled(known, row)
+        ordered = sorted(same, key=lambda one: one.measured_at)
+        known = ordered[0]
+        for later in ordered[1:]:
+            apart = abs(later.us - known.us)
+            spread = math.hypot(later.sd_us, known.sd_us)
+            if apart <= max(AGREE * known.us, SPREADS * spread):
+                known = _pooled(known, later)
                 continue
-            newer = int(row["samples"]) * FEWER >= int(known["samples"])
-            newest, dropped = (dict(row), known) if newer else (known, row)
-            differ.append({
-                "what": _row_text(row), "us": newest["us"], "dropped_us": dropped["us"],
-                "why": "newer one" if newer else "one with far more samples",
-            })  # fmt: skip
+            newer = later.samples * FEWER >= known.samples
+            newest, dropped = (later, known) if newer else (known, later)
+            differ.append(
+                Contradiction(
+                    what=later.text(),
+                    us=newest.us,
+                    dropped_us=dropped.us,
+                    why="newer one" if newer else "one with far more samples",
+                )
+            )
             known = newest
         merged.append(known)
     return merged, differ
 
 
-def _pooled(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    a, b = int(one["samples"]), int(other["samples"])
-    us = (a * one["us"] + b * other["us"]) / (a + b)
-    spread = abs(one["us"] - other["us"]) / 2
-    sd = math.hypot(min(float(one["sd_us"]), float(other["sd_us"])), spread)
-    return {**other, "us": us, "sd_us": sd, "samples": a + b}
+def _pooled(one: _Row, other: _Row) -> _Row:
+    a, b = one.samples, other.samples
+    sd = math.hypot(min(one.sd_us, other.sd_us), abs(one.us - other.us) / 2)
+    us = (a * one.us + b * other.us) / (a + b)
+    return other.model_copy(update={"us": us, "sd_us": sd, "samples": a + b})
 
 
-def _row_text(row: Mapping[str, Any]) -> str:
-    if "parts" in row:
-        return "a whole frame"
-    return f"{listed(row['layers'], 2)} on the {row['device']}"
-
-
-def check_table(document: Any, path: Path | str) -> dict[str, Any]:
-    """Returns a table whose rows are what they should be.
+def table_from_json(document: object, path: Path | str) -> ProfileTable:
+    """Returns the table of an ``edgekit.profile/1`` document.
 
     Raises:
-        DataError: They are not (``profile.unreadable``, ``profile.time``).
+        DataError: The document is none (``profile.unreadable``), or has a time that is none
+            (``profile.time``).
     """
-    notes = document.get("notes")
-    if notes is not None and not _texts(notes):
+    try:
+        return ProfileTable.model_validate(document)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        if fault["loc"][-1] in ("us", "sd_us") and fault["type"] != "extra_forbidden":
+            raise DataError(
+                f"{fault['input']!r} us is not a valid time"
+                if fault["type"] != "missing"
+                else f"a row has no {fault['loc'][-1]}",
+                code="profile.time", where=str(path), hint="tune again",
+            ) from error  # fmt: skip
         raise DataError(
-            "the table of measured times has invalid notes", code="profile.unreadable",
-            where=str(path), hint="use the file as `edgekit tune` wrote it",
-        )  # fmt: skip
-    for name in ("rows", "frames"):
-        rows = document.get(name)
-        each: list[Any] = rows if isinstance(rows, list) else [None]
-        for row in each:
-            good = isinstance(row, dict) and isinstance(row.get("samples"), int)
-            good = good and _number(row.get("measured_at", 0.0)) and row["samples"] > 0 and (
-                _is_frame(row.get("parts")) if name == "frames"
-                else _texts(row.get("layers")) and row.get("device") in ("GPU", "DLA")
-            )  # fmt: skip
-            if not good:
-                raise DataError(
-                    f"the table of measured times has invalid {name}",
-                    code="profile.unreadable", where=str(path),
-                    hint="use the file as `edgekit tune` wrote it",
-                )  # fmt: skip
-            if not all(_number(row.get(key)) and row[key] >= 0 for key in ("us", "sd_us")):
-                raise DataError(
-                    f"{row.get('us')!r} us is not a valid time",
-                    code="profile.time",
-                    where=str(path),
-                    hint="tune again",
-                )
-    return dict(document)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _number(value: Any) -> bool:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return good and math.isfinite(value) and abs(value) <= 1e12
-
-
-def _is_frame(parts: Any) -> bool:
-    return isinstance(parts, list) and all(
-        isinstance(part, dict) and _number(part.get("share")) and 0 <= part["share"] <= 1 + 1e-6
-        and isinstance(part.get("layers"), dict)
-        and all(key in ("GPU", "DLA") and _texts(some) for key, some in part["layers"].items())
-        and isinstance(part.get("extra"), dict) and all(map(_number, part["extra"].values()))
-        for part in parts
-    )  # fmt: skip
+            f"the table of measured times is not valid: {fault_words(error)}",
+            code="profile.unreadable",
+            where=str(path),
+            hint="use the file as `edgekit tune` wrote it",
+        ) from error

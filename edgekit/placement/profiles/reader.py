@@ -25,7 +25,7 @@ from edgekit.placement.profiles.profile import (
     Profile,
     ProfileRow,
     attributed,
-    check_table,
+    table_from_json,
 )
 from edgekit.text import listed
 
@@ -297,22 +297,20 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
 
 
 def _table(path: Path, document: Mapping[str, Any]) -> Profile:
-    table = check_table(document, path)
+    table = table_from_json(document, path)
     rows = tuple(
-        ProfileRow(f"row {number}", row["us"], row["device"], tuple(row["layers"]))
-        for number, row in enumerate(table["rows"])
+        ProfileRow(f"row {number}", row.us, row.device, tuple(row.layers))
+        for number, row in enumerate(table.rows)
     )
     if not rows:
         raise DataError(
             "the table has no measured times",
             code="profile.no_times", where=str(path), hint="tune again, and measure a plan",
         )  # fmt: skip
-    precision, notes = table.get("precision"), table.get("notes")
     return Profile(
-        "table", str(path), rows, board=str(table.get("board") or ""),
-        tensorrt=str(table.get("tensorrt") or ""),
-        precisions=(precision,) if isinstance(precision, str) else (),
-        notes=tuple(map(str, notes)) if isinstance(notes, list) else (), table=table,
+        "table", str(path), rows, board=table.board or "", tensorrt=table.tensorrt,
+        precisions=(table.precision,) if table.precision else (), notes=tuple(table.notes),
+        table=table,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.reference.accuracy import describe_channels, describe_snr
+from edgekit.reference.accuracy import describe_channels
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     MEASURES,
@@ -29,8 +29,10 @@ from edgekit.reports.schema import (
     ReportedEngine,
     ReportedPower,
     ScaleChange,
+    Worst,
 )
 from edgekit.text import ABSENT, counted, percent
+from edgekit_device.arrays.deviation import decibels
 
 CHANGES_SHOWN = 20
 
@@ -160,12 +162,16 @@ def _groups(groups: Sequence[ChannelGroup]) -> list[View]:
             "output": text.clean(group.output),
             "channels": describe_channels(group.channels).removeprefix("channels "),
             "range": text.significant(group.range),
-            "snr": describe_snr(group.to_json()),
+            "snr": _decibels(group),
             "cosine": f"{group.cosine:.5f}",
-            "worst": f"{group.worst.channel} ({describe_snr(group.worst.to_json())})",
+            "worst": f"{group.worst.channel} ({_decibels(group.worst)})",
         }
         for group in groups
     ]
+
+
+def _decibels(measures: ChannelGroup | Worst) -> str:
+    return decibels(measures.snr_db, measures.snr_db is None and bool(measures.exact))
 
 
 def _changes(changes: Sequence[ScaleChange]) -> View | None:

@@ -99,7 +99,7 @@ def _layers(title: str, layers: Sequence[LayerComparison], most: int | None) -> 
             ours += ", disputed"
         yield from _wrapped(_with(f"predicted: {ours}", layer.rules), indent="    ")
         yield from _wrapped(
-            _with(f"builder:   {_PLACES[layer.builder]}", layer.words), indent="    "
+            _with(f"builder:   {_PLACES[layer.builder or '']}", layer.words), indent="    "
         )
     yield from _rest(len(layers) - len(shown))
 
@@ -114,11 +114,12 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
     worst = sorted(loadables, key=lambda loadable: loadable.same)
     shown = worst[:most]
     for loadable in shown:
-        name = loadable.name or f"predicted only: {loadable.predicted[0]} ..."
+        ours, theirs = loadable.predicted, loadable.builder
+        name = loadable.name or f"predicted only: {ours.first if ours else ''} ..."
         yield _line(f"  {clean(name)}")
-        text = f"{counted(len(loadable.builder), 'layer')}"
+        text = counted(theirs.layers if theirs else 0, "layer")
         if not loadable.same:
-            text += f", predicted {len(loadable.predicted)}"
+            text += f", predicted {ours.layers if ours else 0}"
             for label, only in (
                 ("only predicted", loadable.only_predicted),
                 ("only built", loadable.only_builder),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgekit.reports.text import WIDTH, Page
 from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    from edgekit.buildlog.log_document import ExplainedLog
 
 _MOST = 10
 _NAMED = 4
 
 
 def log_text(
-    document: Mapping[str, Any], *, verbose: bool = False, width: int = WIDTH, colour: bool = False
+    document: ExplainedLog, *, verbose: bool = False, width: int = WIDTH, colour: bool = False
 ) -> str:
     """Returns an ``edgekit.log/1`` as text, without its comparison with a model.
 
@@ -24,16 +26,16 @@ def log_text(
         colour: Whether to use escape sequences.
     """
     page = Page(width, colour=colour)
-    for number, line in enumerate(document["headline"]):
+    for number, line in enumerate(document.headline):
         page.add(line, style="" if number else "bold", hang=2)
     _errors(page, document)
     _rules(page, document)
     most = None if verbose else _MOST
-    log = document["log"]
-    loadables = [f"{one['name']}" for one in log["loadables"]]
-    on_gpu = [f"{one['name']} ({one['kind']})" if one["kind"] else one["name"]
-              for one in log["gpu_layers"]]  # fmt: skip
-    for title, names in (("On the DLA", loadables or log["capable"]), ("On the GPU", on_gpu)):
+    log = document.log
+    loadables = [f"{one.name}" for one in log.loadables]
+    on_gpu = [f"{one.name} ({one.kind})" if one.kind else one.name
+              for one in log.gpu_layers]  # fmt: skip
+    for title, names in (("On the DLA", loadables or log.capable), ("On the GPU", on_gpu)):
         if names:
             page.add()
             page.add(title if loadables or names is on_gpu else "The DLA could run", style="bold")
@@ -41,48 +43,49 @@ def log_text(
             page.add(name, indent=2, hang=2)
         if most is not None and len(names) > most:
             page.add(f"{len(names) - most} more (-v shows all)", indent=2)
-    for note in document["notes"]:
+    for note in document.notes:
         page.add()
         page.add(f"note: {note}", style="yellow")
     return str(page)
 
 
-def _errors(page: Page, document: Mapping[str, Any]) -> None:
-    if document["errors"] or document["unknown_errors"]:
+def _errors(page: Page, document: ExplainedLog) -> None:
+    if document.errors or document.unknown_errors:
         page.add()
         page.add("Errors and warnings, with their causes", style="bold")
-    for error in document["errors"]:
-        times = f", {error['count']} times" if error["count"] > 1 else ""
-        line = f"  line {error['line']}{times}" if error["line"] else ""
-        page.add(f"{error['id']}{line}", indent=2, style="bold")
-        if error["words"]:
-            page.add(f"log: {error['words'][:300]}", indent=4, hang=2, style="dim")
-        page.add(f"cause: {error['cause']}", indent=4, hang=2)
-        page.add(f"do: {error['remedy']}", indent=4, hang=2)
-        if error.get("seen"):
-            page.add(f"seen in: {listed(error['seen'])}", indent=4, hang=2, style="dim")
-        page.add(f"source: {error['source']}", indent=4, hang=2, style="dim")
-    for words in document["unknown_errors"]:
+    for error in document.errors:
+        times = f", {error.count} times" if error.count > 1 else ""
+        line = f"  line {error.line}{times}" if error.line else ""
+        page.add(f"{error.id}{line}", indent=2, style="bold")
+        if error.words:
+            page.add(f"log: {error.words[:300]}", indent=4, hang=2, style="dim")
+        page.add(f"cause: {error.cause}", indent=4, hang=2)
+        page.add(f"do: {error.remedy}", indent=4, hang=2)
+        if error.seen:
+            page.add(f"seen in: {listed(error.seen)}", indent=4, hang=2, style="dim")
+        page.add(f"source: {error.source}", indent=4, hang=2, style="dim")
+    for words in document.unknown_errors:
         page.add(f"no known cause: {words[:300]}", indent=2, hang=2)
-    if document["unknown_errors"]:
+    if document.unknown_errors:
         page.add("search for it, or file an issue with the log", indent=4)
 
 
-def _rules(page: Page, document: Mapping[str, Any]) -> None:
-    if document["rules"] or document["unexplained"]:
+def _rules(page: Page, document: ExplainedLog) -> None:
+    if document.rules or document.unexplained:
         page.add()
         page.add("Why layers are not on the DLA, and what would help", style="bold")
-    for rule in document["rules"]:
-        page.add(f"{rule['rule']}  {counted(len(rule['layers']), 'layer')}", indent=2, style="bold")
-        page.add(f"{listed(rule['layers'], _NAMED)}: {rule['text']}", indent=4, hang=2)
-        for fix in rule["fixes"] or [rule]:
-            case = f" for {fix['for']}" if "for" in fix else ""
-            page.add(f"fix{case}: {fix['fix']}", indent=4, hang=2)
-        page.add(f"source: {rule['source']}", indent=4, hang=2, style="dim")
-    for layer in document["unexplained"][:_MOST]:
-        kind = f" ({layer['kind']})" if layer["kind"] else ""
-        words = "; ".join(layer["words"]) or "the log gives no reason"
-        families = f"; see edgekit explain {layer['families'][0]}" if layer["families"] else ""
-        page.add(f"{layer['layer']}{kind}: {words}{families}", indent=2, hang=2)
-    if (left := len(document["unexplained"]) - _MOST) > 0:
+    for rule in document.rules:
+        page.add(f"{rule.rule}  {counted(len(rule.layers), 'layer')}", indent=2, style="bold")
+        page.add(f"{listed(rule.layers, _NAMED)}: {rule.text}", indent=4, hang=2)
+        for fix in rule.fixes:
+            page.add(f"fix for {fix.case}: {fix.fix}", indent=4, hang=2)
+        if not rule.fixes:
+            page.add(f"fix: {rule.fix}", indent=4, hang=2)
+        page.add(f"source: {rule.source}", indent=4, hang=2, style="dim")
+    for layer in document.unexplained[:_MOST]:
+        kind = f" ({layer.kind})" if layer.kind else ""
+        words = "; ".join(layer.words) or "the log gives no reason"
+        families = f"; see edgekit explain {layer.families[0]}" if layer.families else ""
+        page.add(f"{layer.layer}{kind}: {words}{families}", indent=2, hang=2)
+    if (left := len(document.unexplained) - _MOST) > 0:
         page.add(f"{left} more without a known rule (--json has all)", indent=2)

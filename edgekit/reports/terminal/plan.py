@@ -10,7 +10,10 @@ from typing import Any
 from rich.console import RenderableType, group
 from rich.text import Text
 
+from edgekit.placement.explanation import Why
+from edgekit.placement.placing import Pareto, PlanProof
 from edgekit.placement.plan import PlanSummary, WhatIf, proof_of
+from edgekit.placement.table import PlanTable
 from edgekit.reports import text
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.reports.terminal.layout import paragraph, table
@@ -92,27 +95,26 @@ def _both_rates(before: float | None, after: float | None) -> str:
 
 
 @group()
-def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
     """Returns an ``edgekit.plan-table/1`` as text."""
-    aim = document["objective"]
+    aim = document.objective
     whose = f"plans for {aim}" if aim else "each row is one plan"
-    energy = text.energy_words(document.get("rate_hz"))
+    energy = text.energy_words(document.rate_hz)
     yield paragraph(f"Predicted, not measured; {whose}; {energy}", style="bold")
     rows: list[list[str]] = []
     errors: list[str] = []
-    several = len({row["target"] for row in document["rows"]}) > 1
-    for row in document["rows"]:
-        name = f"{row['target']} {row['power_mode']}" if several else row["power_mode"]
-        if row["error"]:
-            errors.append(f"{name}: {row['error']['message']}")
+    several = len({row.target for row in document.rows}) > 1
+    for row in document.rows:
+        name = f"{row.target} {row.power_mode}" if several else row.power_mode
+        if row.error:
+            errors.append(f"{name}: {row.error.message}")
             continue
-        (plan,) = row["plans"].values()
+        (plan,) = row.plans.values()
         rows.append([
-            name, *([] if aim else [row["objective"]]), text.microseconds(row["latency_us"]),
-            text.significant(row["throughput_qps"]), text.energy(row["energy_uj"]),
-            ABSENT if row["latency_us"] is None else percent(plan["dla_share"], 0),
-            _short({**plan, "latency_us": row["latency_us"]})
-            or f"gap {percent(plan['gap'], 2)}",
+            name, *([] if aim else [row.objective]), text.microseconds(row.latency_us),
+            text.significant(row.throughput_qps), text.energy(row.energy_uj),
+            ABSENT if row.latency_us is None else percent(plan.dla_share, 0),
+            _short(plan, row.latency_us),
         ])  # fmt: skip
     head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
             "per second", "energy", "on DLA", "proof"]  # fmt: skip
@@ -124,73 +126,74 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         "the predicted times.",
         style="dim",
     )
-    for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
+    for note in dict.fromkeys(note for row in document.rows for note in row.notes):
         yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
-def _short(document: Mapping[str, Any]) -> str:
-    """Returns "optimal" and what restricts it; "" for a plan that is not.
+def _short(plan: PlanProof, latency_us: float | None) -> str:
+    """Returns "optimal" and what restricts it, or the gap.
 
     "cost unknown" where no layer has a known time.
     """
-    if document["latency_us"] is None:
+    if latency_us is None:
         return "cost unknown"
-    return proof_of(
-        document["optimal"], document.get("extrapolated", ()), document.get("unknown_cost", ()),
-        words="optimal",
-    )  # fmt: skip
+    proved = proof_of(plan.optimal, plan.extrapolated, plan.unknown_cost, words="optimal")
+    return proved or f"gap {percent(plan.gap, 2)}"
 
 
 @group()
-def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def pareto_text(document: Pareto) -> Iterator[RenderableType]:
     """Returns an ``edgekit.pareto/1`` as text."""
-    first, second = document["metrics"]
+    first, second = document.metrics
     names = f"{METRICS[first][0]} against {METRICS[second][0]}"
-    energy = text.energy_words(document.get("rate_hz"))
+    energy = text.energy_words(document.rate_hz)
     yield paragraph(f"{names}, predicted, not measured; {energy}", style="bold")
+    figures = [point.figures() for point in document.points]
     others = [key for key in METRICS if key not in (first, second)]
-    keys = [first, second, *(k for k in others if all(k in p for p in document["points"]))]
+    keys = [first, second, *(k for k in others if all(k in point for point in figures))]
     yield table(
         [*(METRICS[key][0] for key in keys), "on DLA", "loadables", "proof"],
-        [[*(METRICS[key][1](point[key]) for key in keys), f"{point['dla_layers']:,}",
-          f"{point['loadables']:,}", _short(point) or
-          f"gap {percent(point['gap'], 2)}"] for point in document["points"]],
+        [[*(METRICS[key][1](shown[key]) for key in keys), f"{point.dla_layers:,}",
+          f"{point.loadables:,}", _short(point, point.latency_us)]
+         for point, shown in zip(document.points, figures, strict=True)],
         "r" * (len(keys) + 2) + "l",
     )  # fmt: skip
     yield ""
-    count = counted(len(document["points"]), "point")
-    if document["complete"]:
+    count = counted(len(document.points), "point")
+    if document.complete:
         yield paragraph(
             f"{count}: the whole front for predicted times; every other placement is worse "
             "in one metric and no better in the other"
         )
     else:
-        yield paragraph(f"{count} of a longer front: {document['note']}")
+        yield paragraph(f"{count} of a longer front: {document.note}")
 
 
 @group()
-def why_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def why_text(document: Why) -> Iterator[RenderableType]:
     """Returns an ``edgekit.why/1`` as text."""
-    value = UNITS[document["unit"]](document["value"])
-    yield paragraph(f"{document['layer']} runs on {document['device']}", style="bold")
-    yield paragraph(f"{document['kind']}, {document['target']} {document['power_mode']}, "
-             f"{document['precision'].upper()}; objective {document['objective']} {value} "
-             "(predicted)", style="dim")  # fmt: skip
-    if len(document["shares"]) > 1:
-        parts = (f"{percent(s)} on {device}" for device, s in document["shares"].items())
+    value = UNITS[document.unit](document.value)
+    yield paragraph(f"{document.layer} runs on {document.device}", style="bold")
+    yield paragraph(
+        f"{document.kind}, {document.target} {document.power_mode}, "
+        f"{document.precision.upper()}; objective {document.objective} {value} (predicted)",
+        style="dim",
+    )
+    if len(document.shares) > 1:
+        parts = (f"{percent(s)} on {device}" for device, s in document.shares.items())
         yield paragraph(f"frames use several plans: {', '.join(parts)}")
     yield ""
-    for reason in document["because"]:
+    for reason in document.because:
         yield paragraph(f"- {reason}")
-    dla = document["dla"]
+    dla = document.dla
     yield ""
     unsure = f" ({why})" if (why := text.unsure(dla)) else ""
-    yield paragraph(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{unsure}")
-    for reason in dla["reasons"]:
-        yield paragraph(f"{reason['rule']}: {reason['message']}", indent=2)
-        if reason["fix"]:
-            yield paragraph(f"fix: {reason['fix']}", indent=4)
-    others = [name for name in document["kernel"] if name != document["layer"]]
+    yield paragraph(f"verdict: {'can' if dla.ok else 'cannot'} run on a DLA{unsure}")
+    for broken in dla.reasons:
+        yield paragraph(f"{broken.rule}: {broken.message}", indent=2)
+        if broken.fix:
+            yield paragraph(f"fix: {broken.fix}", indent=4)
+    others = [name for name in document.kernel if name != document.layer]
     if others:
         yield paragraph(f"runs as one kernel with {', '.join(others)}")
     yield ""
@@ -199,72 +202,75 @@ def why_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _otherwise(document)
 
 
-def _costs(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _costs(document: Why) -> Iterator[RenderableType]:
     yield paragraph("Its kernel alone", style="bold")
     yield table(
         ["device", "precision", "format", "time", "", "energy (predicted)"],
-        [[row["device"], row["precision"], row["format"], text.microseconds(row["us"]),
-          row["clock"], text.energy(row["uj"])] for row in document["costs"]],
+        [[row.device, row.precision, row.format, text.microseconds(row.us), row.clock,
+          text.energy(row.uj)] for row in document.costs],
         "lllrlr",
     )  # fmt: skip
-    if document["costs"] and document["costs"][0]["us"] and not document["planned_us"]:
+    if document.costs and document.costs[0].us and not document.planned_us:
         yield paragraph(
             "in this plan it takes no extra time: a neighbouring layer's kernel computes "
             "it, and that layer has the whole time (predicted)"
         )
-    if document["launch_us"] and any(row["device"] != "GPU" for row in document["costs"]):
+    if document.launch_us and any(row.device != "GPU" for row in document.costs):
         yield paragraph(
-            f"starting a loadable takes {text.microseconds(document['launch_us'])} (predicted)"
+            f"starting a loadable takes {text.microseconds(document.launch_us)} (predicted)"
         )
-    rows = [row for row in document["borders"] if row["us"] or row["otherwise_us"]]
+    rows = [row for row in document.borders if row.us or row.otherwise_us]
     if rows:
         yield ""
         yield paragraph("Reformats at its inputs and outputs (predicted)", style="bold")
-        other = document["otherwise"]["device"]
         yield table(
-            [document["device"], f"on {other}", "neighbours", "tensor"],
-            [[text.microseconds(row["us"]), text.microseconds(row["otherwise_us"]),
-              ", ".join(row["neighbours"]), f"{row['direction']} {row['tensor']}"] for row in rows],
+            [document.device, f"on {document.otherwise.device}", "neighbours", "tensor"],
+            [[text.microseconds(row.us), text.microseconds(row.otherwise_us),
+              ", ".join(row.neighbours), f"{row.direction} {row.tensor}"] for row in rows],
             "rrll",
         )  # fmt: skip
 
 
-def _binds(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _binds(document: Why) -> Iterator[RenderableType]:
     yield ""
-    if not document["binds"]:
+    if not document.binds:
         yield paragraph("No constraint matters: the plan would be no better without them.")
         return
     yield paragraph("What binds", style="bold")
-    show = UNITS[document["unit"]]
-    for bind in document["binds"]:
-        if bind["value"] is None:
-            yield paragraph(f"- {bind['text']}")
+    show = UNITS[document.unit]
+    for bind in document.binds:
+        if bind.value is None:
+            yield paragraph(f"- {bind.text}")
             continue
-        device = "the GPU" if bind["device"] == "GPU" else bind["device"]
-        where = f"it would be on {device}" if bind["moves"] else "it would stay here"
-        yield paragraph(f"- {bind['text']}: without it, {where}, {document['objective']} "
-                 f"{show(bind['value'])} (predicted)")  # fmt: skip
+        device = "the GPU" if bind.device == "GPU" else bind.device
+        where = f"it would be on {device}" if bind.moves else "it would stay here"
+        yield paragraph(
+            f"- {bind.text}: without it, {where}, {document.objective} {show(bind.value)} "
+            "(predicted)"
+        )
 
 
-def _otherwise(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    other = document["otherwise"]
+def _otherwise(document: Why) -> Iterator[RenderableType]:
+    other = document.otherwise
     yield ""
-    if not other["possible"]:
-        device = other["device"] or "a DLA"
-        yield paragraph(f"Alternative: not possible on {device}, {other['reason']}")
+    if other.difference is None:
+        device = other.device or "a DLA"
+        yield paragraph(f"Alternative: not possible on {device}, {other.reason}")
         return
-    show = UNITS[document["unit"]]
-    change = "" if other["percent"] is None else f" ({text.change(other['percent'])})"
-    sign = "+" if other["difference"] >= 0 else "-"
+    show = UNITS[document.unit]
+    change = "" if other.percent is None else f" ({text.change(other.percent)})"
+    sign = "+" if other.difference >= 0 else "-"
     yield paragraph(
-        f"Alternative on {other['device']}: {document['objective']} "
-        f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, "
-        "predicted",
+        f"Alternative on {other.device}: {document.objective} {show(other.value)}, "
+        f"{sign}{show(abs(other.difference))}{change}, predicted",
         style="bold",
     )
-    yield paragraph(f"{counted(other['loadables'], 'loadable')}, "
-             f"{counted(other['transitions'], 'device change')}, "
-             f"{counted(len(other['moved']), 'layer')} elsewhere", indent=2)  # fmt: skip
+    yield paragraph(
+        f"{counted(other.loadables or 0, 'loadable')}, "
+        f"{counted(other.transitions or 0, 'device change')}, "
+        f"{counted(len(other.moved), 'layer')} elsewhere",
+        indent=2,
+    )
 
 
 @group()

@@ -7,7 +7,15 @@ from typing import Any
 
 from rich.console import RenderableType, group
 
-from edgekit.reference.accuracy import NOT_KNOWN, describe_metric, describe_snr
+from edgekit.reference.accuracy import (
+    NOT_KNOWN,
+    Accuracy,
+    accuracy_text,
+    describe_metric,
+    describe_parts,
+    describe_snr,
+)
+from edgekit.reference.sensitivity import ProposedLayers, RankedKernel, SensitivityRanking
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import sentence
@@ -55,53 +63,70 @@ def _change_row(change: Mapping[str, Any]) -> dict[str, str]:
 
 @group()
 def sensitivity_text(
-    document: Mapping[str, Any], *, width: int = WIDTH
+    document: SensitivityRanking, *, width: int = WIDTH
 ) -> Iterator[RenderableType]:
-    """Returns an ``edgekit.sensitivity/1`` document as text: the ranking and the proposal."""
-    kernels = document["kernels"]
+    """Returns an ``edgekit.sensitivity/1`` as text: the ranking and the proposal."""
+    kernels = document.kernels
     yield table(_LAYERS_HEAD, [_layer_row(row, width) for row in kernels[:_LAYERS_SHOWN]], "rrrll")
     if len(kernels) > _LAYERS_SHOWN:
         yield paragraph(
             f"and {len(kernels) - _LAYERS_SHOWN} that cost less (--json has all)", style="dim"
         )
-    floats = document["floats"]
+    floats = document.floats
     for row in floats[:_LAYERS_SHOWN]:
-        rule = f" [{row['rule']}]" if row["rule"] else ""
-        yield paragraph(f"not INT8: {row['layer']}: {row['why']}{rule}")
+        rule = f" [{row.rule}]" if row.rule else ""
+        yield paragraph(f"not INT8: {row.layer}: {row.why}{rule}")
     if len(floats) > _LAYERS_SHOWN:
         yield paragraph(f"and {len(floats) - _LAYERS_SHOWN} more that are not INT8", style="dim")
-    if document["proposal"] is not None and document["proposal"]["reached"]:
-        yield paragraph(_proposal(document))
-    for note in document["notes"]:
+    if document.proposal is not None and document.proposal.reached:
+        yield paragraph(_proposal(document.proposal, len(kernels)))
+    for note in document.notes:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
-def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:
-    ends = f" ({', '.join(row['place'])})" if row["place"] else ""
+def _layer_row(row: RankedKernel, width: int) -> Sequence[str]:
+    ends = f" ({', '.join(row.place)})" if row.place else ""
     limit = max(20, width - 40)
-    layers = " + ".join(row["layers"]) + ends
+    layers = row.name + ends
     if len(layers) > limit:
         layers = f"{layers[: limit - 3 - len(ends)]}...{ends}"
     return (
         describe_snr(row),
-        f"{row['cosine']:.6f}",
-        f"{100 * row['top1_agreement']:.1f} %",
-        row["device"],
+        f"{row.cosine:.6f}",
+        f"{100 * row.top1_agreement:.1f} %",
+        row.device,
         layers,
     )
 
 
-def _proposal(document: Mapping[str, Any]) -> str:
-    found = document["proposal"]
-    metric = found["metric"]
-
-    if not found["int8"].get("judged", True):
+def _proposal(found: ProposedLayers, kernels: int) -> str:
+    metric = found.metric
+    if not found.int8.judged:
         return f"{metric} with all layers in INT8 is {NOT_KNOWN}: nothing is proposed"
-    before, after = (describe_metric(found[key], metric) for key in ("int8", "accuracy"))
-    if not found["fp16_layers"]:
-        return f"all layers in INT8 reach {metric} {found['min']:.10g}: {before}"
-    proof = "each of them is needed" if found["minimal"] else "not proven minimal"
+    before, after = (describe_metric(one, metric) for one in (found.int8, found.accuracy))
+    if not found.fp16_layers:
+        least = "" if found.min is None else f" {found.min:.10g}"
+        return f"all layers in INT8 reach {metric}{least}: {before}"
+    proof = "each of them is needed" if found.minimal else "not proven minimal"
     return (
-        f"{found['kernels']} of {len(document['kernels'])} kernels in FP16 bring {metric} from "
-        f"{before} to {after}; {proof} ({found['builds']} builds measured)"
+        f"{found.kernels} of {kernels} kernels in FP16 bring {metric} from "
+        f"{before} to {after}; {proof} ({found.builds} builds measured)"
     )
+
+
+def accuracy_headline(accuracy: Accuracy, metric: str, minimum: float | None) -> str:
+    """Returns how near the whole is to FP32, in one line; the gate's metric and lowest value."""
+    figures = (
+        f"against FP32: cosine {accuracy.cosine:.6f}, "
+        f"top-1 agreement {100 * accuracy.top1_agreement:.0f} %"
+    )
+    return accuracy_text(accuracy, figures, metric, minimum)
+
+
+def accuracy_lines(accuracy: Accuracy, *, emulated: bool) -> list[str]:
+    """Returns on what data an accuracy is, and what the figures of the whole hide."""
+    constant = [one.output for one in accuracy.constant]
+    return [
+        f"on {accuracy.data}" + (", emulated on this CPU" if emulated else ""),
+        *describe_parts(accuracy.groups, accuracy.scores, constant),
+    ]

@@ -48,7 +48,7 @@ class Judged:
             for name in layer.origin:
                 self._after.setdefault(name, []).append(len(self._layers))
             count = pieces(network, layer, judgement.verdicts[layer.name])
-            self._layers.append((*count, times.get(layer.name, 0.0)))
+            self._layers.append((*count, times.get(layer.name) or 0.0))
 
     def slower(self, other: Judged) -> bool:
         """Whether it is predicted to be slower than ``other``.

@@ -319,7 +319,7 @@ class PredictedTimes(Protocol):
     Attributes:
         auto_us: Latency with TensorRT's automatic DLA placement.
         gpu_only_us: Latency on the GPU alone.
-        layer_us: Time by layer.
+        layer_us: Time by layer, as far as it is known.
     """
 
     @property
@@ -331,8 +331,8 @@ class PredictedTimes(Protocol):
         """Latency on the GPU alone."""
 
     @property
-    def layer_us(self) -> Mapping[str, float]:
-        """Time by layer."""
+    def layer_us(self) -> Mapping[str, float | None]:
+        """Time by layer, as far as it is known."""
 
 
 #: Predicts a judged network; None if nothing is known of the board's costs.

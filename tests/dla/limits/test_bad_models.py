@@ -79,13 +79,13 @@ def test_a_given_shape_makes_a_dynamic_model_good(tmp_path: Path) -> None:
         target=ORIN,
         precision="int8",
         model={"onnx": str(path), "shapes": {"x": [1, 4, 2, 2]}},
-    )
+    ).to_json()
     assert [layer["dla"]["ok"] for layer in document["layers"]] == [True]
 
 
 def _verdicts(sheet: Sheet, folder: Path) -> dict[str, dict[str, Any]]:
     path = sheet.save(folder / "model.onnx", 17)
-    document = edgekit.check(path, target=ORIN, precision="int8")
+    document = edgekit.check(path, target=ORIN, precision="int8").to_json()
     found = {layer["name"]: layer["dla"] for layer in document["layers"]}
     assert len(found) == len(document["layers"])
     return found
@@ -105,7 +105,7 @@ def test_nodes_of_one_name_and_of_none_get_layers_of_their_own(tmp_path: Path) -
     nodes = [node("Relu", "x", "a", name="n"), node("Abs", "a", "b", name="n"),
              node("Exp", "b", "c"), node("Tanh", "c", "y")]  # fmt: skip
     path = write(make(nodes, GOOD, ["y"]), tmp_path)
-    layers = edgekit.check(path, target=ORIN, precision="int8")["layers"]
+    layers = edgekit.check(path, target=ORIN, precision="int8").to_json()["layers"]
     assert len({layer["name"] for layer in layers}) == 4
     assert [layer["kind"] for layer in layers] == ["ACTIVATION", "UNARY", "UNARY", "ACTIVATION"]
     assert [layer["dla"]["ok"] for layer in layers] == [True, True, False, True]

@@ -56,7 +56,7 @@ class Sheets:
                 target=setting.board,
                 precision=setting.precision,
                 tensorrt=setting.tensorrt,
-            )
+            ).to_json()
         found: Layers = {}
         for layer in document["layers"]:
             for node in layer["nodes"]:

@@ -69,7 +69,7 @@ def test_rules_of_whole_networks(
 ) -> None:
     document = edgekit.check(
         _model(tmp_path, quantized), target=board, precision=precision, tensorrt=tensorrt
-    )
+    ).to_json()
     assert document["layers"]
     for layer in document["layers"]:
         reasons = {reason["rule"]: reason for reason in layer["dla"]["reasons"]}
@@ -120,7 +120,7 @@ def test_a_calibration_cache_is_of_no_use_from_11_4_1_on(tmp_path: Path) -> None
         document = edgekit.check(
             model, target=ORIN, precision="int8", tensorrt=tensorrt,
             calibration={"cache": str(cache)},
-        )  # fmt: skip
+        ).to_json()  # fmt: skip
         rules = {r["rule"] for layer in document["layers"] for r in layer["dla"]["reasons"]}
         assert (CACHE in rules) is refused
 
@@ -140,7 +140,7 @@ def test_a_layer_without_scales_is_held_against_the_limits_of_fp16(
     cache.write_text("TRT-8600-EntropyCalibration2\n" + "".join(lines))
     document = edgekit.check(
         model, target=ORIN, precision="int8", calibration={"cache": str(cache)}
-    )
+    ).to_json()
     (layer,) = document["layers"]
     found = {reason["rule"]: reason["found"] for reason in layer["dla"]["reasons"]}
     assert layer["dla"]["ok"] is not refused
@@ -157,7 +157,7 @@ def test_a_release_that_no_source_is_about_is_never_certain(
 ) -> None:
     document = edgekit.check(
         _model(tmp_path, False), target=board, precision="fp16", tensorrt=tensorrt
-    )
+    ).to_json()
     for layer in document["layers"]:
         reasons = {reason["rule"]: reason for reason in layer["dla"]["reasons"]}
         assert layer["dla"]["ok"]

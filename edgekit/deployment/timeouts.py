@@ -1,0 +1,83 @@
+"""How long this machine waits for boards and for the programs around them, in seconds, and why."""
+
+from __future__ import annotations
+
+# --- connecting
+
+#: Until TCP's connection is there.
+CONNECT_S = 10.0
+#: Until SSH's server has said its version: it may look up names first.
+BANNER_S = 15.0
+#: Until a login is accepted or refused.
+AUTH_S = 20.0
+#: Silence after which a board is asked to say something.
+KEEPALIVE_S = 10.0
+#: Silence, or data that no one acknowledges, after which a link counts as cut.
+SILENCE_S = 30.0
+#: Until SSH's channel is open: a board under load still answers within it.
+OPEN_S = 20.0
+#: How long a channel is tried again: a board that allows few may still be closing the former one.
+CLOSING_S = 5.0
+#: Between two such tries.
+CLOSING_POLL_S = 0.05
+#: Until SSH's key agent signs: it may ask its user.
+KEY_AGENT_S = 60.0
+#: Until ``ssh -G`` has read a user's configuration: "Match exec" runs commands.
+SSH_CONFIG_S = 60.0
+#: Until ssh-keygen has read a file of host keys.
+HOST_KEYS_S = 30.0
+#: Until edgekit's own sshd listens: it makes a host key first.
+SSHD_READY_S = 15.0
+
+# --- a board's commands
+
+#: Until Python on the board has started edgekit_device: slow storage, the first time.
+AGENT_START_S = 120.0
+#: Until it has ended after its input did.
+AGENT_END_S = 10.0
+#: Silence of a small question until its command counts as stuck.
+SHORT_S = 120.0
+#: The same of work on whole networks, which says nothing until it is done.
+WORK_S = 600.0
+#: The same of work whose output tells how far it is.
+LONG_S = 1800.0
+#: Until a command that takes nothing of its input is given up. A board's command waits a minute
+#: for a lock (``LOCK_WAIT_S`` of the loader), and then says so itself.
+STALL_S = 75.0
+#: Until the output of a command that has ended is read.
+DRAIN_S = 30.0
+#: Until a local program has ended that was told to.
+GRACE_S = 2.0
+#: Silence of a board that samples itself, beyond the interval of the samples.
+SAMPLE_SILENT_S = 20.0
+#: Until its sampling has ended after the last sample.
+SAMPLE_END_S = 20.0
+
+# --- jobs
+
+#: How long a board waits for news of a job before it answers that there are none.
+NEWS_S = 20.0
+#: How long it gathers news for one answer: short at first, for most jobs are short.
+GATHER_S = (0.5, 0.5, 1.0, 2.0)
+#: Between tries to connect again after a connection was cut.
+RECONNECT_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+#: How long it is tried: a board restarts within it.
+RECONNECT_PATIENCE_S = 600.0
+#: How long a cancelled job may go on until it is killed.
+CANCEL_S = 10.0
+#: The same of a trial of ``edgekit tune``: a user waits for the end of a Ctrl-C.
+CANCEL_TRIAL_S = 3.0
+
+# --- watching a board (``edgekit top``)
+
+#: Between two questions for what a board serves: they cost more than a sample.
+APPS_EVERY_S = 10.0
+#: Between tries to connect again.
+WATCH_AGAIN_S = 2.0
+
+# --- fleets
+
+#: Between two looks at whether a rollout is to stop.
+TICK_S = 0.2
+#: Until ansible-inventory has listed the boards; an inventory may be a program that asks a cloud.
+ANSIBLE_INVENTORY_S = 120

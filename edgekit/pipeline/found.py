@@ -1,0 +1,38 @@
+"""What the steps of a run found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from edgekit.benchmark.document import Bench
+    from edgekit.pipeline.steps.bundle import PackedBundle
+    from edgekit.pipeline.steps.deploy import InstalledRelease
+    from edgekit.placement.check_document import BriefCheck
+    from edgekit.placement.plan import Plan
+    from edgekit.reports.schema import RefitAnswer, Report
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Found:
+    """By step; None before the step, () for ``deploy``."""
+
+    check: BriefCheck | None = None
+    plan: Plan | None = None
+    bundle: PackedBundle | None = None
+    deploy: tuple[InstalledRelease, ...] = ()
+    infer: Mapping[str, Any] | None = None
+    bench: Bench | None = None
+    refit: RefitAnswer | None = None
+    report: Report | None = None
+
+
+def known(value: T | None) -> T:
+    """Returns what a step found that comes before."""
+    if value is None:
+        raise LookupError("a step that comes before was not run")
+    return value

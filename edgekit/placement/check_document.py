@@ -1,0 +1,430 @@
+"""The documents of ``edgekit check``: ``edgekit.check/1`` of a model, ``edgekit.checks/1`` of
+several, ``edgekit.layer/1`` and ``edgekit.sparsity/1``.
+
+Times are predicted, in microseconds; sizes are bytes; "macs" are multiply-accumulates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.memory import CbufUse, LoadableMemory
+from edgekit.dla.sparsity import SparseConvolution, Sparsity
+from edgekit.dla.verdicts import LayerVerdict, MemoryNeed, SlotReason, whole
+from edgekit.errors import GateError
+from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.table import Parse
+from edgekit.placement.forecast import Fix, Forecast, macs_fraction
+from edgekit.removed import FormerDict
+from edgekit.text import counted, percent
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    flag,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+    record,
+    records,
+)
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Network, Tensor
+
+
+_ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
+_OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedLayer:
+    """What is said of a layer wherever it is listed.
+
+    Attributes:
+        name: Its name.
+        kind: TensorRT's layer type.
+        nodes: The ONNX nodes that it is.
+        origin: The ONNX nodes that it was made of or inserted for.
+        dla: Whether a DLA runs it, and why not.
+        placed: "DLA" or "GPU"; None without a placement.
+        graph_output: Whether it writes an output of the network.
+        macs: Its multiply-accumulates.
+        steps: A recurrence's steps, which wait for one another.
+        opaque: Why its cost is unknown: "plugin", "imported" or "shapes".
+        weight_bytes: Its weights, in the precision that it was judged in.
+        output_bytes: Its outputs; index and truth-value tensors keep their type.
+        dropped: The rule that keeps its candidate on the GPU.
+        rewrites: Rewrites that mend it.
+    """
+
+    name: str = member(long_text)
+    kind: str = member(long_text)
+    nodes: tuple[str, ...] = member(array(long_text))
+    origin: tuple[str, ...] = member(array(long_text), key="from")
+    dla: LayerVerdict = member(record(LayerVerdict))
+    placed: str | None = member(nullable(choice("DLA", "GPU")))
+    graph_output: bool = member(flag)
+    macs: int = member(whole)
+    steps: int | None = member(nullable(whole), absent=None)
+    opaque: str = member(long_text, absent="")
+    weight_bytes: int = member(whole)
+    output_bytes: int = member(whole)
+    dropped: str | None = member(nullable(long_text), default=None)
+    rewrites: tuple[str, ...] = member(array(long_text), default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedLayer(JudgedLayer):
+    """A layer of a check; ``loadable`` is the number of the loadable that holds it."""
+
+    loadable: int | None = member(nullable(whole), default=None)
+
+
+@dataclass(frozen=True)
+class CheckSummary:
+    """How many layers are where, and the DLA's share of the multiply-accumulates, 0 to 1."""
+
+    layers: int = member(whole)
+    dla_layers: int = member(whole)
+    gpu_layers: int = member(whole)
+    dla_macs_fraction: float = member(number(0, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BriefCheck(CheckSummary):
+    """A check's figures, as other documents have them: numbers of loadables and of changes between
+    GPU and DLA, and predicted times; None where nothing is predicted.
+    """
+
+    candidates: int = member(whole)
+    loadables: int = member(whole)
+    transitions: int = member(whole)
+    predicted: Forecast | None = member(nullable(record(Forecast)))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What other steps say of a check.
+
+    Attributes:
+        figures: Its figures.
+        multiplies: Whether any layer has multiply-accumulates.
+        uncounted: Whether there are layers that no figure counts.
+    """
+
+    figures: BriefCheck = member(record(BriefCheck))
+    multiplies: bool = member(flag)
+    uncounted: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class UnknownCost:
+    """A layer that no figure counts: "plugin", "imported", "shapes" or "formula" is why."""
+
+    layer: str = member(long_text)
+    operator: str = member(long_text)
+    why: str = member(long_text)
+    plugin: Mapping[str, object] | None = member(nullable(mapping(anything, long_text)))
+
+
+@dataclass(frozen=True)
+class CoreMemory:
+    """What all loadables of a core need of its pools, and what each pool may be, in bytes."""
+
+    need: MemoryNeed = member(record(MemoryNeed))
+    limits: MemoryNeed = member(record(MemoryNeed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfModel(FormerDict):
+    """A document about a model on a board."""
+
+    model: str = member(long_text)
+    target: str = member(long_text)
+    precision: str = member(choice("int8", "fp16", "fp32"))
+    tensorrt: str = member(long_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(_OfModel):
+    """An ``edgekit.check/1``: which layers can run on a DLA and why not, what TensorRT's own
+    placement makes of that by prediction, and what would help.
+
+    Attributes:
+        model: The file.
+        target: The board.
+        precision: "int8", "fp16" or "fp32".
+        tensorrt: The release whose rules hold.
+        tensorrt_sources: Releases that sources name for the JetPack, where they differ.
+        dla_unstated: Why no source states whether the release supports the DLA.
+        layers: In graph order.
+        candidates: Candidate loadables.
+        loadables: Those that are kept.
+        summary: How many layers run where.
+        unknown_cost: Layers that no figure counts.
+        max_loadables: Loadables that a core holds.
+        transitions: Changes between GPU and DLA in an inference.
+        predicted: Times; None for a board without cost data, where the parser refuses the model,
+            and where no layer that takes time has a cost model.
+        fixes: What would help, the best first.
+        fixes_together: The first of them at once, where that gains more.
+        memory: The loadables' memory.
+        memory_refused: That of candidates which a memory limit keeps on the GPU.
+        memory_core: What the loadables need together.
+        memory_disputes: By pool, what other sources say of its default size.
+        without_slot: Why layers that the DLA allows find no loadable.
+        sparsity: What 2:4 sparse weights could save.
+        parse: What the parser of the board's TensorRT makes of the model.
+        parser: What NVIDIA's own parser says, where it was asked.
+        warnings: What else a person should know.
+    """
+
+    schema: str = member(choice("edgekit.check/1"), default="edgekit.check/1")
+    tensorrt_sources: str = member(long_text, absent="")
+    dla_unstated: str = member(long_text, absent="")
+    layers: tuple[CheckedLayer, ...] = member(records(CheckedLayer))
+    candidates: int = member(whole)
+    loadables: int = member(whole)
+    summary: CheckSummary = member(record(CheckSummary))
+    unknown_cost: tuple[UnknownCost, ...] = member(records(UnknownCost))
+    max_loadables: int = member(whole)
+    transitions: int = member(whole)
+    predicted: Forecast | None = member(nullable(record(Forecast)))
+    fixes: tuple[Fix, ...] = member(records(Fix))
+    fixes_together: Fix | None = member(nullable(record(Fix)))
+    memory: tuple[LoadableMemory, ...] = member(records(LoadableMemory))
+    memory_refused: tuple[LoadableMemory, ...] = member(records(LoadableMemory))
+    memory_core: CoreMemory = member(record(CoreMemory))
+    memory_disputes: Mapping[str, str] = member(mapping(long_text))
+    without_slot: SlotReason | None = member(nullable(record(SlotReason)))
+    sparsity: Sparsity = member(record(Sparsity))
+    parse: Parse = member(record(Parse))
+    parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
+    warnings: tuple[str, ...] = member(array(long_text))
+
+    @property
+    def placed(self) -> bool:
+        """Whether there is a placement: none of a network that cannot be parsed."""
+        return self.parse.ok or any(layer.placed for layer in self.layers)
+
+    def failures(
+        self, fail_under: float | None = None, max_loadables: int | None = None
+    ) -> list[GateError]:
+        """Returns which limits the model misses; one that cannot be parsed misses that alone.
+
+        Args:
+            fail_under: Least share of the multiply-accumulates on the DLA, in percent.
+            max_loadables: Most loadables.
+        """
+        found = []
+        share = self.summary.dla_macs_fraction
+        if not self.parse.ok:  # nothing is placed that a limit could be about
+            found.append(self.parse.refusal())
+        elif fail_under is not None and 100 * share < fail_under:
+            known = "known " if self.unknown_cost else ""
+            # as the verdict above says it, with the digits that it takes to be below the limit
+            digits = next((n for n in range(1, 6) if round(100 * share, n) < fail_under), 6)
+            found.append(
+                GateError(
+                    f"{percent(share, digits)} of the {known}MACs would run on the DLA, below the "
+                    f"limit of {fail_under:g} %",
+                    code="check.below-threshold",
+                    hint="run check without --json to see why the rest cannot, and which fixes "
+                    "help",
+                )
+            )
+        if self.parse.ok and max_loadables is not None and self.loadables > max_loadables:
+            found.append(
+                GateError(
+                    f"{counted(self.loadables, 'loadable')}, above the limit of {max_loadables}",
+                    code="check.too-many-loadables",
+                    hint="run check without --json to see which layers split the network",
+                )
+            )
+        for error in found:
+            error.where = self.model
+        return found
+
+
+@dataclass(frozen=True)
+class Checks(FormerDict):
+    """An ``edgekit.checks/1``: checks of several models, and what failed, as ``error`` objects."""
+
+    checks: tuple[Check, ...] = member(records(Check))
+    failures: tuple[Mapping[str, object], ...] = member(array(mapping(anything)))
+    schema: str = member(choice("edgekit.checks/1"), default="edgekit.checks/1")
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """A tensor: its name, shape and NumPy type."""
+
+    name: str = member(long_text)
+    shape: tuple[int, ...] = member(array(integer(-1, 1 << 62)))
+    dtype: str = member(long_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerFacts(JudgedLayer):
+    """All that is known of a layer.
+
+    Attributes:
+        op: The ONNX operator that it comes from.
+        precision: What it was judged in.
+        inputs: What it reads.
+        outputs: What it writes.
+        params: Its parameters; "inf", "-inf" and "nan" are texts.
+        weights: Names of its weights.
+        predicted_us: Its predicted time.
+        loadable: The loadable that holds it.
+        cbuf: Its banks of the convolution buffer.
+        sparsity: What 2:4 sparse weights could save.
+    """
+
+    op: str = member(long_text)
+    precision: str = member(long_text)
+    inputs: tuple[TensorFacts, ...] = member(records(TensorFacts))
+    outputs: tuple[TensorFacts, ...] = member(records(TensorFacts))
+    params: Mapping[str, object] = member(mapping(anything, long_text))
+    weights: tuple[str, ...] = member(array(long_text))
+    predicted_us: float | None = member(nullable(number(0, 1e100)))
+    loadable: LoadableMemory | None = member(nullable(record(LoadableMemory)))
+    cbuf: CbufUse | None = member(nullable(record(CbufUse)))
+    sparsity: SparseConvolution | None = member(nullable(record(SparseConvolution)))
+
+
+@dataclass(frozen=True)
+class PredictedLoadable:
+    """A candidate that a log's name means.
+
+    Attributes:
+        name: The builder's name.
+        layers: In graph order.
+        kept: Whether it goes to the DLA.
+        dropped: The rule that keeps it on the GPU.
+        memory: Its memory; None where no slot is left for it.
+    """
+
+    name: str = member(long_text)
+    layers: tuple[str, ...] = member(array(long_text))
+    kept: bool = member(flag)
+    dropped: str | None = member(nullable(long_text))
+    memory: LoadableMemory | None = member(nullable(record(LoadableMemory)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCheck(_OfModel):
+    """An ``edgekit.layer/1``: everything that is known of a layer, a node or a loadable.
+
+    Attributes:
+        name: What was asked for.
+        folded: Why a node of the file is no layer.
+        loadable: The loadable that is meant.
+        layers: The layers.
+    """
+
+    schema: str = member(choice("edgekit.layer/1"), default="edgekit.layer/1")
+    name: str = member(long_text)
+    folded: str | None = member(nullable(long_text))
+    loadable: PredictedLoadable | None = member(nullable(record(PredictedLoadable)))
+    layers: tuple[LayerFacts, ...] = member(records(LayerFacts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparsityCheck(Sparsity, _OfModel):
+    """An ``edgekit.sparsity/1``: 2:4 sparsity of each convolution, its weights read."""
+
+    schema: str = member(choice("edgekit.sparsity/1"), default="edgekit.sparsity/1")
+
+
+def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer, ...]:
+    """Returns the layers of a judged network, with the loadables that hold them.
+
+    Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
+    int8), except for index and truth-value tensors, which keep their type.
+    """
+    outputs, every = set(network.outputs), network.whole
+    groups = [group for group in judgement.candidates if group.retained]
+    number = {name: index for index, group in enumerate(groups) for name in group.layers}
+    dropped = {name: g.dropped for g in judgement.candidates if g.dropped for name in g.layers}
+    found = []
+    for layer in every.layers:
+        element = _ELEMENT[judgement.precision_of(layer.name)]
+        found.append(
+            CheckedLayer(
+                name=layer.name,
+                kind=layer.kind,
+                nodes=layer.nodes,
+                origin=layer.origin,
+                dla=judgement.verdicts[layer.name],
+                placed=judgement.placed.get(layer.name),
+                graph_output=any(name in outputs for name in layer.outputs),
+                macs=layer.macs,
+                steps=layer.params.get("steps"),
+                opaque=layer.opaque,
+                weight_bytes=layer.weight_elements * element,
+                output_bytes=sum(_bytes(every.tensors[n], element) for n in layer.outputs),
+                loadable=number.get(layer.name),
+                dropped=dropped.get(layer.name),
+            )
+        )
+    return tuple(found)
+
+
+def summary_of(network: Network, judgement: Judgement) -> CheckSummary:
+    """Returns how many layers are where; without a placement none counts as placed."""
+    layers = len(network.whole.layers)
+    on_dla = [la for la in network.layers if judgement.placed.get(la.name) == "DLA"]
+    return CheckSummary(
+        layers=layers,
+        dla_layers=len(on_dla),
+        gpu_layers=layers - len(on_dla) if judgement.placed else 0,
+        dla_macs_fraction=macs_fraction(network, on_dla),
+    )
+
+
+def unknown_costs(network: Network) -> tuple[UnknownCost, ...]:
+    """Returns the layers whose cost and multiply-accumulates are in no figure."""
+    return tuple(
+        UnknownCost(
+            layer=layer.name,
+            operator=layer.op,
+            why=layer.opaque or "formula",
+            plugin=dict(layer.params) if layer.opaque == "plugin" else None,
+        )
+        for layer in network.layers
+        if not layer.formula
+    )
+
+
+def verdict_of(check: Check) -> Verdict:
+    """Returns what other steps say of a check."""
+    figures = BriefCheck(
+        **vars(check.summary),
+        candidates=check.candidates,
+        loadables=check.loadables,
+        transitions=check.transitions,
+        predicted=without_layers(check.predicted),
+    )
+    return Verdict(figures, any(layer.macs for layer in check.layers), bool(check.unknown_cost))
+
+
+def without_layers(forecast: Forecast | None) -> Forecast | None:
+    """Returns a prediction without the times of single layers."""
+    return None if forecast is None else replace(forecast, layer_us={})
+
+
+def facts_of(layer: JudgedLayer) -> dict[str, Any]:
+    """Returns what is said of a layer wherever it is listed, as arguments of ``LayerFacts``."""
+    return {item.name: getattr(layer, item.name) for item in fields(JudgedLayer)}
+
+
+def _bytes(tensor: Tensor, element: int) -> int:
+    return tensor.elements * _OTHER.get(tensor.dtype, element)

@@ -1,0 +1,103 @@
+"""The ``edgekit.plan-table/1``: plans of one network by board, power mode and objective."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from edgekit.documents import Document, Number, omitted
+from edgekit.errors import EdgekitError
+from edgekit.placement.placing import PlanProof
+from edgekit.placement.plan import Plan, SlackChoice, plan_summary
+
+#: The objectives of a table that names none.
+OBJECTIVES = ("latency", "throughput", "energy")
+
+
+class TablePlan(PlanProof):
+    """What is proved of a row's plan, and what it has on each device."""
+
+    value: Number | None = Field(description="the objective's, in the unit")
+    unit: str = Field(description="us, uj or qps")
+    slack: SlackChoice | None
+    layers: dict[str, int] = Field(description="how many, by device")
+    gpu_share: Number = Field(description="of the devices' working time for a frame")
+    dla_share: Number
+
+
+class RowError(Document):
+    """Why a row has no plan."""
+
+    code: str
+    message: str
+    where: str
+    hint: str
+
+
+class TableRow(Document):
+    """One plan; figures are null where no layer has a known time, or there is no plan."""
+
+    target: str
+    power_mode: str
+    precision: str
+    tensorrt: str | None = omitted()
+    objective: str
+    dla_cores: list[int]
+    latency_us: Number | None = None
+    throughput_qps: Number | None = Field(None, description="frames a second")
+    energy_uj: Number | None = None
+    gpu_us: Number | None = None
+    bands: dict[str, tuple[float, float] | None] = Field(description="by figure")
+    plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
+    notes: list[str]
+    error: RowError | None = None
+
+
+class PlanTable(Document):
+    """Latency, throughput and energy by board and power mode; all is predicted."""
+
+    schema_: Literal["edgekit.plan-table/1"] = Field(alias="schema")
+    clock: Literal["predicted"]
+    model: str
+    objective: str | None = Field(description="of all rows; null: each row has its own")
+    rate_hz: Number | None = Field(description="that energies are of; null: back to back")
+    rows: list[TableRow]
+
+
+def with_plan(row: TableRow, plan: Plan) -> TableRow:
+    """Returns a row with the figures and the proof of its plan."""
+    summary, busy = plan_summary(plan), plan.frame.busy_us
+    figures = plan.predicted.to_json()
+    total = sum(us or 0.0 for us in busy.values())
+    share = (busy.get("GPU") or 0.0) / total if total else 1.0
+    proof = TablePlan(
+        value=summary.value,
+        unit=summary.unit,
+        optimal=plan.optimal,
+        bound=plan.bound,
+        gap=plan.gap,
+        slack=plan.slack,
+        extrapolated=list(plan.extrapolated),
+        unknown_cost=list(plan.unknown_cost),
+        layers=dict(summary.layers),
+        loadables=summary.loadables,
+        transitions=plan.transitions,
+        gpu_share=share,
+        dla_share=1.0 - share,
+    )
+    return row.model_copy(
+        update={
+            **figures,
+            "bands": {key: plan.bands.get(key) for key in figures},
+            "plans": {row.objective: proof},
+        }
+    )
+
+
+def with_error(row: TableRow, error: EdgekitError) -> TableRow:
+    """Returns a row that says why it has no plan."""
+    fields = error.to_json()["error"]
+    return row.model_copy(
+        update={"error": RowError(**{key: fields[key] for key in RowError.model_fields})}
+    )

@@ -1,0 +1,404 @@
+"""Which calibration method's INT8 is nearest to FP32 for a plan, on inputs held out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from edgekit.network.session import session
+from edgekit.placement.segments import SegmentedPlan
+from edgekit.quantize.calibration.histograms import METHODS
+from edgekit.quantize.scales import Ranges, Scales
+from edgekit.reference.accuracy import collapses
+from edgekit.reference.build import build_reference
+from edgekit.reference.gate import GateChoice
+from edgekit.reference.run import Runner
+from edgekit.reference.weights import WeightStore
+from edgekit.text import counted, listed
+from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
+from edgekit_device.protocol.codec import (
+    array,
+    integer,
+    mapping,
+    member,
+    number,
+    record,
+    text,
+)
+
+Feed = Mapping[str, "np.ndarray"]
+# inputs after which the methods are compared, until the best is known well enough
+COMPARED = (8, 16, 32, 64)
+# how many inputs all methods may take: by multiply-accumulates (ResNet-50: 15), at least, at most.
+# What a method that is surely not the best no longer takes is left to the others
+_MACS, _FEWEST, _MOST = 64_000_000_000, 8, 64
+# a method is no longer compared when it is surely worse than the best (standard errors), and the
+# best is known when no other one can be further ahead of it than this (dB)
+_SURE, _NEGLIGIBLE_DB = 3.0, 1.0
+_EXACT, _WORST = 999.0, -999.0
+# engines stay loaded where their weights take at most so many bytes: to load a fully connected
+# layer takes as long as twenty inferences
+_LOADED_BYTES = 1 << 29
+# no square of it is infinite
+_INFINITE = 1e60
+_count = integer(0, 1 << 40)
+_decibels = mapping(number(-1000, 1000))
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """Which calibration method was chosen, and by which figures.
+
+    Attributes:
+        method: The method.
+        snr_db: By method, of the worst output, or group of its channels where their ranges
+            differ; 999 where every bit is the same, -999 where the result is not finite.
+        measured_snr_db: Of methods that were within 1 dB of the best, where several were.
+        compared: On how many inputs, by method.
+        failures: What a method loses, by method, where it does.
+        inputs: How many inputs there were at most.
+        held_out: How many of them the ranges had not seen.
+        gate: What the accuracy gate took instead; None: it left the choice.
+    """
+
+    method: str = member(text())
+    snr_db: Mapping[str, float] = member(_decibels)
+    measured_snr_db: Mapping[str, float] = member(_decibels)
+    compared: Mapping[str, int] = member(mapping(_count))
+    failures: Mapping[str, tuple[str, ...]] = member(mapping(array(text(most=1 << 20))))
+    inputs: int = member(_count)
+    held_out: int = member(_count)
+    gate: GateChoice | None = member(record(GateChoice), absent=None)
+
+
+@dataclass(frozen=True)
+class HeldOutInput:
+    """An input to compare on, the ranges to compare with, and whether these leave it out."""
+
+    feed: Feed
+    ranges: Ranges
+    held_out: bool
+
+
+def compare_methods(
+    errors: MethodErrors,
+    inputs: Iterator[HeldOutInput],
+    measured: Callable[[], Iterable[HeldOutInput]],
+) -> MethodChoice:
+    """Compares the methods with FP32 until the best is known well enough.
+
+    A few inputs cost INT8 much more than the others: in a squared error over all inputs one of 64
+    can have more than half, so that any 16 would choose by chance. What is compared is therefore
+    the mean of the inputs' RMS errors; and more inputs are taken until no method can be more than
+    1 dB ahead of the best by three standard errors.
+
+    Of the methods that are within 1 dB of the best, the one with the best SNR as the accuracy has
+    it, over the measured inputs, is taken: there an odd input counts.
+
+    A method with which groups of channels collapse, or a detector loses its scores, is chosen only
+    where all others do the same.
+
+    Args:
+        errors: What the methods cost.
+        inputs: Inputs to compare on.
+        measured: Returns the inputs that accuracy is measured on.
+
+    Raises:
+        BuildError: ONNX Runtime fails.
+    """
+    for until in COMPARED:
+        batch = list(islice(inputs, min(until - errors.count, errors.affordable)))
+        if batch:
+            errors.add(batch)
+        if not batch or errors.decided():
+            break
+    errors.settle(measured)
+    return errors.choice()
+
+
+def most_inputs(macs: int) -> int:
+    """Returns how many inputs each method may take, by a network's multiply-accumulates."""
+    return min(max(_MACS // max(1, macs), _FEWEST), _MOST)
+
+
+class MethodErrors:
+    """What the methods' INT8 costs the outputs, by input.
+
+    Args:
+        segments: The plan that is built.
+        scales_of: Returns a method's scales for the plan, of ranges.
+        scores: Share of a detector's scores above 0.25 that must stay above it.
+        most: How many inputs each method may take when all are compared to the end.
+        update: Called with (inferences done, inferences in all, what is done).
+
+    Attributes:
+        count: Inputs so far.
+    """
+
+    def __init__(
+        self,
+        segments: SegmentedPlan,
+        scales_of: Callable[[Ranges, str], Scales],
+        scores: float,
+        most: int,
+        update: Callable[[int, int, str], None],
+    ) -> None:
+        self.count = self._held_out = self._runs = 0
+        self._scales_of, self._scores, self._update = scales_of, scores, update
+        self._segments = segments
+        runnable = self._segments.runnable.model
+        self._names = list(runnable.graph.outputs)
+        self._reference = session(runnable, outputs=self._names)
+        self._weights = WeightStore(runnable)
+        self._loaded: dict[str, Runner] = {}
+        self._measured: dict[str, float] = {}
+        self._found: dict[str, list[dict[str, Deviation]]] = {name: [] for name in METHODS}
+        self._left = list(METHODS)
+        self._most_runs = most * len(METHODS)
+
+    @property
+    def affordable(self) -> int:
+        """How many further inputs the methods that are left may take; 0 for a few."""
+        more = (self._most_runs - self._runs) // len(self._left)
+        return more if more >= _FEWEST // 2 else 0
+
+    def add(self, inputs: Sequence[HeldOutInput]) -> None:
+        """Compares on further inputs, each with the scales of its own ranges."""
+        text = f"comparing calibration methods on inputs {self.count + 1} to "
+        text += f"{self.count + len(inputs)}"
+        for method, found in self._compare(inputs, self._left, text).items():
+            self._found[method] += found
+        self.count += len(inputs)
+        self._held_out += sum(one.held_out for one in inputs)
+
+    def settle(self, measured: Callable[[], Iterable[HeldOutInput]]) -> None:
+        """Compares the methods that are near the best on the inputs that accuracy is measured on.
+
+        Their SNR is that of the accuracy.
+
+        Args:
+            measured: Returns these inputs.
+        """
+        near = self._near()
+        if len(near) < 2:
+            return
+        inputs = list(islice(measured(), self._most_runs // len(self._found)))
+        self._runs, self._most_runs = 0, len(inputs) * len(near)
+        text = "comparing the best calibration methods on the measured inputs"
+        found = self._compare(inputs, near, text)
+        for method, each in found.items():
+            joined = [Deviation.joined([one[name] for one in each]) for name in self._names]
+            whole = worst_of(joined)
+            if whole["snr_db"] is None and not whole["exact"]:
+                self._measured = {}  # the accuracy's SNR is not known: nothing varies
+                return
+            value = _EXACT if whole["exact"] else float(whole["snr_db"])
+            self._measured[method] = round(value, 2)
+
+    def _near(self) -> list[str]:
+        snr = {name: float(_db(self._noise(name).mean(axis=0))) for name in self._left}
+        good = [name for name in self._left if not self._failures(name)] or self._left
+        best = max(snr[name] for name in good)
+        return [name for name in good if snr[name] > best - _NEGLIGIBLE_DB]
+
+    def _compare(
+        self, inputs: Sequence[HeldOutInput], methods: Sequence[str], text: str
+    ) -> dict[str, list[dict[str, Deviation]]]:
+        self._update(self._runs, self._most_runs, f"{text}: FP32")
+        real = [self._reference.run(self._names, dict(one.feed)) for one in inputs]
+        different = {id(one.ranges): one.ranges for one in inputs}
+        scales = {
+            method: {key: self._scales_of(own, method) for key, own in different.items()}
+            for method in methods
+        }
+        used = {own.digest for each in scales.values() for own in each.values()}
+        self._loaded = {digest: self._loaded[digest] for digest in used & self._loaded.keys()}
+        known: dict[tuple[str, ...], list[dict[str, Deviation]]] = {}
+        found = {}
+        for method, each in scales.items():
+            digests = tuple(own.digest for own in each.values())
+            if digests in known:
+                self._runs += len(inputs)
+            else:
+                known[digests] = self._of(inputs, real, each, f"{text}: {method}")
+            found[method] = known[digests]
+        return found
+
+    def _of(
+        self,
+        inputs: Sequence[HeldOutInput],
+        real: Sequence[Sequence[np.ndarray]],
+        scales: Mapping[int, Scales],
+        text: str,
+    ) -> list[dict[str, Deviation]]:
+        found: list[dict[str, Deviation]] = [{} for _ in inputs]
+        for which, own in scales.items():
+            self._update(self._runs, self._most_runs, text)
+            runner = self._runner(own, len(scales))
+            for index, one in enumerate(inputs):
+                if id(one.ranges) != which:
+                    continue
+                outputs = runner.run(one.feed)
+                self._runs += 1
+                self._update(self._runs, self._most_runs, text)
+                for name, value in zip(self._names, real[index], strict=True):
+                    error = Deviation(by_channel=True)
+                    error.add(value, outputs[name])
+                    found[index][name] = error
+        return found
+
+    def _runner(self, scales: Scales, ranges: int) -> Runner:
+        """Returns a loaded build; it stays loaded where all that there may be are small."""
+        if scales.digest in self._loaded:
+            return self._loaded[scales.digest]
+        built = build_reference(self._segments, scales, store=self._weights)
+        runner = Runner(built)
+        size = sum(value.nbytes for value in built.values.values())
+        if size * len(self._found) * ranges <= _LOADED_BYTES:
+            self._loaded[scales.digest] = runner
+        return runner
+
+    @property
+    def by_output(self) -> dict[str, dict[str, list[Deviation]]]:
+        """The errors of each input, by method and output."""
+        return {
+            method: {name: [errors[name] for errors in found] for name in self._names}
+            for method, found in self._found.items()
+        }
+
+    def decided(self) -> bool:
+        """Whether the best method is surely not far worse than another; drops those that are worse.
+
+        Errors of the gaps are those of a jackknife over the inputs.
+        """
+        if self.count < 2:
+            return False
+        noise = {method: self._noise(method) for method in self._left}
+        whole = {method: _db(each.mean(axis=0)) for method, each in noise.items()}
+        apart = {
+            method: _db((each.sum(axis=0) - each) / (self.count - 1))
+            for method, each in noise.items()
+        }
+        best = min(self._left, key=lambda name: (bool(self._failures(name)), -float(whole[name])))
+        left, decided = [best], True
+        for other in self._left:
+            if other == best:
+                continue
+            gap = float(whole[best] - whole[other])
+            gaps = apart[best] - apart[other]
+            error = float(np.sqrt((self.count - 1) * np.mean((gaps - gaps.mean()) ** 2)))
+            if gap <= _SURE * error or gap <= 0:
+                left.append(other)
+            # one that fails is not chosen, however near it is
+            near = _SURE * error - gap < _NEGLIGIBLE_DB
+            decided &= near or bool(self._failures(other))
+        self._left = [name for name in self._left if name in left]
+        return decided
+
+    def _noise(self, method: str) -> np.ndarray:
+        """Returns RMS error over RMS signal by input and by part of the outputs."""
+        columns = []
+        for each in self.by_output[method].values():
+            joined = Deviation.joined(each)
+            for channels in joined.parts():
+                signal = joined.variance(channels)
+                if signal > 0:
+                    errors = np.array([one.error(channels) for one in each])
+                    columns.append(np.sqrt(errors / signal))
+        noise = np.stack(columns, axis=1) if columns else np.zeros((len(self._found[method]), 1))
+        found: np.ndarray = np.minimum(np.nan_to_num(noise, nan=_INFINITE), _INFINITE)
+        return found
+
+    def _failures(self, method: str) -> list[str]:
+        outputs = self.by_output[method]
+        joined = {name: Deviation.joined(each) for name, each in outputs.items()}
+        return collapses(joined, self._scores)
+
+    def choice(self) -> MethodChoice:
+        """Returns the best method, and by which figures."""
+        snr = {name: round(float(_db(self._noise(name).mean(axis=0))), 2) for name in self._found}
+        failures = {name: self._failures(name) for name in self._found}
+        return MethodChoice(
+            method=(
+                max(self._measured, key=lambda name: (self._measured[name], snr[name]))
+                if self._measured
+                else min(self._left, key=lambda name: (bool(failures[name]), -snr[name]))
+            ),
+            snr_db=snr,
+            measured_snr_db=self._measured,
+            compared={name: len(found) for name, found in self._found.items()},
+            failures={name: tuple(texts) for name, texts in failures.items() if texts},
+            inputs=self.count,
+            held_out=self._held_out,
+        )
+
+
+def _db(noise: np.ndarray) -> np.ndarray:
+    """Returns the SNR of the worst part, of RMS noise over signal."""
+    with np.errstate(divide="ignore"):
+        found = -20 * np.log10(noise.max(axis=-1))
+    return np.asarray(np.where(np.isposinf(found), _EXACT, np.maximum(found, _WORST)))
+
+
+def methods_are_equal(choice: MethodChoice) -> bool:
+    """Whether all methods give the same; then the first is taken."""
+    figures = choice.snr_db, choice.measured_snr_db
+    return not choice.failures and all(len(set(each.values())) <= 1 for each in figures)
+
+
+def choice_note(choice: MethodChoice) -> str:
+    """Says in sentences which method was chosen, by which figures, and what rules others out."""
+    chosen, snr, failures = choice.method, choice.snr_db, choice.failures
+    measured, most = choice.measured_snr_db, choice.inputs
+    where = _compared_on(choice)
+    text = f"Calibration method: {chosen}."
+    if methods_are_equal(choice):
+        return (
+            f"{text} All methods give the same SNR against FP32 on {where}: "
+            f"{decibels(snr[chosen], False)} (emulated on this machine)"
+        )
+    # methods that were surely worse after a few inputs have figures of these alone: they come last
+    ranked = sorted(snr, key=lambda name: (choice.compared[name] < most, -float(snr[name])))
+    early = [name for name in ranked if choice.compared[name] < most]
+    out = [] if len(failures) == len(snr) else list(failures)
+    compared = [name for name in ranked if name not in (*early, *out)]
+    if measured:
+        near = sorted(measured, key=lambda name: -float(measured[name]))
+        text += (
+            f" On {where}, {listed(sorted(near))} are within {_NEGLIGIBLE_DB:g} dB of the best "
+            f"({_figures(snr, compared)}); of these {chosen} is nearest to FP32 on the inputs "
+            f"that the ranges were measured on ({_figures(measured, near)})"
+        )
+    else:
+        text += f" SNR against FP32 on {where}: {_figures(snr, compared)}"
+    text += "; emulated on this machine"
+    for name in (name for name in early if name not in out):
+        count = counted(choice.compared[name], "input")
+        text += f". {name} was clearly worse after {count} ({decibels(snr[name], False)})"
+    if failures and not out:
+        lost = failures[chosen][0]
+        text += (
+            f". Every method loses too much ({chosen}: {lost}). More or better data may help "
+            "(calibration: {data: FOLDER, count: 500}); "
+            "`edgekit calibrate MODEL --sensitivity` names the layers to keep in FP16"
+        )
+    for name in out:
+        text += f". {name} ({decibels(snr[name], False)}) is not taken: {failures[name][0]}"
+    return text
+
+
+def _compared_on(choice: MethodChoice) -> str:
+    """Returns on how many inputs methods were compared, and whether their ranges include them."""
+    text, known = counted(choice.inputs, "input"), choice.inputs - choice.held_out
+    if not known:
+        return f"{text} other than those of the ranges"
+    if known == choice.inputs:
+        return f"{text}, the same as those of the ranges"
+    return f"{text}, {known} of them among those of the ranges"
+
+
+def _figures(values: Mapping[str, float], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {decibels(values[name], False)}" for name in names)

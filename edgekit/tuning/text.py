@@ -1,0 +1,131 @@
+"""What ``edgekit tune`` prints: the outcome first, then what was learnt, then what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from edgekit.reports.text import significant
+from edgekit.text import counted, sentence
+from edgekit.tuning.trials import readable_value
+
+if TYPE_CHECKING:
+    from edgekit.tuning.document import Tuned
+
+_QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
+               "energy": "energy a frame", "gpu_time": "GPU time"}  # fmt: skip
+_KINDS = 12
+_NAMES = 3
+
+
+def tune_text(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
+    """Yields the lines of an ``edgekit.tune/1``.
+
+    Args:
+        document: The document.
+        verbose: All kinds of layers and all layers by name.
+    """
+    unit, start = document.unit, document.start
+    yield f"{document.clock}: {document.note}"
+    if not document.changed:
+        yield (
+            f"The starting plan stays: {_quantity(document)} "
+            f"{readable_value(start.measured, unit)} over {counted(start.runs, 'run')}."
+        )
+    else:
+        yield _better(document, unit)
+    if len(document.networks) > 1:
+        yield (
+            f"The original and the rewritten network were both tried; this is {_network(document)}."
+        )
+    bound = document.bound
+    yield (
+        f"Ended after {document.seconds:.0f} s, {counted(len(document.trials), 'plan')}: "
+        + (document.why or document.status)
+        + (
+            f"; no remaining plan is likely to beat {readable_value(bound.value, unit)}."
+            if bound
+            else "."
+        )
+    )
+    yield from _changes(document, verbose=verbose)
+    yield from _learnt(document, verbose=verbose)
+    yield from _trials(document)
+    for note in document.notes:
+        yield f"note: {sentence(note)}"
+    yield f"profile  {document.files['profile']}"
+    yield f"config   {document.files['snippet']}"
+
+
+def _better(document: Tuned, unit: str) -> str:
+    """Returns by how much the winner is better: the figures are what the percentage is of."""
+    winner, turns = document.winner, document.turns
+    better = f"plan {winner.number} is better in {_quantity(document)}"
+    if not document.proven or turns is None or turns.low is None or turns.high is None:
+        return (
+            f"{better}: {readable_value(winner.measured, unit)}, the starting plan "
+            f"{readable_value(document.start.measured, unit)}; not proven: the two "
+            "plans were not measured in alternation."
+        )
+    less = "less time per frame" if document.objective == "throughput" else "less"
+    return (
+        f"{better}: {readable_value(turns.ours, unit)}, the starting plan "
+        f"{readable_value(turns.theirs, unit)}, medians of {turns.turns} "
+        f"alternating measurements; {100 * turns.fraction:.1f} % {less} (95 %: "
+        f"{100 * turns.low:.1f} % to {100 * turns.high:.1f} %)."
+    )
+
+
+def _quantity(document: Tuned) -> str:
+    return _QUANTITIES[document.objective]
+
+
+def _network(document: Tuned) -> str:
+    return "the rewritten one" if document.network == "rewritten" else "the original one"
+
+
+def _changes(document: Tuned, *, verbose: bool) -> Iterator[str]:
+    for one in document.changes:
+        names = one.layers if verbose else one.layers[:_NAMES]
+        left = len(one.layers) - len(names)
+        listed = ", ".join(names) + (f" and {left} more" if left else "")
+        yield f"  {one.source} -> {one.goal}: {listed}: {one.why}"
+
+
+def _learnt(document: Tuned, *, verbose: bool) -> Iterator[str]:
+    learnt = document.learnt
+    if not learnt.by_kind:
+        return
+    yield (
+        "Predicted times for the board and learned times (with one standard "
+        "deviation), by device and kind of layer:"
+    )
+    rows = sorted(learnt.by_kind, key=lambda row: -row.learnt_us)
+    for row in rows if verbose else rows[:_KINDS]:
+        yield (
+            f"  {row.device:<4} {row.kind:<16} {counted(row.layers, 'layer'):>12} "
+            f"{readable_value(row.predicted_us):>9} {readable_value(row.learnt_us):>9} "
+            f"+/- {readable_value(row.learnt_sd_us):<9} x {significant(row.factor)}"
+            + ("" if row.measured_us is None else f"; measured {readable_value(row.measured_us)}")
+        )
+    for worst in learnt.worst[:3]:
+        names = ", ".join(worst.layers[:_NAMES]) + (", ..." if len(worst.layers) > _NAMES else "")
+        yield (
+            f"  largest error: {names} on the {worst.device}: predicted "
+            f"{readable_value(worst.predicted_us)}, measured "
+            f"{readable_value(worst.measured_us)}"
+        )
+
+
+def _trials(document: Tuned) -> Iterator[str]:
+    unit = document.unit
+    yield f"Plans tried, with measured {_quantity(document)}:"
+    for one in document.trials:
+        value = "" if one.measured is None else f"{readable_value(one.measured, unit)}, "
+        what = (
+            f"{counted(one.layers_on_dla, 'layer')} on the DLA in "
+            f"{counted(one.loadables, 'loadable')}"
+        )
+        of = f" ({one.network})" if one.network and len(document.networks) > 1 else ""
+        state = "" if one.status == "measured" else f"; {one.status}: {one.reason}"
+        yield f"  plan {one.number:<3} {value}{what}{of}; {one.why}{state}"
