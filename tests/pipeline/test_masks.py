@@ -259,9 +259,7 @@ def test_one_count_of_scales_in_texts_json_and_cache(
         with pytest.raises(SystemExit):
             main(["calibrate", str(path), *arguments, "--save", str(cache)])
         reported = capsys.readouterr()
-        document = edgekit.calibrate(
-            path, calibration={"data": str(tmp_path / data)}, **BOARD
-        ).to_json()
+        found = edgekit.calibrate(path, calibration={"data": str(tmp_path / data)}, **BOARD)
         scales, without = found.scales, list(found.without)
         listed = load_cache(cache).scales
         own = load(path).graph.tensor_names
