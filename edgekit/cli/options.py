@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import completion
 from edgekit.cli.commands import argument
 from edgekit.cli.output import progress, say, warn
 from edgekit.errors import ConfigError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.api import Config, Pipeline
 
 
 Decorator = Callable[[Any], Any]
@@ -203,9 +203,7 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
         )
     path = Path(config)
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
-        from edgekit.network.source import refuse_foreign
-
-        refuse_foreign(path)
+        api.refuse_foreign(path)
         report = " or a report.json" if context.info_name == "report" else ""
         refuse_missing(config, f"a YAML configuration{report}")
     return config
@@ -219,9 +217,7 @@ def refuse_missing(file: str, kind: str) -> None:
     """
     if Path(file).exists():
         return
-    from edgekit.network.source import near_builtins
-
-    near = near_builtins(file)
+    near = api.near_builtins(file)
     model = f"builtin:{near[0]}" if near else "MODEL.onnx"
     hint = f"give the path of {kind}, or write a configuration with: edgekit init {model}"
     raise ConfigError([Problem("the file does not exist", file, hint)], code="config.missing")
@@ -310,6 +306,12 @@ talk = all_of(
 )
 
 
+def reporting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns a command's settings with the progress that ``quiet`` and ``verbose`` want."""
+    others = {name: value for name, value in settings.items() if name not in ("quiet", "verbose")}
+    return {**others, "progress": progress(settings["quiet"], settings["verbose"])}
+
+
 def open_pipeline(
     config: str | Config,
     options: Mapping[str, Any] | None = None,
@@ -330,21 +332,9 @@ def open_pipeline(
             as the pipeline's modules take to import.
         settings: Further arguments of ``Pipeline``.
     """
-    from edgekit.config.loader import open_config
-
-    opened, shown = open_config(config, **(options or {})), progress(quiet, verbose)
-    if connects:
-        from edgekit.pipeline.cache import Cache
-        from edgekit.pipeline.context import Session
-        from edgekit.pipeline.steps.deploy import ConnectedBoards
-
-        names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
-        consents = {name: settings.pop(name) for name in names}
-        settings["boards"] = boards = ConnectedBoards(opened, Cache(), Session(shown), **consents)
-        boards.begin()
-    from edgekit.pipeline.pipeline import Pipeline
-
-    return Pipeline(opened, progress=shown, **settings)
+    return api.open_pipeline(
+        config, options or {}, progress=progress(quiet, verbose), connects=connects, **settings
+    )
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.

@@ -5,9 +5,6 @@ and ``run``, which runs all.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +31,12 @@ from edgekit.cli.output import (
     say_accuracy,
     say_notes,
 )
-from edgekit.errors import DataError, EdgekitError, GateError, UsageError
+from edgekit.errors import GateError, UsageError
 from edgekit.text import counted, sentence
-from edgekit_device.protocol.codec import read
 
 if TYPE_CHECKING:
-    from edgekit.api import BoardRow, DeployedRelease, ServingStatus
-    from edgekit.config.loader import Config
+    from edgekit.api import BoardBuild, BoardRow, DeployedRelease, Plans, ServingStatus
     from edgekit.reports.schema import Report
-    from edgekit.results.store import Result
 
 
 _SERVER_ACTIONS = ("start", "status", "reload", "stop")
@@ -74,45 +68,38 @@ def build_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    options = {
+    options: dict[str, Any] = {
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
         "accuracy": {"thorough": thorough},
         "parser": parser,
     }
-    with o.open_pipeline(config, options, **settings) as pipeline:
-        document = pipeline.build()
+    document = api.build(config, **options, **o.reporting(settings))
     if json:
         print_json(document)
         return
-    from edgekit.reference.accuracy import Accuracy
-    from edgekit.reports.terminal.quantization import accuracy_headline
-
-    count = counted(len(document["segments"]), "segment")
-    found = read(Accuracy, document["accuracy"])
-    gate = pipeline.file.accuracy
-    text = accuracy_headline(found, gate.metric, gate.min)
-    print(f"{count}, backend {document['backend']}; {text}")
-    say_accuracy(found, emulated=bool(document["boards"]))
-    for board in document["boards"]:
+    count = counted(len(document.segments), "segment")
+    print(f"{count}, backend {document.backend}; {document.figures}")
+    say_accuracy(document.accuracy, emulated=bool(document.boards))
+    for board in document.boards:
         _show_build(board)
     say_notes(document)
 
 
-def _show_build(board: Mapping[str, Any]) -> None:
+def _show_build(board: BoardBuild) -> None:
     """Prints what a board built."""
-    print(f"{board['board']}: built with TensorRT {board['tensorrt']}")
-    for one in board["engines"]:
-        facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
-        if one["stripped"]:
-            full = one["full_bytes"]
+    print(f"{board.board}: built with TensorRT {board.tensorrt}")
+    for one in board.engines:
+        facts = [f"{one.bytes:,} bytes", f"{one.seconds:.0f} s"]
+        if one.stripped:
+            full = one.full_bytes
             size = "full size unknown" if full is None else f"{full:,} with its weights"
             facts.insert(1, f"stripped, {size}")
-        if one["version_compatible"]:
+        if one.version_compatible:
             facts.append("version compatible")
-        print(f"  {one['key']}: {', '.join(facts)}")
-    plan = board["plan"]
+        print(f"  {one.key}: {', '.join(facts)}")
+    plan = board.plan
     if plan["same"]:
         print("  matches the plan: layers, devices and loadables")
     else:
@@ -157,9 +144,8 @@ def bundle_command(
 ) -> None:
     given = {"counter": counter, "valid_until": valid_until}
     release = {name: value for name, value in given.items() if value is not None}
-    over = {"model": part, **({"deploy": {"release": release}} if release else {})}
-    with o.open_pipeline(config, over, **settings) as pipeline:
-        document = pipeline.bundle(full=full)
+    over: dict[str, Any] = {"model": part, **({"deploy": {"release": release}} if release else {})}
+    document = api.bundle(config, full=full, **over, **o.reporting(settings))
     if json:
         print_json(document)
         return
@@ -200,9 +186,8 @@ def deploy_command(
 ) -> None:
     if strict and bundle is not None:
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
-    options = {"model": part, "build": {"strict": strict}}
-    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        document = pipeline.deploy(bundle, dry_run=dry_run)
+    options: dict[str, Any] = {"model": part, "build": {"strict": strict}}
+    document = api.deploy(config, file=bundle, dry_run=dry_run, **options, **o.reporting(settings))
     if json:
         print_json(document)
         return
@@ -243,16 +228,13 @@ def _would_deploy(release: DeployedRelease) -> str:
 def refit_command(
     config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, connects=True, **settings) as pipeline:
-        document = pipeline.refit(weights)
+    document = api.refit(config, weights, model=part, **o.reporting(settings))
     if json:
         print_json(document)
         return
-    from edgekit.reports.terminal.quantization import accuracy_headline
-
-    gate = pipeline.file.accuracy
-    text = accuracy_headline(document.accuracy, gate.metric, gate.min)
-    print(f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {text}")
+    print(
+        f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {document.figures}"
+    )
     say_accuracy(document.accuracy, emulated=True)
     for release in document.releases:
         print(f"{release.board.name}: {release.release} ({release.bytes_sent:,} bytes sent)")
@@ -278,16 +260,18 @@ def infer_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
-        document = pipeline.infer(input, output)
+    import edgekit
+
+    shown = progress(settings.pop("quiet"), settings.pop("verbose"))
+    found = edgekit.infer(config, input, output, model=part, progress=shown, **settings)
     if json:
-        print_json(document)
+        print_json(found)
         return
-    for tensor in document["outputs"]:
-        print(f"{tensor['name']} {tensor['dtype']}{tensor['shape']}  min {tensor['min']:.6g}  "
-              f"max {tensor['max']:.6g}  arg max {tensor['argmax']}")  # fmt: skip
-    print(f"written to {document['file']}")
-    say_notes(document)
+    for tensor in found.outputs:
+        print(f"{tensor.name} {tensor.dtype}{tensor.shape}  min {tensor.min:.6g}  "
+              f"max {tensor.max:.6g}  arg max {tensor.argmax}")  # fmt: skip
+    print(f"written to {found.file}")
+    say_notes(found)
 
 
 @commands.command(
@@ -397,6 +381,8 @@ def report_command(
     annotate: Path | None,
     part: dict[str, Any],
     output: Path | None,
+    quiet: bool,
+    verbose: bool,
     **settings: Any,
 ) -> None:
     if Path(config).suffix.lower() == ".json":
@@ -406,120 +392,34 @@ def report_command(
             raise UsageError(
                 "--shape, --batch and --outputs need a configuration: a report contains no model"
             )
-        page = output or _page_of(Path(config), settings["out"])
-        _render_again(Path(config), json, settings["quiet"], baseline, page, markdown)
-        return
-    from edgekit.config.loader import open_config
-
-    opened = open_config(config, model=part)
-    if opened.file.model.networks:
-        _report_several(opened, output, json, settings)
-        return
-    if baseline:
-        _check_baseline(baseline, opened.file.name)
-    with o.open_pipeline(opened, or_serving=True, **settings) as pipeline:
-        with page_without_board(pipeline.out / "report.json"):
-            result = pipeline.run()
-        if annotate is not None:
-            from edgekit.pipeline.exports import write_annotated
-
-            write_annotated(pipeline.context, annotate, result.report)
-    report = result.report
-    if baseline:
-        report = _after_run(report, baseline)
-        _write_report(report, Path(report.files["report"]))
-    page = _also_written(report, output)
+    found = api.report(
+        config, baseline=baseline, output=output, annotate=annotate, model=part,
+        progress=progress(quiet, verbose), **settings,
+    )  # fmt: skip
+    report = found.report
     if markdown is not None:
         written.write_markdown(report, markdown)
     if json:
         print_json(report)
     elif markdown != "-":
-        print(page)
-        for release in result.document.releases:
-            if release.taken_back:
-                say_notes(release)
-    _print_comparison(report, json=json, quiet=settings["quiet"])
+        print(found.page)
+        say_notes(found)
+    _print_comparison(found.report, json=json, quiet=quiet)
 
 
-def _also_written(report: Report, output: Path | None) -> Path:
-    """Returns the page of a run; it is written to ``output``, too, if that is given."""
-    if output is None:
-        return Path(report.files["report"])
-    _write_report(report, output, keep=output)
-    return output
-
-
-def _page_of(document: Path, folder: Path | None) -> Path:
-    """Returns where the page of a report goes: next to it, or in a folder."""
-    page = document.with_suffix(".html")
-    return folder / page.name if folder is not None else page
-
-
-def _render_again(
-    path: Path,
-    json: bool,
-    quiet: bool,
-    baseline: str | None,
-    page: Path,
-    markdown: str | None,
-) -> None:
-    """Renders a report document as a page; nothing is run."""
-    from edgekit.reports.schema import read_report
-
-    report = read_report(path)
-    if baseline:
-        report = _compared_report(report, baseline, of=path)
-    _write_report(report, page, keep=path)
-    if markdown is not None:
-        written.write_markdown(report, markdown)
-    if json:
-        print_json(report)
-    elif markdown != "-":
-        print(page)
-    if baseline:
-        _print_comparison(report, json=json, quiet=quiet)
-
-
-def _after_run(report: Report, baseline: str) -> Report:
-    """Returns the report compared, or saying why not: what a run has found is not lost."""
-    from edgekit.reports.comparison import without_comparison
-
-    try:
-        return _compared_report(report, baseline)
-    except DataError as error:
-        return without_comparison(report, error)
-
-
-def _check_baseline(baseline: str, name: str) -> None:
-    """Says that a baseline is not there before anything is run; before a first run none is.
-
-    Raises:
-        EdgekitError: There is no such baseline.
-    """
-    try:
-        _select_baseline(baseline, name)
-    except DataError as error:
-        if not _first_run(baseline, error):
-            raise
-
-
-def _first_run(baseline: str, error: EdgekitError) -> bool:
-    """Whether "last" finds nothing: the run is the first one, which is no mistake."""
-    return baseline.strip() == "last" and error.code == "history.no-result"
-
-
-def _print_comparison(report: Report, *, json: bool, quiet: bool) -> None:
+def _print_comparison(report: Report | Plans, *, json: bool, quiet: bool) -> None:
     """Says on stderr what came of the comparison, if one was requested; all files are written.
 
     Raises:
         GateError: "report.not-compared", or "report.regression" past the threshold.
     """
     from edgekit.reports.comparison import compared_words, refused_words, regression_words
-    from edgekit.reports.schema import RefusedComparison
+    from edgekit.reports.schema import RefusedComparison, Report
 
-    baseline, error = report.baseline, None
+    baseline = report.baseline if isinstance(report, Report) else None
     if baseline is None:
         return
+    error = None
     if isinstance(baseline, RefusedComparison):
         words, lines = refused_words(baseline), []
         if baseline.refused.code == _FIRST_RUN:
@@ -548,103 +448,6 @@ def _print_comparison(report: Report, *, json: bool, quiet: bool) -> None:
         raise error
 
 
-def _write_report(report: Report, page: Path, *, keep: Path | None = None) -> None:
-    """Writes the page, and next to a run's own page its document; ``keep`` is not written over."""
-    from edgekit.benchmark.document import write_json
-    from edgekit.reports.html.page import write_report
-
-    write_report(report, page)
-    document = page.with_suffix(".json")
-    if keep is None:
-        write_json(document, report.to_json())
-
-
-def _select_baseline(words: str, name: str, but: Result | None = None) -> list[Result]:
-    """Returns the baseline; "last" is the last one that is not the run itself."""
-    from edgekit.results.selection import select
-
-    return select(words, name=name, but=but)
-
-
-def _compared_report(report: Report, baseline: str, *, of: Path | None = None) -> Report:
-    """Returns the report with the comparison of its own bench.json with the baseline.
-
-    Args:
-        report: A run's.
-        baseline: As the user named it.
-        of: The report's file, where it was given; one that was moved has its bench.json
-            in the same folder.
-
-    Raises:
-        DataError: The report has no measurement, or its file is not there.
-    """
-    from edgekit.reports.comparison import with_baseline, without_comparison
-    from edgekit.results.selection import read_result
-
-    own = report.files.get("bench")
-    if report.bench is None or not own:
-        raise DataError(
-            "the report contains no measurement to compare", code="report.not-measured",
-            hint="measure first with: edgekit report CONFIG --baseline RUN",
-        )  # fmt: skip
-    path = Path(own)
-    if of is not None and not path.exists():
-        path = of.parent / path.name
-    if not path.exists():
-        raise DataError(
-            f"the report's measurement, {own}, was not found, nor one in the report's folder",
-            code="report.not-measured",
-            where=str(of or ""),
-            hint=f"copy the run's {path.name} into the report's folder, or run edgekit report "
-            f"CONFIG --baseline {baseline}",
-        )
-    result = read_result(path)
-    try:
-        found = _select_baseline(baseline, report.name, result)
-    except DataError as error:
-        if not _first_run(baseline, error):
-            raise
-        none = DataError(
-            f"the history has no earlier run of {report.name}: {baseline} works from the "
-            "next run on",
-            code=_FIRST_RUN,
-        )
-        return without_comparison(report, none)
-    return with_baseline(report, found, [result])
-
-
-def _report_several(
-    config: Config, output: Path | None, json: bool, settings: dict[str, Any]
-) -> None:
-    from edgekit.pipeline.networks import plan_networks, write_networks_report
-
-    plans = plan_networks(config, progress=progress(settings["quiet"], settings["verbose"]))
-    folder = settings["out"] or Path("edgekit-out") / config.file.name
-    path = output or folder / "report.html"
-    write_networks_report(plans, path, name=config.file.name)
-    if json:
-        print_json(plans.to_json())
-    else:
-        print(path)
-
-
-# What ``edgekit report`` says if the board cannot be reached: the last run is still known.
-
-
-@contextmanager
-def page_without_board(known: Path) -> Iterator[None]:
-    """Says how the page is made again of what is known, if the board cannot be reached."""
-    try:
-        yield
-    except EdgekitError as error:
-        if error.code in _UNREACHABLE_CODES and known.is_file():
-            again = (
-                f"rebuild the page of the last run with: edgekit report {shlex.quote(str(known))}"
-            )
-            error.hint = "; ".join(one for one in (error.hint, again) if one)
-        raise
-
-
 @commands.command("run", "edgekit run configs/resnet50-orin.yaml")
 @o.config
 @o.out_or_former
@@ -669,23 +472,23 @@ def run_command(
     json: bool,
     markdown: str | None,
     annotate: Path | None,
+    quiet: bool,
+    verbose: bool,
     **settings: Any,
 ) -> None:
     from edgekit.reports.terminal.summary import terminal_summary
 
-    options = {
-        "model": part,
-        "calibration": {"missing": missing},
-        "build": {"strict": strict},
-        "accuracy": {"thorough": thorough},
-        "parser": parser,
-    }
-    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        result = pipeline.run()
-        if annotate is not None:
-            from edgekit.pipeline.exports import write_annotated
-
-            write_annotated(pipeline.context, annotate, result.report)
+    result = api.run(
+        config,
+        annotate=annotate,
+        progress=progress(quiet, verbose),
+        model=part,
+        calibration={"missing": missing},
+        build={"strict": strict},
+        accuracy={"thorough": thorough},
+        parser=parser,
+        **settings,
+    )
     if markdown is not None:
         written.write_markdown(result.report, markdown)
     if json:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
@@ -21,13 +21,7 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import (
-    RunDocument,
-    board_documents,
-    notes_of,
-    run_document,
-    segments_of,
-)
+from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -41,6 +35,7 @@ from edgekit.pipeline.run import (
     remember,
     run_step,
 )
+from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, WrittenScales
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
@@ -53,7 +48,15 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -65,7 +68,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -75,16 +78,19 @@ from edgekit.pipeline.steps.rewrite import (
     used_rewrites,
 )
 from edgekit.pipeline.steps.scales import cache_for_both, named_scales
+from edgekit.placement.rewrite_document import Approximation, Rewriting
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import read
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
@@ -237,7 +243,7 @@ class Pipeline:
         self._look_for_parser()
         return checked(self.context, on_note)
 
-    def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
+    def rewrite(self, save: Path | None = None, record: Path | None = None) -> Rewriting:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.
 
         Args:
@@ -260,26 +266,25 @@ class Pipeline:
         )  # fmt: skip
         context, used = self.context, used_rewrites(self.context)
         note_parse(context)
-        document = {
-            "schema": "edgekit.rewrite/1",
-            "model": source(context).source,
-            "target": self.file.target,
-            "precision": self.file.precision,
-            "rewrites": used.applied,
-            "before": write_document(known(run.found.check)),
-            "after": write_document(brief_check(context, rewritten(context)).figures),
-            "approximations": approximations(context),
-            "notes": context.session.notes,
-            "record": used.record,
-            "file": str(save) if save else None,
-        }
+        document = Rewriting(
+            model=source(context).source,
+            target=self.file.target,
+            precision=self.file.precision,
+            rewrites=used.applied,
+            before=known(run.found.check),
+            after=brief_check(context, rewritten(context)).figures,
+            approximations=tuple(read(Approximation, one) for one in approximations(context)),
+            notes=tuple(context.session.notes),
+            record=used.record,
+            file=str(save) if save else None,
+        )
         if save is not None:
             save_model(model(context), save)
         if record is not None:
-            write_json(record, used.record)
+            write_json(record, used.record.to_json())
         return document
 
-    def calibrate(self, save: Path | None = None) -> dict[str, Any]:
+    def calibrate(self, save: Path | None = None) -> MeasuredScales:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
         may_write_for(self.config, {"the calibration cache": save})
         self._run(*needed("calibrate", calibrate=calibrate_by_method))
@@ -298,32 +303,31 @@ class Pipeline:
             write_cache(cache, save)
             none = sum(not scale for scale in cache.scales.values())
             other = len(cache.scales.keys() - {*named.scales, *named.missing})
-            written = {"tensors": len(cache.scales), "without": none, "original": other}
-        return {
-            "schema": "edgekit.scales/1",
-            "model": came.source,
-            "method": found.method,
-            "choice": write_document(choice(context)),
-            "data": found.data,
-            "digest": found.digest,
-            "scales": dict(named.scales),
-            "without": list(named.missing),
-            "changes": change_rows(found.changes),
-            "notes": [*context.session.notes, *found.warnings, *_in_vain(context)],
-            "file": str(save) if save else None,
-            "written": written,
-        }
+            written = WrittenScales(len(cache.scales), none, other)
+        return MeasuredScales(
+            model=came.source,
+            method=found.method,
+            choice=choice(context),
+            data=found.data,
+            digest=found.digest,
+            scales=named.scales,
+            without=tuple(named.missing),
+            changes=change_rows(found.changes),
+            notes=(*context.session.notes, *found.warnings, *_in_vain(context)),
+            file=str(save) if save else None,
+            written=written,
+        )
 
     def to_qdq(
         self, out: Path, *, weights: str = "per_channel", float16: bool = True
-    ) -> dict[str, Any]:
+    ) -> LoweredModel:
         """Writes the network with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``."""
         from edgekit.pipeline.qdq import to_qdq_document
 
-        def write(context: Context) -> tuple[dict[str, Any], str]:
+        def write(context: Context) -> tuple[LoweredModel, str]:
             document = to_qdq_document(context, out, weights=weights, float16=float16)
-            count = counted(document["activations"], "activation")
-            return document, f"{count}, {document['method']}"
+            count = counted(document.activations, "activation")
+            return document, f"{count}, {document.method}"
 
         return self.answer("calibrate", write, reuses=True)
 
@@ -359,29 +363,36 @@ class Pipeline:
         self._run(*needed(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
-    def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
-        """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
+    def trace(self, files: TraceFiles, out: Path | None) -> Traced:
+        """Lays measurements on one timeline in ``out``, or in the run's folder when None."""
         from edgekit.pipeline.exports import trace
 
         files.check()
         self._run(*needed("check", "plan"))
+        # the bench step's own trace stays as it is: it is what this one is made of
+        out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context).to_json(),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=self._figures(error),
+        )
+
+    def _figures(self, error: Accuracy) -> str:
+        from edgekit.reports.terminal.quantization import accuracy_headline
+
+        return accuracy_headline(error, self.file.accuracy.metric, self.file.accuracy.min)
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -507,12 +518,13 @@ class Pipeline:
             tensors=new.tensors,
             changed=new.changed,
             accuracy=new.accuracy,
+            figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
             releases=tuple(one.row() for one in run.found.deploy),
         )
 
-    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
-        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+    def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
+        """Runs one inference on the first board."""
         from edgekit.pipeline.steps.bench import inputs_of
 
         may_write_for(
@@ -524,26 +536,33 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        return dict(known(self._run(*steps, or_serving=True).found.infer))
+        return known(self._run(*steps, or_serving=True).found.infer)
 
     def bench(self) -> Bench:
         """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
         return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
-    def run(self) -> RunResult:
+    def run(self, annotate: Path | None = None) -> RunResult:
         """Runs every step.
+
+        Args:
+            annotate: The ONNX file that gets each node's place and time; none when None.
 
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.benchmark.document import write_json
+        from edgekit.pipeline.exports import write_annotated
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))
         document = run_document(run.context, run.builds, run.found, files, self.log.done)
         write_json(self.out / "run.json", document.to_json())
-        return RunResult(document, known(run.found.report))
+        report = known(run.found.report)
+        if annotate is not None:
+            write_annotated(self.context, annotate, report)
+        return RunResult(document, report)
 
 
 @dataclass(frozen=True)

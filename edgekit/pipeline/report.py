@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import BoardName, TakenBackRelease
+from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
@@ -25,7 +26,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BuiltPlan
+from edgekit.pipeline.steps.build import BuiltPlan, board_builds
 from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
@@ -51,11 +52,7 @@ from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.document import Bench
-    from edgekit.pipeline.progress import FinishedStep
-    from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
-    from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
 
 
@@ -93,36 +90,6 @@ def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     """Returns what a person should know about the result."""
     groups = note_groups(context, builds).values()
     return list(dict.fromkeys(one for group in groups for one in group))
-
-
-def segments_of(built: Artefacts) -> list[dict[str, Any]]:
-    """Returns what was built, segment by segment."""
-    return [
-        {"lane": lane, "share": share, "index": s.index, "device": s.device,
-         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
-         "outputs": list(s.outputs)}
-        for lane, (share, segments) in enumerate(built.lanes)
-        for s in segments
-    ]  # fmt: skip
-
-
-def board_documents(builds: Sequence[BuiltPlan]) -> list[dict[str, Any]]:
-    """Returns what boards built, compared with the plan."""
-    return [_board_document(built, built.result) for built in builds if built.result is not None]
-
-
-def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
-            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
-    return {
-        "board": built.board,
-        "job": built.job,
-        "fingerprint": dict(result["fingerprint"]),
-        "tensorrt": result["tensorrt"],
-        "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
-        "plan": built.comparison,
-        "notes": list(result["notes"]),
-    }
 
 
 class RunCheck(Document):
@@ -185,7 +152,7 @@ class RunDocument(Document):
     bundle: Annotated[PackedBundle, Coded()]
     accuracy: Facts
     refit: RefitAnswer
-    infer: Facts
+    infer: Inference
     bench: BriefBench
     board: BoardName
     releases: list[RunRelease]
@@ -226,22 +193,29 @@ def run_document(
         backend=builds[0].artefacts.backend,
         steps=list(steps),
         check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
-        rewrites=rewrites.applied,
+        rewrites=write(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
             choice=write(choice(context)),
             data=scales.data,
-            changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
+            changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
         )
         if scales
         else None,
         plan=plan(context),
-        built=[BuiltBoard.model_validate(one) for one in board_documents(builds)],
+        built=[BuiltBoard.model_validate(one) for one in write(board_builds(builds))],
         bundle=known(found.bundle),
         accuracy=accuracy(context).to_json(),
         refit=known(found.refit),
-        infer=dict(known(found.infer)),
-        bench=BriefBench(**{name: getattr(bench, name) for name in BriefBench.model_fields}),
+        infer=known(found.infer),
+        bench=BriefBench(
+            clock=bench.clock,
+            backend=bench.backend,
+            latency_ms=bench.latency_ms,
+            throughput_qps=bench.throughput_qps,
+            iterations=bench.iterations,
+            verdict=bench.verdict,
+        ),
         board=releases[0].board,
         releases=releases,
         files=dict(files),
@@ -294,12 +268,12 @@ def report_facts(
         bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
-        built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
+        built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
+            ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),
         steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,

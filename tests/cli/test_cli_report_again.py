@@ -5,8 +5,8 @@ import json
 import pytest
 
 from edgekit.cli import main
-from edgekit.cli.steps import _check_baseline
 from edgekit.errors import DataError
+from edgekit.pipeline.report_page import check_baseline
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.schema import read_report
@@ -159,6 +159,6 @@ def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monke
     assert "has no earlier run of resnet50" in document.with_suffix(".html").read_text("utf-8")
     for named in ("7", "last~1", "baseline:gone"):
         assert run("report", document, "--baseline", named) == 2
-    _check_baseline("last", "never-measured")
+    check_baseline("last", "never-measured")
     with pytest.raises(DataError):
-        _check_baseline("baseline:gone", "never-measured")
+        check_baseline("baseline:gone", "never-measured")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgekit.cli.steps import page_without_board
 from edgekit.errors import EnvironmentLack
+from edgekit.pipeline.report_page import hinting_page
 
 
 @pytest.mark.parametrize("ran", [True, False])
@@ -11,7 +11,7 @@ def test_a_board_that_is_off_takes_no_page_away(tmp_path, ran):
     known = tmp_path / "report.json"
     if ran:
         known.write_text("{}")
-    with pytest.raises(EnvironmentLack) as caught, page_without_board(known):
+    with pytest.raises(EnvironmentLack) as caught, hinting_page(known):
         raise EnvironmentLack("cannot reach it", code="board.unreachable", hint="is it on?")
     assert caught.value.hint.startswith("is it on?")
     assert (f"edgekit report {known}" in caught.value.hint) is ran

@@ -10,7 +10,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgekit.cli import main, options
+from edgekit import api
+from edgekit.cli import main
 from edgekit.documents import json_schema
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import write_report
@@ -35,18 +36,19 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
 
     class Done:
         def __init__(self):
-            self.out = out
+            self.out, self.file = out, types.SimpleNamespace(name="resnet50-orin")
 
-        def run(self):
+        def run(self, annotate):
             record(own)
             (out / "bench.json").write_text(json.dumps(own.to_json()))
             files = {name: str(out / f"{name}.{end}")
                      for name, end in (("report", "html"), ("bench", "json"))}  # fmt: skip
             document = report_document(handmade_run.facts(name="resnet50-orin", files=files))
             write_report(document, out / "report.html")
-            return types.SimpleNamespace(report=document, document={"releases": []})
+            done = types.SimpleNamespace(releases=[])
+            return types.SimpleNamespace(report=document, document=done)
 
-    monkeypatch.setattr(options, "open_pipeline", lambda *_, **__: contextlib.nullcontext(Done()))
+    monkeypatch.setattr(api, "open_pipeline", lambda *_, **__: contextlib.nullcontext(Done()))
     block = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[0]
     pages = []
     for line in block.splitlines():

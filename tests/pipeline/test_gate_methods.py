@@ -35,7 +35,8 @@ def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(folder: Path, method: str = "auto", **gate: Any) -> dict[str, Any]:
     calibration = {"data": str(folder / "data.npy"), "count": 16, "method": method}
-    return edgekit.build(folder / "net.onnx", calibration=calibration, accuracy=gate, **BOARD)
+    found = edgekit.build(folder / "net.onnx", calibration=calibration, accuracy=gate, **BOARD)
+    return found.to_json()
 
 
 def snr_of(folder: Path) -> dict[str, float]:
@@ -81,9 +82,9 @@ def test_a_run_says_which_method_the_gate_took(folder: Path, tmp_path: Path) -> 
         f"accuracy: {{metric: snr_db, min: {snr[best] - 1}}}\n"
         "bench: {warmup_ms: 0, duration_s: 0, iterations: 2}\n"
     )
-    calibration = edgekit.run(config, out=tmp_path / "out").document["calibration"]
-    gate = calibration["choice"]["gate"]
-    assert calibration["method"] == gate["method"] == best != calibration["choice"]["method"]
+    calibration = edgekit.run(config, out=tmp_path / "out").document.calibration
+    gate = calibration.choice["gate"]
+    assert calibration.method == gate["method"] == best != calibration.choice["method"]
     assert gate["passes"]
     assert gate["figures"] == {name: pytest.approx(snr[name]) for name in METHODS}
 

@@ -58,7 +58,7 @@ def pipeline(path: Path, folder: Path, **options: object) -> Pipeline:
 
 def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path, placement={"objective": "gpu_time"}) as steps:
-        document = steps.calibrate(tmp_path / "calib.cache")
+        document = steps.calibrate(tmp_path / "calib.cache").to_json()
         plan = steps.plan()
     assert document["method"] == "qdq"
     assert "qdq.onnx" in document["data"]
@@ -74,12 +74,12 @@ def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
 
 def test_the_build_runs_the_plain_network(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path) as steps:
-        document = steps.build()
+        document = steps.build().to_json()
         (network_input,) = model(steps.context).proto.graph.input
     assert network_input.name == "x"
     assert document["accuracy"]["cosine"] > 0.99
     with pipeline(file, tmp_path) as steps:
-        again = steps.build()
+        again = steps.build().to_json()
     assert {step["name"]: step["status"] for step in again["steps"]}["build"] == "reused"
 
 
@@ -127,7 +127,7 @@ def test_what_has_no_scale_stays_in_fp16(tmp_path: Path) -> None:
 def test_check_gives_the_verdict_of_what_would_be_built(file: Path, tmp_path: Path) -> None:
     named = edgekit.check(file, target=ORIN).to_json()
     with pipeline(file, tmp_path) as steps:
-        configured = steps.check()
+        configured = steps.check_result().document.to_json()
     assert named["summary"]["dla_layers"] > 0
     assert any("does not support Q/DQ nodes" in text for text in named["warnings"])
     assert configured["summary"] == named["summary"]
@@ -193,7 +193,7 @@ def test_a_rewriting_of_a_translation_is_verified_from_the_file(
 ) -> None:
     with pipeline(file, tmp_path) as steps:
         steps.rewrite(tmp_path / "out.onnx", tmp_path / "record.json")
-    document = edgekit.verify_rewrites(file, tmp_path / "record.json")
+    document = edgekit.verify_rewrites(file, tmp_path / "record.json").to_json()
     assert document["holds"]
 
 
@@ -324,12 +324,12 @@ def test_biases_in_int32_are_refused_where_tensorrt_reads_the_q_dq_model(
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])
 def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release: str) -> None:
     with pipeline(float_biases, tmp_path, tensorrt=release) as steps:
-        notes = steps.build()["notes"]
+        notes = steps.build().notes
         ranking = sensitivity(steps).notes
     for reported in (notes, ranking):
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
-        assert not any("FP32 means" in note for note in steps.build()["notes"])
+        assert not any("FP32 means" in note for note in steps.build().notes)
 
 
 @pytest.mark.parametrize(

@@ -41,42 +41,41 @@ def whole(tmp_path_factory):
 def test_document_follows_the_contract(whole):
     folder, _, _, first, _ = whole
     document = first.document
-    assert document["schema"] == "edgekit.run/1"
-    assert [step["name"] for step in document["steps"]] == list(STEPS)
-    assert {step["status"] for step in document["steps"]} == {"done"}
-    assert all(step["seconds"] >= 0 for step in document["steps"])
-    assert document["plan"]["schema"] == "edgekit.plan/1"
-    assert set(document["bundle"]) >= {"path", "bytes", "stripped_bytes", "digest"}
-    assert set(document["accuracy"]) >= {"cosine", "snr_db", "max_abs", "top1_agreement"}
-    assert document["refit"]["bit_equal"] is True
-    assert document["bench"]["clock"] == "cpu-measured"
-    assert document["bench"]["throughput_qps"] > 0
-    assert document["board"]["kind"] in ("sshd", "local")
+    assert document.schema_ == "edgekit.run/1"
+    assert [step.name for step in document.steps] == list(STEPS)
+    assert {step.status for step in document.steps} == {"done"}
+    assert all(step.seconds >= 0 for step in document.steps)
+    assert document.plan.schema == "edgekit.plan/1"
+    assert set(document.accuracy) >= {"cosine", "snr_db", "max_abs", "top1_agreement"}
+    assert document.refit.bit_equal is True
+    assert document.bench.clock == "cpu-measured"
+    assert document.bench.throughput_qps > 0
+    assert document.board.kind in ("sshd", "local")
     for name in ("report", "trace"):
-        assert (folder / "out").samefile(__import__("pathlib").Path(document["files"][name]).parent)
-    json.dumps(document, allow_nan=False)
+        assert (folder / "out").samefile(__import__("pathlib").Path(document.files[name]).parent)
+    json.dumps(document.to_json(), allow_nan=False)
 
 
 def test_the_board_is_a_real_ssh_server(whole):
     _, _, _, first, _ = whole
-    assert first.document["board"]["kind"] == "sshd"
+    assert first.document.board.kind == "sshd"
 
 
 def test_second_run_does_no_work_twice(whole):
     _, _, _, first, second = whole
-    statuses = {step["name"]: step["status"] for step in second.document["steps"]}
+    statuses = {step.name: step.status for step in second.document.steps}
     # an INT8 network whose plan and files are there: every step is reused
     assert statuses == dict.fromkeys(STEPS, "reused")
-    assert second.document["bundle"]["digest"] == first.document["bundle"]["digest"]
-    assert second.document["bench"]["latency_ms"] == first.document["bench"]["latency_ms"]
+    assert second.document.bundle.digest == first.document.bundle.digest
+    assert second.document.bench.latency_ms == first.document.bench.latency_ms
 
 
 @pytest.mark.whole
 def test_force_does_everything_again_and_gives_the_same_bundle(whole):
     folder, config, cache, first, _ = whole
     again = run(config, folder, cache=cache, force=True)
-    assert {step["status"] for step in again.document["steps"]} == {"done"}
-    assert again.document["bundle"]["digest"] == first.document["bundle"]["digest"]
+    assert {step.status for step in again.document.steps} == {"done"}
+    assert again.document.bundle.digest == first.document.bundle.digest
 
 
 def test_a_changed_bench_section_repeats_the_bench_alone(whole, tmp_path):
@@ -84,7 +83,7 @@ def test_a_changed_bench_section_repeats_the_bench_alone(whole, tmp_path):
     changed = folder / "changed.yaml"
     changed.write_text(config.read_text().replace("iterations: 2", "iterations: 3"))
     document = run(changed, folder, cache=cache).document
-    done = [step["name"] for step in document["steps"] if step["status"] == "done"]
+    done = [step.name for step in document.steps if step.status == "done"]
     assert done == ["bench", "report"]
 
 
@@ -98,21 +97,21 @@ def test_what_a_command_measured_otherwise_is_the_newest(whole, tmp_path):
     with Pipeline(open_config(other, **options), out=tmp_path / "out", cache=cache) as pipeline:
         newest = pipeline.bench()
     document = run(other, folder, cache=cache).document
-    assert document["bench"]["latency_ms"] == newest.latency_ms
+    assert document.bench.latency_ms == newest.latency_ms
     written = json.loads((folder / "out/bench.json").read_text())
     assert written["samples_ms"] == newest.samples_ms
-    (step,) = [step for step in document["steps"] if step["name"] == "bench"]
-    assert step["status"] == "reused"
-    assert "iterations 7, idle_s 0.01 (the configuration: 4, unset)" in step["detail"]
+    (step,) = [step for step in document.steps if step.name == "bench"]
+    assert step.status == "reused"
+    assert "iterations 7, idle_s 0.01 (the configuration: 4, unset)" in step.detail
     # the configuration's own change asks for a measurement, and an older one never comes back
     for count in (5, 4):
         other.write_text(text.replace("iterations: 4", f"iterations: {count}"))
-        assert run(other, folder, cache=cache).document["bench"]["iterations"] == count
+        assert run(other, folder, cache=cache).document.bench.iterations == count
 
 
 def test_trace_opens_and_says_what_was_measured(whole):
     _, _, _, first, _ = whole
-    with open(first.document["files"]["trace"]) as file:
+    with open(first.document.files["trace"]) as file:
         trace = json.load(file)
     assert validate_trace(trace) == []
     clocks = {event["args"]["clock"] for event in trace["traceEvents"] if "args" in event}
@@ -123,7 +122,7 @@ def test_trace_opens_and_says_what_was_measured(whole):
         if event["name"] == "thread_name"
     }
     tracks = {str(name).split(" ")[0] for name in names}
-    cores = {f"DLA{one['core']}" for one in first.document["plan"]["loadables"]}
+    cores = {f"DLA{one.core}" for one in first.document.plan.loadables}
     assert cores
     assert "GPU" in tracks
     # a core without work has no track
@@ -137,18 +136,18 @@ def test_files_are_there_and_nothing_temporary(whole):
         "bench.json", "bundle.ekb", "outputs.npz", "plan.json", "report.html", "report.json",
         "run.json", "trace.json",
     }  # fmt: skip
-    stripped = first.document["bundle"]["stripped_bytes"]
+    stripped = first.document.bundle.stripped_bytes
     assert abs((folder / "out" / "bundle.ekb").stat().st_size - stripped) < 8192
 
 
 def test_the_rewrite_is_proved_and_moves_the_pool_to_the_dla(whole):
     _, _, _, first, _ = whole
     applied = next(
-        row for row in first.document["rewrites"] if row["rewrite"] == "global-average-pool"
+        row for row in first.document.rewrites if row["rewrite"] == "global-average-pool"
     )
     assert applied["nodes"] == ["gap"]
     assert applied["max_error"] <= 1e-5
-    devices = {layer["name"]: layer["device"] for layer in first.document["plan"]["layers"]}
+    devices = {layer.name: layer.device for layer in first.document.plan.layers}
     assert devices["gap"] == "DLA0"
 
 
@@ -157,10 +156,10 @@ def test_the_rewrite_is_proved_and_moves_the_pool_to_the_dla(whole):
 def test_gpu_only_is_an_answer(tmp_path, target):
     config = small_config(tmp_path, target=target, precision="fp16", objective="latency")
     result = run(config, tmp_path)
-    devices = {layer["device"] for layer in result.document["plan"]["layers"]}
+    devices = {layer.device for layer in result.document.plan.layers}
     assert devices == {"GPU"}
-    assert result.document["plan"]["loadables"] == []
-    assert result.document["accuracy"]["cosine"] > 0.999
+    assert result.document.plan.loadables == ()
+    assert result.document.accuracy["cosine"] > 0.999
 
 
 def test_fp32_is_bit_equal_without_optimisation_and_close_with_it(tmp_path):
@@ -189,11 +188,11 @@ def test_pins_cut_the_network_into_segments(tmp_path):
     text = config.read_text().replace("placement: {objective: gpu_time}\n", extra)
     config.write_text(text)
     document = run(config, tmp_path).document
-    devices = {layer["name"]: layer["device"] for layer in document["plan"]["layers"]}
+    devices = {layer.name: layer.device for layer in document.plan.layers}
     assert (devices["conv1"], devices["pool"], devices["conv2"]) == ("DLA0", "GPU", "DLA0")
-    assert len(document["plan"]["loadables"]) == 2
-    assert document["refit"]["bit_equal"] is True
-    assert len(document["accuracy"]["per_segment"]) >= 3
+    assert len(document.plan.loadables) == 2
+    assert document.refit.bit_equal is True
+    assert len(document.accuracy["per_segment"]) >= 3
 
 
 @pytest.mark.whole
@@ -203,11 +202,11 @@ def test_outputs_cut_the_network(tmp_path):
     config.write_text(text)
     with Pipeline(load_config(config), out=tmp_path / "out") as pipeline:
         document = pipeline.run().document
-        outputs = document["infer"]["outputs"]
+        outputs = document.infer["outputs"]
     assert [(o["name"], o["shape"]) for o in outputs] == [
         ("r2", [1, 32, 6, 6]), ("p1", [1, 16, 8, 8])
     ]  # fmt: skip
-    names = {layer["name"] for layer in document["plan"]["layers"]}
+    names = {layer.name for layer in document.plan.layers}
     assert "fc" not in names
 
 
@@ -219,8 +218,8 @@ def test_split_over_both_cores(tmp_path):
     )
     config.write_text(text)
     document = run(config, tmp_path).document
-    assert document["refit"]["bit_equal"] is True
-    assert abs(sum(plan["share"] for plan in document["plan"]["plans"]) - 1) < 1e-6
+    assert document.refit.bit_equal is True
+    assert abs(sum(plan.share for plan in document.plan.plans) - 1) < 1e-6
 
 
 def test_accuracy_gate_stops_before_anything_is_deployed(tmp_path):
@@ -243,12 +242,12 @@ def test_refit_ships_only_what_changed(whole):
         document = pipeline.refit(other).to_json()
         assert document["changed"] in (1, 2)  # the codes may stay and only their scale change
         (release,) = document["releases"]
-        assert release["digest"] != first.document["bundle"]["digest"]
+        assert release["digest"] != first.document.bundle.digest
     # a refitted release gives what a fresh build of those weights gives, scales being the same
     with Pipeline(load_config(config), out=folder / "refitted", cache=cache) as pipeline:
         answer = pipeline.infer(output=folder / "refitted.npz")
-    assert answer["release"] == release["release"]
-    assert answer["bit_equal"] is None
+    assert answer.release == release["release"]
+    assert answer.bit_equal is None
     old = np.load(folder / "out" / "outputs.npz")["y"]
     new = np.load(folder / "refitted.npz")["y"]
     assert not np.array_equal(old, new)
@@ -256,7 +255,7 @@ def test_refit_ships_only_what_changed(whole):
         pipeline.deploy()
         client = pipeline.boards.clients()[0]
         serving = client.releases_of("small").current_release
-        assert serving.digest == first.document["bundle"]["digest"]
+        assert serving.digest == first.document.bundle.digest
         assert client.rollback("small").current == release["release"]
 
 
@@ -326,7 +325,7 @@ def test_interrupt_in_every_step_then_the_same_command_finishes(step, tmp_path, 
     leftovers = [p for p in (tmp_path / "out").rglob("*") if p.name.startswith(".tmp")]
     assert leftovers == []
     document = run(config, tmp_path, cache=cache).document
-    assert document["refit"]["bit_equal"] is True
+    assert document.refit.bit_equal is True
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +338,7 @@ def test_weights_of_the_stripped_bundle_are_elsewhere(whole):
     _, _, _, first, _ = whole
     from edgekit.bundles.files import read
 
-    bundle = read(first.document["bundle"]["path"])
+    bundle = read(first.document.bundle.path)
     assert bundle.weights == {}
     largest = max(w["bytes"] for w in document_of(bundle)["weights"].values())
     assert largest >= 1024

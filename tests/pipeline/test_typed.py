@@ -46,13 +46,13 @@ def whole(tmp_path_factory):
 def test_a_plain_model_is_lowered_and_served(whole):
     _, _, result, _, _, _ = whole
     document = result.document
-    assert document["refit"]["bit_equal"] is True
-    assert document["infer"]["bit_equal"] is True
-    on_dla = [row for row in document["plan"]["layers"] if row["device"] != "GPU"]
+    assert document.refit.bit_equal is True
+    assert document.infer["bit_equal"] is True
+    on_dla = [row for row in document.plan.layers if row.device != "GPU"]
     assert on_dla
-    assert {row["precision"] for row in on_dla if row["name"] != "softmax"} == {"int8"}
-    assert any("calibrate to-qdq" in note for note in document["notes"])
-    assert document["accuracy"]["cosine"] > 0.99
+    assert {row.precision for row in on_dla if row.name != "softmax"} == {"int8"}
+    assert any("calibrate to-qdq" in note for note in document.notes)
+    assert document.accuracy["cosine"] > 0.99
 
 
 def test_the_plan_costs_what_the_same_int8_build_costs_elsewhere(whole, tmp_path):
@@ -62,28 +62,28 @@ def test_the_plan_costs_what_the_same_int8_build_costs_elsewhere(whole, tmp_path
         implicit = pipeline.plan()
     # but for a reshape in front of the softmax, which is FP16 between Q/DQ nodes
     wanted = pytest.approx(implicit.predicted.to_json(), rel=1e-4)
-    assert result.document["plan"]["predicted"] == wanted
+    assert result.document.plan.predicted.to_json() == wanted
 
 
 def test_the_board_builds_from_a_model_with_the_scales_and_precisions_of_the_plan(whole):
     folder, _, result, scales, plain, fp16 = whole
     model = load(folder / "out" / "qdq.onnx")
-    assert result.document["bundle"]["qdq"] == str(folder / "out" / "qdq.onnx")
+    assert result.document.bundle.qdq == str(folder / "out" / "qdq.onnx")
     back = from_qdq(model)
     assert scales.quantised
     for name in scales.quantised:
         assert back.scales[name] == np.float32(scales.scales[name])
     judged = judge(layers(model), get(ORIN), tensorrt="11.4.1")
-    for row in result.document["plan"]["layers"]:
-        assert judged.precision_of(row["name"]) == row["precision"]
+    for row in result.document.plan.layers:
+        assert judged.precision_of(row.name) == row.precision
     assert set(lowering(plain, scales.scales, fp16).tensors) == scales.quantised
 
 
 def test_nothing_is_done_twice(whole):
     folder, config, _, _, _, _ = whole
     with open_pipeline(config, folder) as pipeline:
-        steps = pipeline.run().document["steps"]
-    assert {s["status"] for s in steps if s["name"] not in ("self-test",)} == {"reused"}
+        steps = pipeline.run().document.steps
+    assert {s.status for s in steps if s.name not in ("self-test",)} == {"reused"}
 
 
 def test_a_qdq_model_is_planned_in_int8_and_stays_as_it_is(whole, tmp_path):
@@ -93,11 +93,11 @@ def test_a_qdq_model_is_planned_in_int8_and_stays_as_it_is(whole, tmp_path):
     text = config.read_text().replace("small.onnx", str(source))
     config.write_text(text + "rewrite: {enable: none}\n")
     with open_pipeline(config, tmp_path) as pipeline:
-        built = pipeline.build()
+        built = pipeline.build().to_json()
         placed, context = plan(pipeline.context), pipeline.context
         assert typed_model(context) is named(context)
         assert scales(context).method == "qdq"
-    wanted = {row["name"]: row["precision"] for row in result.document["plan"]["layers"]}
+    wanted = {row.name: row.precision for row in result.document.plan.layers}
     found = {row.name: row.precision for row in placed.layers if row.name in wanted}
     assert found == wanted
     assert "int8" in found.values()
@@ -145,4 +145,4 @@ def test_the_check_of_a_configuration_is_of_what_it_would_build(whole):
     assert "general.implicit_int8" not in rules
     assert document["summary"]["dla_layers"] > 0
     assert any("calibrate to-qdq" in text for text in document["warnings"])
-    assert result.document["steps"][0]["name"] == "check"
+    assert result.document.steps[0].name == "check"

@@ -1,0 +1,192 @@
+"""`edgekit report`: the report of a run, or of a ``report.json`` that is there, its comparison with
+a baseline, and where the page goes.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.benchmark.document import write_json
+from edgekit.config.loader import Config
+from edgekit.errors import DataError, EdgekitError
+from edgekit.reports.comparison import with_baseline, without_comparison
+from edgekit.reports.html.page import write_report
+from edgekit.reports.schema import Report, read_report
+from edgekit.results.selection import read_result, select
+
+if TYPE_CHECKING:
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.schedule.plans import Plans
+
+#: The code of a comparison that was refused because the run is the first of its name.
+FIRST_RUN = "report.first-run"
+_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent")
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """A page that was written.
+
+    Attributes:
+        page: The HTML file.
+        report: What it shows; of a configuration with several networks their plans.
+        notes: What the user should know of the releases that serve in the place of the run's own.
+    """
+
+    page: Path
+    report: Report | Plans
+    notes: tuple[str, ...] = ()
+
+
+def page_of_file(
+    path: Path, *, baseline: str | None, output: Path | None, out: Path | None
+) -> ReportPage:
+    """Writes the page of a ``report.json`` again; nothing is run.
+
+    Args:
+        path: The report's file.
+        baseline: The measurement to compare with, as the user named it.
+        output: The page; next to the file, or in ``out``, when None.
+        out: A folder.
+    """
+    report = read_report(path)
+    if baseline:
+        report = _compared(report, baseline, of=path)
+    beside = path.with_suffix(".html")
+    page = output or (out / beside.name if out is not None else beside)
+    write_report(report, page)
+    return ReportPage(page, report)
+
+
+def page_of_run(
+    pipeline: Pipeline, *, baseline: str | None, output: Path | None, annotate: Path | None
+) -> ReportPage:
+    """Runs the steps that are missing and writes the page.
+
+    Args:
+        pipeline: The configuration's.
+        baseline: The measurement to compare with, as the user named it.
+        output: A further file for the page.
+        annotate: The ONNX file that gets each node's place and time.
+
+    Raises:
+        EdgekitError: There is no such baseline, which is said before anything is run; or as
+            ``Pipeline.run``.
+    """
+    if baseline:
+        check_baseline(baseline, pipeline.file.name)
+    with hinting_page(pipeline.out / "report.json"):
+        result = pipeline.run(annotate)
+    report = result.report
+    page = Path(report.files["report"])
+    if baseline:
+        try:
+            report = _compared(report, baseline)
+        except DataError as error:  # what a run has found is not lost
+            report = without_comparison(report, error)
+        write_report(report, page)
+        write_json(page.with_suffix(".json"), report.to_json())
+    if output is not None:
+        write_report(report, output)
+    notes = [note for one in result.document.releases if one.taken_back for note in one.notes]
+    return ReportPage(output or page, report, tuple(notes))
+
+
+def page_of_networks(
+    config: Config, *, output: Path | None, out: Path | None, **settings: Any
+) -> ReportPage:
+    """Plans the networks of a configuration that has several, and writes their page.
+
+    Args:
+        config: The configuration.
+        output: The page; ``report.html`` in ``out`` when None.
+        out: A folder; ``edgekit-out/NAME`` when None.
+        settings: Of ``plan_networks``.
+    """
+    from edgekit.pipeline.networks import plan_networks, write_networks_report
+
+    plans = plan_networks(config, **settings)
+    page = output or (out or Path("edgekit-out") / config.file.name) / "report.html"
+    write_networks_report(plans, page, name=config.file.name)
+    return ReportPage(page, plans)
+
+
+def check_baseline(baseline: str, name: str) -> None:
+    """Says that a baseline is not there before anything is run; before a first run none is.
+
+    Raises:
+        EdgekitError: There is no such baseline.
+    """
+    try:
+        select(baseline, name=name)
+    except DataError as error:
+        if not _is_first_run(baseline, error):
+            raise
+
+
+def _is_first_run(baseline: str, error: EdgekitError) -> bool:
+    """Whether "last" finds nothing: the run is the first one, which is no mistake."""
+    return baseline.strip() == "last" and error.code == "history.no-result"
+
+
+def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Report:
+    """Returns the report with the comparison of its own bench.json with the baseline.
+
+    Args:
+        report: A run's.
+        baseline: As the user named it; "last" is the last one that is not the run itself.
+        of: The report's file, where it was given; one that was moved has its bench.json
+            in the same folder.
+
+    Raises:
+        DataError: The report has no measurement, or its file is not there.
+    """
+    own = report.files.get("bench")
+    if report.bench is None or not own:
+        raise DataError(
+            "the report contains no measurement to compare", code="report.not-measured",
+            hint="measure first with: edgekit report CONFIG --baseline RUN",
+        )  # fmt: skip
+    path = Path(own)
+    if of is not None and not path.exists():
+        path = of.parent / path.name
+    if not path.exists():
+        raise DataError(
+            f"the report's measurement, {own}, was not found, nor one in the report's folder",
+            code="report.not-measured",
+            where=str(of or ""),
+            hint=f"copy the run's {path.name} into the report's folder, or run edgekit report "
+            f"CONFIG --baseline {baseline}",
+        )
+    result = read_result(path)
+    try:
+        found = select(baseline, name=report.name, but=result)
+    except DataError as error:
+        if not _is_first_run(baseline, error):
+            raise
+        none = DataError(
+            f"the history has no earlier run of {report.name}: {baseline} works from the "
+            "next run on",
+            code=FIRST_RUN,
+        )
+        return without_comparison(report, none)
+    return with_baseline(report, found, [result])
+
+
+@contextmanager
+def hinting_page(known: Path) -> Iterator[None]:
+    """Says how the page is made again of a known report, if the board cannot be reached."""
+    try:
+        yield
+    except EdgekitError as error:
+        if error.code in _UNREACHABLE_CODES and known.is_file():
+            again = (
+                f"rebuild the page of the last run with: edgekit report {shlex.quote(str(known))}"
+            )
+            error.hint = "; ".join(one for one in (error.hint, again) if one)
+        raise
