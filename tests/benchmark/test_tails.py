@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgekit.benchmark.statistics import latency_summary, percentile_cell, tails
+from edgekit.benchmark.statistics import latency_summary, tails
+from edgekit.reports.text import percentile_cell
 
 
 @pytest.mark.parametrize(
