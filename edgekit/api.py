@@ -10,7 +10,7 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
     from edgekit.config.loader import Config as Config
+    from edgekit.config.template import Initial
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -48,12 +50,30 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.scale_documents import (
+        CacheDifference as CacheDifference,
+    )
+    from edgekit.pipeline.scale_documents import (
+        LoweredModel,
+        MeasuredScales,
+        MergedCache,
+        SplitModel,
+    )
+    from edgekit.pipeline.scale_documents import (
+        ReadCache as ReadCache,
+    )
+    from edgekit.pipeline.scale_documents import (
+        ShownCache as ShownCache,
+    )
+    from edgekit.pipeline.scale_documents import (
+        WrittenScales as WrittenScales,
+    )
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
@@ -68,10 +88,18 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import Pareto
     from edgekit.placement.plan import Plan as Plan
     from edgekit.placement.plan import WhatIf
+    from edgekit.placement.rewrite_document import Rewriting
     from edgekit.placement.table import PlanTable
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
+    from edgekit.reports.schema import Report
+    from edgekit.results.comparison import Comparison
+    from edgekit.results.pruning import Marked, Pruned
+    from edgekit.results.store import History, Result
+    from edgekit.rewriting.catalogue import RewriteList
+    from edgekit.rewriting.provenance.verification import Verified
     from edgekit.schedule.plans import Plans as Plans
+    from edgekit.targets.listing import Targets
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -165,18 +193,60 @@ def rewrite(
     config: str | Path | Config,
     save: str | Path | None = None,
     record: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Rewriting:
     """Rewrites a model and returns an ``edgekit.rewrite/1``.
 
     ``save`` is where the rewritten model is written, ``record`` where the proofs are
     (``edgekit.rewrites/1``).
     """
-    with open_pipeline(config, options) as pipeline:
+    from edgekit.collector import collector_held
+
+    # judging before and after makes as many objects as rewriting does, the modules many too
+    with collector_held(), open_pipeline(config, options, progress=progress) as pipeline:
         return pipeline.rewrite(path_of(save), path_of(record))
 
 
-def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> dict[str, Any]:
+def list_rewrites() -> RewriteList:
+    """Returns an ``edgekit.rewrite-list/1``: every rewrite with its reason."""
+    from edgekit.rewriting.catalogue import rewrite_list
+
+    return rewrite_list()
+
+
+def list_targets() -> Targets:
+    """Returns an ``edgekit.targets/1``: the boards that edgekit knows."""
+    from edgekit.targets.listing import list_targets
+
+    return list_targets()
+
+
+def init(
+    model: str | Path,
+    target: str,
+    output: str | Path | None = None,
+    *,
+    batch: int | None = None,
+    overwrite: bool = False,
+) -> Initial:
+    """Writes a commented configuration for a model and returns an ``edgekit.init/1``.
+
+    ``output`` is NAME.yaml in the current folder when None; ``batch`` is that of a model that
+    leaves it open.
+
+    Raises:
+        UsageError: An unknown board, or the file exists.
+        ModelError: The model cannot be read.
+    """
+    from edgekit.config.template import Initial, write_template
+
+    path = write_template(str(model), target, path_of(output), batch=batch, overwrite=overwrite)
+    return Initial(str(path))
+
+
+def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Verified:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
     ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle; ``shapes`` and
@@ -192,11 +262,95 @@ def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> di
 
 
 def calibrate(
-    config: str | Path | Config, save: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
+    config: str | Path | Config,
+    save: str | Path | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> MeasuredScales:
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-    with open_pipeline(config, options) as pipeline:
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
         return pipeline.calibrate(path_of(save))
+
+
+def to_qdq(
+    config: str | Path | Config,
+    out: str | Path,
+    *,
+    weights: str = "per_channel",
+    float16: bool = True,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LoweredModel:
+    """Writes a plain model with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``.
+
+    ``weights`` is "per_channel" or "per_tensor"; ``float16``: layers outside of INT8 get FP16.
+
+    Raises:
+        UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release.
+        ModelError: "qdq.present", "qdq.opset", or it cannot be written.
+    """
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return pipeline.to_qdq(Path(out), weights=weights, float16=float16)
+
+
+def from_qdq(model: str | Path, **options: Any) -> SplitModel:
+    """Splits a Q/DQ model and returns an ``edgekit.from-qdq/1``.
+
+    ``out``, ``cache`` and ``precisions`` are where the plain model, its scales and its FP16 layers
+    go; the other options are those of ``edgekit calibrate from-qdq``.
+    """
+    from edgekit.pipeline.qdq import from_qdq_document
+
+    return from_qdq_document(model, **options)
+
+
+def show_cache(
+    cache: str | Path, model: str | Path | None = None, **part: Any
+) -> ShownCache | ReadCache:
+    """Returns an ``edgekit.cache/1``: the scales of a calibration cache.
+
+    With a model (and its ``shapes``, ``batch`` and ``outputs``) it says what writes and reads them,
+    and what is missing.
+
+    Raises:
+        DataError: The file is no cache, or of another network.
+    """
+    from edgekit.pipeline.calibration_files import show_document
+
+    return show_document(Path(cache), None if model is None else str(model), **part)
+
+
+def diff_caches(
+    first: str | Path, second: str | Path, *, tolerance: float = 0.0, headers: bool = True
+) -> CacheDifference:
+    """Compares two calibration caches and returns an ``edgekit.cache-diff/1``.
+
+    Scales that differ by at most ``tolerance`` of the smaller are equal.
+
+    Raises:
+        DataError: A file is no cache.
+    """
+    from edgekit.pipeline.calibration_files import diff_document
+
+    return diff_document(Path(first), Path(second), tolerance=tolerance, headers=headers)
+
+
+def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any) -> MergedCache:
+    """Merges calibration caches into ``out`` and returns an ``edgekit.cache-merge/1``.
+
+    The options are those of ``edgekit calibrate merge``: ``policy``, ``amax``, ``drop``,
+    ``rename``, ``tensorrt``.
+
+    Raises:
+        DataError: A file is no cache, or ``out`` cannot be written.
+        UsageError: An edit that fits nothing.
+    """
+    from edgekit.pipeline.calibration_files import merge_document
+
+    return merge_document([Path(one) for one in sources], Path(out), **options)
 
 
 def sensitivity(
@@ -530,17 +684,50 @@ def infer(
     output: str | Path | None = None,
     *,
     out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+) -> Inference:
+    """Runs one inference on the first board.
+
+    ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
+    ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+def bench(
+    config: str | Path | Config,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    **options: Any,
+) -> Bench:
     """Measures on the first board; times are in milliseconds."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.bench()
+
+
+def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
+    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is written anew.
+
+    Raises:
+        DataError: A file is none of its kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+
+    return with_tegrastats(Path(bench), Path(tegrastats))
 
 
 def run(
@@ -577,7 +764,7 @@ def report(
     trust_key: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> ReportPage:
+) -> ReportPage[Report] | ReportPage[Plans]:
     """Runs the steps that are missing and writes the report's page, to ``output`` too.
 
     Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
@@ -588,13 +775,15 @@ def report(
         DataError: The ``report.json`` is none; there is no such baseline.
     """
     from edgekit.config.loader import Config, open_config
-    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+    from edgekit.pipeline.report_page import page_of_file, page_of_run
 
     page, folder = path_of(output), path_of(out)
     if not isinstance(config, Config) and str(config).lower().endswith(".json"):
         return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
     opened = open_config(config, **options)
     if opened.file.model.networks:
+        from edgekit.schedule.networks import page_of_networks
+
         return page_of_networks(opened, output=page, out=folder, progress=progress)
     with open_pipeline(
         opened, {}, progress=progress, out=folder, or_serving=True,
@@ -771,6 +960,13 @@ def tune(
     )  # fmt: skip
 
 
+def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
+    """Yields what a tuning found, for people; ``verbose`` shows all layers by name."""
+    from edgekit.tuning.text import tune_text
+
+    yield from tune_text(document, verbose=verbose)
+
+
 def tuning_request(
     objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
 ) -> TuningRequest:
@@ -781,46 +977,125 @@ def tuning_request(
 
 
 def trace(
-    files: TraceFiles, save: str | Path = "trace.json",
-    config: str | Path | Config | None = None, **options: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Lays measurements (``edgekit.pipeline.exports.TraceFiles``) on one timeline in ``save``.
+    files: TraceFiles | None = None,
+    save: str | Path | None = "trace.json",
+    config: str | Path | Config | None = None,
+    *,
+    bench: str | Path | None = None,
+    nsys: Sequence[str | Path] = (),
+    profiles: Sequence[str | Path] = (),
+    layer_info: str | Path | None = None,
+    times: str | Path | None = None,
+    tegrastats: str | Path | None = None,
+    dla_core: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Traced:
+    """Lays measurements on one timeline in ``save``, a trace for Perfetto.
 
-    Returns an ``edgekit.trace-summary/1``. A configuration gives the plan, which names layers.
+    ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
+    Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
+    build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
+    is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
+    names layers. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
-    from edgekit.pipeline.exports import trace
+    from edgekit.pipeline.exports import TraceFiles, trace
     from edgekit.pipeline.pipeline import Pipeline
 
+    files = files or TraceFiles(
+        path_of(bench), tuple(map(Path, nsys)), tuple(map(Path, profiles)), path_of(layer_info),
+        path_of(times), path_of(tegrastats), dla_core,
+    )  # fmt: skip
     if config is None:
-        return trace(files, Path(save))
-    with Pipeline(open_config(config, **options)) as pipeline:
-        return pipeline.trace(files, Path(save))
+        return trace(files, Path(save or "trace.json"))
+    with Pipeline(open_config(config, **options), progress=progress) as pipeline:
+        return pipeline.trace(files, path_of(save))
 
 
 def compare(
-    a: str, b: str, *, name: str | None = None, board: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """Returns an ``edgekit.compare/1``: whether B, the new one, really differs from A.
+    a: str,
+    b: str,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    metric: str = "latency.median",
+    threshold: float = 0.05,
+    confidence: float = 0.95,
+    force: bool = False,
+) -> Comparison:
+    """Tells whether B, the new measurement, really differs from A.
 
-    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; the options are
-    those of ``edgekit.results.comparison.compare`` (metric, threshold, confidence, force).
+    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
+    ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
     """
     from edgekit.results.comparison import compare
     from edgekit.results.selection import select
 
-    return compare(*(select(words, name=name, board=board) for words in (a, b)), **options)
+    sides = [select(words, name=name, board=board) for words in (a, b)]
+    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
 
 
 def history(
-    name: str | None = None, *, board: str | None = None, limit: int = 20
-) -> dict[str, Any]:
-    """Returns an ``edgekit.history/1``: what was measured, the newest first."""
-    from edgekit.results.selection import history_document
+    name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
+) -> History:
+    """Returns what was measured, the newest first.
+
+    ``repair`` moves a damaged history aside first and keeps what can be read of it.
+    """
+    from edgekit.results.selection import listed
+    from edgekit.results.store import ResultStore
+    from edgekit.results.store import repair as mend
+
+    mended = mend() if repair else None
+    with ResultStore() as store:
+        return listed(store.results(name=name, board=board, limit=limit), mended)
+
+
+def measurements(
+    which: str | None = None,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    limit: int | None = None,
+) -> list[Result]:
+    """Returns measurements with their single times, the newest first.
+
+    ``which`` is as for ``compare``; without it, all of the history.
+    """
+    from edgekit.results.selection import select
     from edgekit.results.store import ResultStore
 
     with ResultStore() as store:
-        return history_document(store.results(name=name, board=board, limit=limit))
+        if which:
+            return select(which, name=name, board=board, store=store)
+        return store.results(name=name, board=board, limit=limit)
+
+
+def mark_measurement(which: str, name: str) -> Marked:
+    """Names a result of the history, for ``compare("baseline:NAME", ...)``."""
+    from edgekit.results.pruning import mark
+
+    return mark(which, name)
+
+
+def prune_history(
+    keep: int | None = None,
+    older_than_days: int | None = None,
+    *,
+    dry_run: bool = False,
+    on_all: Callable[[int], None] = lambda count: None,
+) -> Pruned:
+    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+
+    Marked results stay. ``on_all`` is called with their number before all others go; what it raises
+    keeps them. With ``dry_run`` nothing is deleted.
+    """
+    from edgekit.results.pruning import prune
+
+    return prune(keep, older_than_days, dry_run=dry_run, on_all=on_all)
 
 
 def top(

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli import output as output_module
@@ -23,9 +24,6 @@ from edgekit.cli.output import (
 )
 from edgekit.cli.planning import parse_names
 from edgekit.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 @commands.command("init", "edgekit init model.onnx --target jetson-agx-orin-64gb")
@@ -58,42 +56,27 @@ def init_command(
     json: bool,
     quiet: bool,
 ) -> None:
-    from edgekit.config.template import write_template
-
-    path = write_template(model, target, output, batch=batch, overwrite=force)
+    made = api.init(model, target, output, batch=batch, overwrite=force)
     if json:
-        print_json({"schema": "edgekit.init/1", "path": str(path)})
+        print_json(made)
     elif not quiet:
-        print(f"{path}\nnext: edgekit run {path}")
+        print(f"{made.path}\nnext: edgekit run {made.path}")
 
 
 @commands.command("targets", "edgekit targets --json")
 @o.json
 @o.debug
 def targets_command(json: bool) -> None:
-    from edgekit.targets.loader import get, names
-
-    boards = [get(name) for name in names()]
+    found = api.list_targets()
     if json:
-        rows = [
-            {
-                "name": b.name,
-                "title": b.title,
-                "dla_cores": b.dla.cores,
-                "dla_generation": b.dla.generation,
-                "tensorrt": b.tensorrt,
-                "power_modes": list(b.power_modes),
-            }
-            for b in boards
-        ]
-        print_json({"schema": "edgekit.targets/1", "targets": rows})
+        print_json(found)
         return
     from rich.table import Table
 
     table = Table("name", "DLA", "TensorRT", "power modes", box=None, pad_edge=False)
-    for b in boards:
-        dla = f"{b.dla.cores} x {b.dla.generation}" if b.dla.cores else "none"
-        table.add_row(b.name, dla, b.tensorrt, ", ".join(b.power_modes))
+    for board in found.targets:
+        dla = f"{board.dla_cores} x {board.dla_generation}" if board.dla_cores else "none"
+        table.add_row(board.name, dla, board.tensorrt, ", ".join(board.power_modes))
     console().print(table)
 
 
@@ -198,14 +181,8 @@ def rewrite_command(
         },
         "calibration": {"data": None if data is None else str(data.absolute())},
     }
-    from edgekit.collector import collector_held
-
-    # judging before and after makes as many objects as rewriting does, the modules many too
-    with (
-        collector_held(),
-        o.open_pipeline(model, options, quiet=quiet, verbose=verbose) as pipeline,
-    ):
-        document = pipeline.rewrite(save, record)
+    shown = output_module.progress(quiet, verbose)
+    document = api.rewrite(model, save, record, progress=shown, **options)
     if json:
         print_json(document)
         return
@@ -233,9 +210,7 @@ def _alone(option: str, others: dict[str, Any]) -> None:
 
 
 def _list(json: bool) -> None:
-    from edgekit.rewriting.catalogue import rewrite_list
-
-    document = {"schema": "edgekit.rewrite-list/1", "rewrites": rewrite_list()}
+    document = api.list_rewrites()
     if json:
         print_json(document)
         return
@@ -245,12 +220,9 @@ def _list(json: bool) -> None:
 
 
 def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress: Any) -> None:
-    from edgekit.pipeline.rewrite_proofs import verify_rewrites
-    from edgekit.rewriting.provenance.verification import refusal
-
-    known = {name: part[name] for name in ("shapes", "batch", "outputs")}
-    document = verify_rewrites(model, record, **known, progress=progress)
-    error = refusal(document)
+    known = {name: part[name] for name in ("shapes", "batch", "outputs", "trust_unsigned")}
+    document = api.verify_rewrites(model, record, **known, progress=progress)
+    error = document.refusal()
     if json:
         print_json(document)
     else:

@@ -260,16 +260,18 @@ def infer_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
-        document = pipeline.infer(input, output)
+    import edgekit
+
+    shown = progress(settings.pop("quiet"), settings.pop("verbose"))
+    found = edgekit.infer(config, input, output, model=part, progress=shown, **settings)
     if json:
-        print_json(document)
+        print_json(found)
         return
-    for tensor in document["outputs"]:
-        print(f"{tensor['name']} {tensor['dtype']}{tensor['shape']}  min {tensor['min']:.6g}  "
-              f"max {tensor['max']:.6g}  arg max {tensor['argmax']}")  # fmt: skip
-    print(f"written to {document['file']}")
-    say_notes(document)
+    for tensor in found.outputs:
+        print(f"{tensor.name} {tensor.dtype}{tensor.shape}  min {tensor.min:.6g}  "
+              f"max {tensor.max:.6g}  arg max {tensor.argmax}")  # fmt: skip
+    print(f"written to {found.file}")
+    say_notes(found)
 
 
 @commands.command(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.errors import UsageError
 from edgekit.network.loading.load import open_inputs
 from edgekit.network.source import parse_builtin
+from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import choice, long_text, member
 
 _USUAL = (1, 3, 224, 224)  # to be corrected, where a file does not even give the rank
 _TEMPLATE = """\
@@ -32,6 +35,14 @@ placement:
 #     - {{name: lab, host: 192.0.2.7, user: edgekit, host_key: "SHA256:..."}}
 #   sign_with: ~/.ssh/id_ed25519
 """
+
+
+@dataclass(frozen=True)
+class Initial(FormerDict):
+    """An ``edgekit.init/1``: the configuration that was written."""
+
+    path: str = member(long_text)
+    schema: str = member(choice("edgekit.init/1"), default="edgekit.init/1")
 
 
 def write_template(

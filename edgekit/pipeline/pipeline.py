@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
@@ -35,6 +35,7 @@ from edgekit.pipeline.run import (
     remember,
     run_step,
 )
+from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, WrittenScales
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
@@ -77,16 +78,19 @@ from edgekit.pipeline.steps.rewrite import (
     used_rewrites,
 )
 from edgekit.pipeline.steps.scales import cache_for_both, named_scales
+from edgekit.placement.rewrite_document import Approximation, Rewriting
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import read
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
@@ -239,7 +243,7 @@ class Pipeline:
         self._look_for_parser()
         return checked(self.context, on_note)
 
-    def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
+    def rewrite(self, save: Path | None = None, record: Path | None = None) -> Rewriting:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.
 
         Args:
@@ -262,26 +266,25 @@ class Pipeline:
         )  # fmt: skip
         context, used = self.context, used_rewrites(self.context)
         note_parse(context)
-        document = {
-            "schema": "edgekit.rewrite/1",
-            "model": source(context).source,
-            "target": self.file.target,
-            "precision": self.file.precision,
-            "rewrites": used.applied,
-            "before": write_document(known(run.found.check)),
-            "after": write_document(brief_check(context, rewritten(context)).figures),
-            "approximations": approximations(context),
-            "notes": context.session.notes,
-            "record": used.record,
-            "file": str(save) if save else None,
-        }
+        document = Rewriting(
+            model=source(context).source,
+            target=self.file.target,
+            precision=self.file.precision,
+            rewrites=used.applied,
+            before=known(run.found.check),
+            after=brief_check(context, rewritten(context)).figures,
+            approximations=tuple(read(Approximation, one) for one in approximations(context)),
+            notes=tuple(context.session.notes),
+            record=used.record,
+            file=str(save) if save else None,
+        )
         if save is not None:
             save_model(model(context), save)
         if record is not None:
-            write_json(record, used.record)
+            write_json(record, used.record.to_json())
         return document
 
-    def calibrate(self, save: Path | None = None) -> dict[str, Any]:
+    def calibrate(self, save: Path | None = None) -> MeasuredScales:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
         may_write_for(self.config, {"the calibration cache": save})
         self._run(*needed("calibrate", calibrate=calibrate_by_method))
@@ -300,32 +303,31 @@ class Pipeline:
             write_cache(cache, save)
             none = sum(not scale for scale in cache.scales.values())
             other = len(cache.scales.keys() - {*named.scales, *named.missing})
-            written = {"tensors": len(cache.scales), "without": none, "original": other}
-        return {
-            "schema": "edgekit.scales/1",
-            "model": came.source,
-            "method": found.method,
-            "choice": write_document(choice(context)),
-            "data": found.data,
-            "digest": found.digest,
-            "scales": dict(named.scales),
-            "without": list(named.missing),
-            "changes": change_rows(found.changes),
-            "notes": [*context.session.notes, *found.warnings, *_in_vain(context)],
-            "file": str(save) if save else None,
-            "written": written,
-        }
+            written = WrittenScales(len(cache.scales), none, other)
+        return MeasuredScales(
+            model=came.source,
+            method=found.method,
+            choice=choice(context),
+            data=found.data,
+            digest=found.digest,
+            scales=named.scales,
+            without=tuple(named.missing),
+            changes=change_rows(found.changes),
+            notes=(*context.session.notes, *found.warnings, *_in_vain(context)),
+            file=str(save) if save else None,
+            written=written,
+        )
 
     def to_qdq(
         self, out: Path, *, weights: str = "per_channel", float16: bool = True
-    ) -> dict[str, Any]:
+    ) -> LoweredModel:
         """Writes the network with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``."""
         from edgekit.pipeline.qdq import to_qdq_document
 
-        def write(context: Context) -> tuple[dict[str, Any], str]:
+        def write(context: Context) -> tuple[LoweredModel, str]:
             document = to_qdq_document(context, out, weights=weights, float16=float16)
-            count = counted(document["activations"], "activation")
-            return document, f"{count}, {document['method']}"
+            count = counted(document.activations, "activation")
+            return document, f"{count}, {document.method}"
 
         return self.answer("calibrate", write, reuses=True)
 
@@ -361,12 +363,14 @@ class Pipeline:
         self._run(*needed(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
-    def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
-        """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
+    def trace(self, files: TraceFiles, out: Path | None) -> Traced:
+        """Lays measurements on one timeline in ``out``, or in the run's folder when None."""
         from edgekit.pipeline.exports import trace
 
         files.check()
         self._run(*needed("check", "plan"))
+        # the bench step's own trace stays as it is: it is what this one is made of
+        out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
     def build(self) -> Build:
@@ -519,8 +523,8 @@ class Pipeline:
             releases=tuple(one.row() for one in run.found.deploy),
         )
 
-    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
-        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+    def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
+        """Runs one inference on the first board."""
         from edgekit.pipeline.steps.bench import inputs_of
 
         may_write_for(
@@ -532,7 +536,7 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        return dict(known(self._run(*steps, or_serving=True).found.infer))
+        return known(self._run(*steps, or_serving=True).found.infer)
 
     def bench(self) -> Bench:
         """Measures on the first board."""

@@ -401,7 +401,8 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
         rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in rewrites
+            ReportedRewrite.model_validate({"name": item.rewrite, **write(item)})
+            for item in rewrites
         ),
         steps=tuple(ReportedStep.model_validate(write(one)) for one in pipeline.log.done),
         files={"report": str(path)},

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
@@ -153,7 +154,7 @@ class RunDocument(Document):
     bundle: Annotated[PackedBundle, Coded()]
     accuracy: Annotated[Accuracy, Coded()]
     refit: RefitAnswer
-    infer: Facts
+    infer: Inference
     bench: BriefBench
     board: BoardName
     releases: list[RunRelease]
@@ -194,12 +195,12 @@ def run_document(
         backend=builds[0].artefacts.backend,
         steps=list(steps),
         check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
-        rewrites=rewrites.applied,
+        rewrites=write(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
             choice=choice(context),
             data=scales.data,
-            changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
+            changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
         )
         if scales
         else None,
@@ -208,7 +209,7 @@ def run_document(
         bundle=known(found.bundle),
         accuracy=accuracy(context),
         refit=known(found.refit),
-        infer=dict(known(found.infer)),
+        infer=known(found.infer),
         bench=BriefBench(
             clock=bench.clock,
             backend=bench.backend,
@@ -274,7 +275,7 @@ def report_facts(
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),
         rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item["rewrite"], **item}) for item in applied
+            ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),
         steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
         files=files,

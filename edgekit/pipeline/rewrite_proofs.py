@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.translation import model_of_digest
 from edgekit.rewriting.provenance.verification import (
     Claim,
+    Verified,
     claim_of_document,
     claim_of_model,
     verify,
@@ -40,8 +42,8 @@ def verify_rewrites(
     outputs: Sequence[str] | None = None,
     trust_unsigned: bool = False,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1`` document.
+) -> Verified:
+    """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
     Args:
         model: What was rewritten: an ONNX file, "builtin:NAME" or a YAML configuration.
@@ -64,10 +66,10 @@ def verify_rewrites(
     original = _model(str(model), shapes, batch, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
     original = model_of_digest(original, claim.original)
-    document = verify(
+    verified = verify(
         original, claim, progress=lambda done, total: reporter.update(done, total, "proofs")
     )
-    return {**document, "record": str(record)}
+    return replace(verified, record=str(record))
 
 
 def _model(

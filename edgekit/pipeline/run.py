@@ -220,7 +220,7 @@ def checked_as(run: Run, record: StepRecord, verdict: Verdict) -> Run:
 
 def _rewrite(run: Run, record: StepRecord) -> Run:
     applied = used_rewrites(run.context).applied
-    names = Counter(item["rewrite"] for item in applied)
+    names = Counter(item.rewrite for item in applied)
     left = len(found_rewrites(run.context).applied) - len(applied)
     record.detail = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in names.items()) or (
         f"{counted(left, 'rewrite')} not used: the plan is better without"
@@ -433,7 +433,7 @@ def _report(run: Run, record: StepRecord) -> Run:
     release = found.deploy[0]
     refit = RefitAnswer(
         # this machine can compare one more inference, unless TensorRT's engines gave it
-        bit_equal=bool(release.bit_equal and known(found.infer)["bit_equal"] is not False),
+        bit_equal=bool(release.bit_equal and known(found.infer).bit_equal is not False),
         tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
     )
     facts = report_facts(

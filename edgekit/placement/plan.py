@@ -35,7 +35,6 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
-    from edgekit.placement.profiles.profile import Profile
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
@@ -118,7 +117,7 @@ class Options:
     max_transitions: int | None = None
     min_loadable_layers: int = 1
     pools: Mapping[str, int] | None = None
-    profile: Profile | None = None
+    profile: Any = None
     cores_why: str = ""
     split: bool = False
     rate_hz: float | None = None

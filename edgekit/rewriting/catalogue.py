@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
+from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.rewriting.rules.order import REWRITES
+from edgekit_device.protocol.codec import array, choice, flag, long_text, member, records
 
 
-def rewrite_list() -> list[dict[str, Any]]:
-    """Returns name, reason, operators and kind of every rewrite, sorted by name, exact ones first.
+@dataclass(frozen=True)
+class ListedRewrite:
+    """A rewrite.
 
-    Each has ``name`` (for ``rewrite.enable`` and ``disable``), ``reason``, ``operators`` (ONNX
-    operators that it begins at), ``approximate`` (it changes results and is off unless allowed by
-    name) and ``enabling`` (it is also tried where it only opens the way for others). Raising the
-    opset, which comes before all of them, is one of the list and begins at no operator.
+    Attributes:
+        name: For ``rewrite.enable`` and ``disable``.
+        reason: Why it helps.
+        operators: ONNX operators that it begins at.
+        approximate: Whether it changes results, and is off unless allowed by name.
+        enabling: Whether it is also tried where it only opens the way for others.
+    """
+
+    name: str = member(long_text)
+    reason: str = member(long_text)
+    operators: tuple[str, ...] = member(array(long_text))
+    approximate: bool = member(flag)
+    enabling: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class RewriteList(FormerDict):
+    """An ``edgekit.rewrite-list/1``: every rewrite, sorted by name, exact ones first."""
+
+    rewrites: tuple[ListedRewrite, ...] = member(records(ListedRewrite))
+    schema: str = member(choice("edgekit.rewrite-list/1"), default="edgekit.rewrite-list/1")
+
+
+def rewrite_list() -> RewriteList:
+    """Returns every rewrite.
+
+    Raising the opset, which comes before all of them, is one of the list and begins at no operator.
     """
     rows = [
-        {
-            "name": item.name,
-            "reason": item.reason,
-            "operators": list(item.operators),
-            "approximate": item.name.startswith(APPROXIMATE),
-            "enabling": item.enabling,
-        }
+        ListedRewrite(
+            name=item.name,
+            reason=item.reason,
+            operators=tuple(item.operators),
+            approximate=item.name.startswith(APPROXIMATE),
+            enabling=item.enabling,
+        )
         for item in REWRITES
     ]
-    rows.append(
-        {
-            "name": RAISED,
-            "reason": RAISED_REASON,
-            "operators": [],
-            "approximate": False,
-            "enabling": True,
-        }
-    )
-    return sorted(rows, key=lambda row: (row["approximate"], row["name"]))
+    rows.append(ListedRewrite(RAISED, RAISED_REASON, (), approximate=False, enabling=True))
+    return RewriteList(tuple(sorted(rows, key=lambda row: (row.approximate, row.name))))

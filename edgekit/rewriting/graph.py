@@ -29,6 +29,7 @@ from edgekit.network.model import Model, joined_weights
 from edgekit.network.protos import WITH_BODIES, elem_of, reads
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.float64.evaluate import evaluate
+from edgekit_device.protocol.codec import array, integer, long_text, member, nullable, number
 
 _OPAQUE = "opaque:"
 #: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
@@ -563,7 +564,10 @@ class RewriteStep:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+_ERROR = nullable(number(0, 1e308))
+
+
+@dataclass(frozen=True)
 class Applied:
     """A rewrite that was applied and proved.
 
@@ -580,29 +584,15 @@ class Applied:
         seed: Their seed.
     """
 
-    rewrite: str
-    reason: str
-    anchor: str
-    nodes: tuple[str, ...]
-    new_nodes: tuple[str, ...]
-    max_error: float | None
-    max_error_float64: float | None
-    runs: int
-    seed: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the machine-readable record that travels with the bundle."""
-        return {
-            "rewrite": self.rewrite,
-            "reason": self.reason,
-            "anchor": self.anchor,
-            "nodes": list(self.nodes),
-            "new_nodes": list(self.new_nodes),
-            "max_error": self.max_error,
-            "max_error_float64": self.max_error_float64,
-            "runs": self.runs,
-            "seed": self.seed,
-        }
+    rewrite: str = member(long_text)
+    reason: str = member(long_text)
+    anchor: str = member(long_text)
+    nodes: tuple[str, ...] = member(array(long_text))
+    new_nodes: tuple[str, ...] = member(array(long_text))
+    max_error: float | None = member(_ERROR)
+    max_error_float64: float | None = member(_ERROR)
+    runs: int = member(integer(0, 100))
+    seed: int = member(integer(0, (1 << 63) - 1))
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:

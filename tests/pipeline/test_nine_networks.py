@@ -94,7 +94,7 @@ def assert_fits_the_dla(net, board, context):
     """It is one loadable; on Orin nothing is beside it but the shuffle of a 2-D result."""
     found, layers = judgement(context), network(context).layers
     if board == "orin-int8" and net in SLOWER:
-        assert "gemm-to-conv" not in {item["rewrite"] for item in used_rewrites(context).applied}
+        assert "gemm-to-conv" not in {item.rewrite for item in used_rewrites(context).applied}
         assert any("predicted time is longer" in note for note in context.session.notes)
         return
     assert sum(group.retained for group in found.candidates) == 1

@@ -198,7 +198,7 @@ def test_check_of_a_layer_names_the_rewrite_that_does_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = chain(tmp_path / "c.onnx", 16, 14, 2)
-    done = edgekit.rewrite(path, target=ORIN, rewrite={"always": True})["rewrites"]
+    done = edgekit.rewrite(path, target=ORIN, rewrite={"always": True}).to_json()["rewrites"]
     (name,) = {one["rewrite"] for one in done}
     text = printed(capsys, "check", str(path), "-t", ORIN, "--layer", "pool0")
     assert f"apply with edgekit rewrite: {name}" in text

@@ -58,7 +58,7 @@ def pipeline(path: Path, folder: Path, **options: object) -> Pipeline:
 
 def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path, placement={"objective": "gpu_time"}) as steps:
-        document = steps.calibrate(tmp_path / "calib.cache")
+        document = steps.calibrate(tmp_path / "calib.cache").to_json()
         plan = steps.plan()
     assert document["method"] == "qdq"
     assert "qdq.onnx" in document["data"]
@@ -127,7 +127,7 @@ def test_what_has_no_scale_stays_in_fp16(tmp_path: Path) -> None:
 def test_check_gives_the_verdict_of_what_would_be_built(file: Path, tmp_path: Path) -> None:
     named = edgekit.check(file, target=ORIN).to_json()
     with pipeline(file, tmp_path) as steps:
-        configured = steps.check()
+        configured = steps.check_result().document.to_json()
     assert named["summary"]["dla_layers"] > 0
     assert any("does not support Q/DQ nodes" in text for text in named["warnings"])
     assert configured["summary"] == named["summary"]
@@ -193,7 +193,7 @@ def test_a_rewriting_of_a_translation_is_verified_from_the_file(
 ) -> None:
     with pipeline(file, tmp_path) as steps:
         steps.rewrite(tmp_path / "out.onnx", tmp_path / "record.json")
-    document = edgekit.verify_rewrites(file, tmp_path / "record.json")
+    document = edgekit.verify_rewrites(file, tmp_path / "record.json").to_json()
     assert document["holds"]
 
 

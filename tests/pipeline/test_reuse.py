@@ -95,7 +95,7 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
     with pipeline(config, tmp_path) as p:
         (release,) = p.deploy().to_json()["releases"]
         assert release["bytes_sent"] > 10_000
-        assert p.infer()["bit_equal"] is True
+        assert p.infer().bit_equal is True
 
 
 @pytest.mark.boards
@@ -184,7 +184,7 @@ def test_refit_reports_swapped_weights_from_unchanged_ones(tmp_path):
         same = p.refit(tmp_path / "small.onnx").to_json()
     assert (same["changed"], same["digest"]) == (0, base["digest"])
     with pipeline(config, tmp_path) as p:
-        assert p.infer()["bit_equal"] is True
+        assert p.infer().bit_equal is True
     with pipeline(config, tmp_path) as p:
         swapped = p.refit(tmp_path / "swapped.onnx").to_json()
     assert swapped["changed"] == 2

@@ -68,8 +68,8 @@ def test_where_the_plan_is_worse_with_them_it_is_made_without_and_says_so(opened
     plan = pipeline.plan()
     context = pipeline.context
     assert model(context) is source(context)
-    assert used_rewrites(context).applied == []
-    assert used_rewrites(context).record["rewrites"] == []
+    assert used_rewrites(context).applied == ()
+    assert used_rewrites(context).record.rewrites == ()
     assert plan_value(plan) < plan_value(with_them)
     reported = [note for note in plan.notes if "Rewrites not used" in note]
     assert len(reported) == 1
@@ -98,10 +98,10 @@ def test_always_uses_them_and_rewrite_itself_rewrites(opened, folder):
     always = opened(extra=ALWAYS)
     notes = always.plan().notes
     assert not any("not used" in note for note in notes)
-    names = [item["rewrite"] for item in used_rewrites(always.context).applied]
+    names = [item.rewrite for item in used_rewrites(always.context).applied]
     assert set(names) == {"deconv-padding"}
     assert record_of(model(always.context)) is not None
-    document = opened().rewrite(folder / "out.onnx")
+    document = opened().rewrite(folder / "out.onnx").to_json()
     assert [item["rewrite"] for item in document["rewrites"]] == names
     assert document["notes"] == []
     assert document["after"]["loadables"] <= document["before"]["loadables"]
@@ -127,7 +127,7 @@ def test_of_throughput_more_is_better(opened):
     constraint = 'objective: throughput, pin: [{layers: "*", device: GPU}]'
     pipeline = opened(constraint)
     plan, forced = pipeline.plan(), opened(constraint, ALWAYS).plan()
-    assert used_rewrites(pipeline.context).applied == []
+    assert used_rewrites(pipeline.context).applied == ()
     assert plan_value(plan) > plan_value(forced)
     assert any("frames/s without" in note for note in plan.notes)
 
@@ -143,14 +143,14 @@ def test_what_is_retained_of_one_constraint_is_not_used_for_another(opened):
     for _ in range(2):
         pipeline = opened()
         assert seen(pipeline) == (0, 1)
-        (step,) = [one for one in pipeline._step_list() if one["name"] == "rewrite"]
-        assert "not used: the plan is better without" in step["detail"]  # as the note says
+        (step,) = [one for one in pipeline.log.done if one.name == "rewrite"]
+        assert "not used: the plan is better without" in step.detail  # as the note says
         assert seen(opened(extra=ALWAYS)) == (2, 0)
         assert seen(opened("objective: throughput")) == (2, 0)
-        document = opened().rewrite()
+        document = opened().rewrite().to_json()
         assert len(document["rewrites"]) == 2
     again, other = opened().context, opened("objective: latency, max_loadables: 7").context
-    assert used_rewrites(again).applied == used_rewrites(other).applied == []
+    assert used_rewrites(again).applied == used_rewrites(other).applied == ()
     assert again.session.fresh == set()
     assert other.session.fresh == {"without rewrites"}
 
@@ -162,7 +162,7 @@ def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened)
         document = what_if(first, "objective throughput")
         assert document.after.value == pytest.approx(own, rel=1e-9)
         other = variant(first.context, placement={"objective": "latency"})
-        assert used_rewrites(other).applied == []
+        assert used_rewrites(other).applied == ()
     rows = {row.objective: row for row in plan_table(throughput).rows}
     assert rows["latency"].latency_us == pytest.approx(plan_value(latency.plan()), rel=1e-9)
     assert rows["throughput"].throughput_qps == pytest.approx(own, rel=1e-9)
@@ -186,7 +186,7 @@ def test_a_bound_that_only_the_network_as_it_came_keeps(opened):
     constraint = f"objective: throughput, bounds: {{latency_us: {sum(between) / 2}}}"
     pipeline = opened(constraint)
     plan = pipeline.plan()
-    assert used_rewrites(pipeline.context).applied == []
+    assert used_rewrites(pipeline.context).applied == ()
     assert any("planning with them fails" in note for note in plan.notes)
     with pytest.raises(GateError) as caught:
         opened(constraint, ALWAYS).plan()
@@ -226,7 +226,7 @@ def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
     monkeypatch.setattr("edgekit.pipeline.steps.rewrite.better_without", None)
     pipeline = opened(model="plain.onnx")
     pipeline.plan()
-    assert used_rewrites(pipeline.context).applied == []
+    assert used_rewrites(pipeline.context).applied == ()
     assert pipeline.context.session.notes == []
 
 

@@ -15,7 +15,9 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.questions import plan_table, what_if
+from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.plan import keep
+from edgekit.placement.check_document import BriefCheck
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_config, small_net
 from tests.quantize.qdq_nets import quantised_by_ort
@@ -170,7 +172,7 @@ def test_q_dq_models_of_one_plain_network_are_checked_each_by_itself(
     counts = []
     for file in (qdq, tmp_path / "more.onnx"):
         with opened(file, tmp_path, tensorrt=TYPED) as steps:
-            counts.append(steps.check()["summary"]["layers"])
+            counts.append(check(steps.context).figures.layers)
     assert counts[1] == counts[0] + 2
 
 
@@ -178,15 +180,15 @@ def test_a_rewriting_reports_of_its_own_fp16_layers(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     in_fp16 = {"calibration": {"fp16_layers": ["conv*"]}}
 
-    def before(folder: Path, *, checked: bool = False, **options: object) -> object:
+    def before(folder: Path, *, checked: bool = False, **options: object) -> BriefCheck:
         if checked:
             with opened(config, folder, **options) as steps:
-                steps.check()
+                check(steps.context)
         with opened(config, folder, **options) as steps:
-            return steps.rewrite()["before"]
+            return steps.rewrite().before
 
     fresh = before(tmp_path / "fresh", **in_fp16)
     plain = before(tmp_path / "shared")
-    assert fresh["predicted"] != plain["predicted"]
+    assert fresh.predicted != plain.predicted
     assert before(tmp_path / "shared", **in_fp16) == fresh
     assert before(tmp_path / "checked", checked=True, **in_fp16) == fresh

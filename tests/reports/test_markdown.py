@@ -9,7 +9,7 @@ from edgekit.benchmark.document import Bench
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
 from edgekit.reports.schema import checked
-from edgekit.results.comparison import Comparison, compare
+from edgekit.results.comparison import compare
 from tests.reports import handmade_run
 from tests.results.measurements import bench, bench_json, times
 from tests.results.test_compare import result
@@ -48,7 +48,7 @@ def test_a_nasty_name_is_read_as_it_is_and_is_nothing_else():
 
 def test_comparison():
     a, b = result(times(99, 2.0, seed=1), NASTY), result(times(99, 3.0, seed=2), "b")
-    text = markdown(Comparison.model_validate(compare([a], [b])))
+    text = markdown(compare([a], [b]))
     found = seen(text)
     assert "slower" in found.text
     assert "2.000 ms" in found.text

@@ -92,7 +92,9 @@ def test_the_command_the_configuration_and_the_interface_disable_it(folder, caps
         output_of(capsys, "rewrite", "old.onnx", "-t", ORIN.name, "--disable", "raise-opset",
              "-o", "out.onnx"),
         output_of(capsys, "rewrite", "old.yaml"),
-        edgekit.rewrite("old.onnx", target=ORIN.name, rewrite={"disable": ["raise-opset"]}),
+        edgekit.rewrite(
+            "old.onnx", target=ORIN.name, rewrite={"disable": ["raise-opset"]}
+        ).to_json(),
     ]  # fmt: skip
     for document in documents:
         assert document["rewrites"] == []
@@ -105,9 +107,9 @@ def test_the_command_the_configuration_and_the_interface_disable_it(folder, caps
 
 
 def test_the_list_names_it():
-    (row,) = [row for row in rewrite_list() if row["name"] == "raise-opset"]
-    assert "opset 13" in row["reason"]
-    assert not row["approximate"]
+    (row,) = [row for row in rewrite_list().rewrites if row.name == "raise-opset"]
+    assert "opset 13" in row.reason
+    assert not row.approximate
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from edgekit.rewriting.provenance import verification as module
 from edgekit.rewriting.provenance import verification as whole
 from edgekit.rewriting.provenance.record import record_document
 from edgekit.rewriting.provenance.verification import (
+    Verified,
     claim_of_document,
     claim_of_model,
-    refusal,
     verify,
     whole_network,
 )
@@ -38,7 +38,7 @@ def small(tmp_path_factory):
     small_net(path)
     before = load(path)
     after, applied, *_ = rewrite(before, ORIN, precision="fp16")
-    document = record_document(before, after, [item.to_json() for item in applied])
+    document = record_document(before, after, applied).to_json()
     return before, after, document
 
 
@@ -53,21 +53,19 @@ def test_a_record_and_the_model_itself_are_repeated(small, tmp_path):
         claim_of_model(load(tmp_path / "out.onnx")),
     ):
         found = verify(before, claim, progress=lambda *at: progress.append(at))
-        assert found["schema"] == "edgekit.verified/1"
-        assert found["holds"]
-        assert found["same"]
-        assert found["rewritten"] == after.digest
-        assert refusal(found) is None
-        assert found["network"]["max_error"] <= 1e-5
-        json.dumps(found, allow_nan=False)
+        assert found.schema == "edgekit.verified/1"
+        assert found.holds
+        assert found.same
+        assert found.rewritten == after.digest
+        assert found.refusal() is None
+        assert found.network.max_error <= 1e-5
+        json.dumps(found.to_json(), allow_nan=False)
     steps = len(document["rewrites"])
     assert progress[:steps] == [(n + 1, steps) for n in range(steps)]
-    changes = [
-        row["change"] for row in verify(before, claim_of_document(document, "r"))["rewrites"]
-    ]
+    changes = [row.change for row in verify(before, claim_of_document(document, "r")).rewrites]
     assert changes == [0.0] * steps
     # a model has no measured errors to compare with
-    assert found["rewrites"][0]["recorded"] is None
+    assert found.rewrites[0].recorded is None
 
 
 def test_a_model_of_several_rewritings_is_repeated_from_the_first_original(small):
@@ -76,16 +74,16 @@ def test_a_model_of_several_rewritings_is_repeated_from_the_first_original(small
     twice, applied, *_ = rewrite(once, ORIN, precision="fp16")
     assert applied
     found = verify(before, claim_of_model(twice))
-    assert refusal(found) is None
-    assert len(found["rewrites"]) == 1 + len(applied)
+    assert found.refusal() is None
+    assert len(found.rewrites) == 1 + len(applied)
 
 
 def test_a_proof_that_no_longer_holds_is_reported_with_its_seed(small, monkeypatch):
     before, _, document = small
     monkeypatch.setattr(module, "prove", lambda *a, **k: Proof(3e-4, 0.0))
     found = verify(before, claim_of_document({**document, "seed": 41}, "r"))
-    assert not found["holds"]
-    error = refusal(found)
+    assert not found.holds
+    error = found.refusal()
     assert isinstance(error, GateError)
     assert document["rewrites"][0]["rewrite"] in error.message
     assert "3.0e-04" in error.message
@@ -115,8 +113,8 @@ def test_a_result_that_was_changed_afterwards_is_reported(small):
     values["conv2.b"][0] += 1
     changed = canonical(after.proto, None, weights=values)
     found = verify(before, claim_of_model(changed))
-    assert (found["holds"], found["same"]) == (True, False)
-    error = refusal(found)
+    assert (found.holds, found.same) == (True, False)
+    error = found.refusal()
     assert (error.code, error.exit_code) == ("rewrite.other-result", 2)
 
 
@@ -135,7 +133,7 @@ def test_an_approximation_may_not_be_worse_than_recorded():
     claim = replace(_claim(), proofs=((1e-2, None),))
     for now, holds in ((1.05e-2, True), (2e-2, False)):
         row = module._row(_approximate(), Proof(now, 0.5, exact=False), claim, 0)
-        assert row["holds"] is holds
+        assert row.holds is holds
 
 
 def _claim():
@@ -185,17 +183,20 @@ def test_whole_networks_are_compared_by_the_largest_value():
             {"s": weight(1, 300, 1, 1) * factor, "b": np.full((1, 300, 1, 1), bias)},
         )  # fmt: skip
 
-    assert whole_network(scaled(1), scaled(1), runs=2, seed=0)["max_error"] == 0
+    assert whole_network(scaled(1), scaled(1), runs=2, seed=0).max_error == 0
     near = whole_network(scaled(1), scaled(1 + 1e-4), runs=2, seed=0)
-    assert near["holds"]
-    assert near["max_error"] == pytest.approx(1e-4, rel=0.05)
+    assert near.holds
+    assert near.max_error == pytest.approx(1e-4, rel=0.05)
     far = whole_network(scaled(1), scaled(1.01), runs=1, seed=0)
-    assert not far["holds"]
-    assert whole_network(scaled(1), scaled(1.01), runs=1, seed=0, exact=False)["limit"] is None
+    assert not far.holds
+    assert whole_network(scaled(1), scaled(1.01), runs=1, seed=0, exact=False).limit is None
     broken = whole_network(scaled(1), scaled(1, np.nan), runs=2, seed=0)
-    assert (broken["max_error"], broken["holds"]) == (None, False)
-    row = {"rewrites": [], "network": broken, "same": True, "seed": 3, "model": "m"}
-    assert "seed 3" in refusal(row).hint
+    assert (broken.max_error, broken.holds) == (None, False)
+    row = Verified(
+        model="m", original="", rewritten="", recorded="", same=True, seed=3, runs=2, rewrites=(),
+        largest_change=0.0, network=broken, holds=False,
+    )  # fmt: skip
+    assert "seed 3" in row.refusal().hint
 
 
 @pytest.mark.parametrize(("rows", "largest"), [(4, 3), (2, 1), (1, 0)])
@@ -206,14 +207,14 @@ def test_indices_are_within_the_table_that_they_read(rows, largest, monkeypatch)
     real = whole._distance
     monkeypatch.setattr(whole, "_distance", lambda a, b: fed.append(b) or real(a, b))
     found = whole_network(model, model, runs=8, seed=0)
-    assert found["holds"]
+    assert found.holds
     assert len(fed) == 8
     wrong = net(made, {"i": ((6,), 7), "x": (6, 5)}, ["y"], {"t": weight(rows, 5) * 2})
-    assert not whole_network(model, wrong, runs=1, seed=0)["holds"]
+    assert not whole_network(model, wrong, runs=1, seed=0).holds
     shorter = net(made, {"i": ((6,), 7), "x": (6, 5)}, ["y"], {"t": weight(1, 5)})
     if largest:
         # what only the other one refuses is an error of the other one
-        assert whole_network(model, shorter, runs=8, seed=0)["max_error"] is None
+        assert whole_network(model, shorter, runs=8, seed=0).max_error is None
 
 
 def test_a_network_that_runs_on_no_random_input_is_refused_by_name():
@@ -226,11 +227,11 @@ def test_a_network_that_runs_on_no_random_input_is_refused_by_name():
 
 
 def test_the_list_has_every_rewrite_with_its_reason():
-    rows = rewrite_list()
-    assert {row["name"] for row in rows} == {"raise-opset", *(item.name for item in REWRITES)}
-    assert all(row["reason"] for row in rows)
+    rows = rewrite_list().rewrites
+    assert {row.name for row in rows} == {"raise-opset", *(item.name for item in REWRITES)}
+    assert all(row.reason for row in rows)
     # raising the opset begins at no operator
-    assert [row["name"] for row in rows if not row["operators"]] == ["raise-opset"]
-    kinds = [row["approximate"] for row in rows]
+    assert [row.name for row in rows if not row.operators] == ["raise-opset"]
+    kinds = [row.approximate for row in rows]
     assert kinds == sorted(kinds)
-    assert all(row["approximate"] == row["name"].startswith("approx-") for row in rows)
+    assert all(row.approximate == row.name.startswith("approx-") for row in rows)

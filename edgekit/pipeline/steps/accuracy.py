@@ -554,7 +554,9 @@ def approximations(context: Context) -> list[dict[str, Any]]:
     from edgekit.rewriting.rewrite import rewrite
 
     names = dict.fromkeys(
-        item["rewrite"] for item in used_rewrites(context).applied if _is_approximate(item)
+        item.rewrite
+        for item in used_rewrites(context).applied
+        if item.rewrite.startswith(APPROXIMATE)
     )
     if not names:
         return []
@@ -599,10 +601,6 @@ def _approximation_note(item: Mapping[str, Any], data: str) -> str:
         f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
         f"largest value ({data})"
     )
-
-
-def _is_approximate(applied: Mapping[str, Any]) -> bool:
-    return str(applied["rewrite"]).startswith(APPROXIMATE)
 
 
 def approximation_error(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
+    from edgekit.tensorrt.comparison import BuiltComparison
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
@@ -72,7 +73,7 @@ class BuiltPlan:
         artefacts: The engines and the weights that they lack.
         golden: What they answered where they were built, as ``golden_of`` returns it; None where
             this machine can run them.
-        comparison: The plan compared with the build (``edgekit.built/1``), None for the reference.
+        comparison: The plan compared with the build, None for the reference.
         board: The board that built them, empty for this machine.
         job: The board's job, empty for this machine.
         result: What the board built; None for this machine.
@@ -82,7 +83,7 @@ class BuiltPlan:
     key: str
     artefacts: Artefacts
     golden: tuple[BoardGolden, ...] | None = None
-    comparison: Mapping[str, Any] | None = None
+    comparison: BuiltComparison | None = None
     board: str = ""
     job: str = ""
     result: BuildResult | None = None
@@ -408,7 +409,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     comparison = compare_build(
         network(context), judgement(context), plan(context), lanes, result, logs
     )
-    if context.file.build.strict and comparison["differences"]:
+    if context.file.build.strict and comparison.differences:
         raise _differs(client, comparison)
     made = artefacts_of(request, result, lanes, fetch)
     return BuiltPlan(
@@ -423,8 +424,8 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     )
 
 
-def _shown_differences(comparison: Mapping[str, Any]) -> list[str]:
-    return _first_few(comparison["differences"], _SHOWN)
+def _shown_differences(comparison: BuiltComparison) -> list[str]:
+    return _first_few(comparison.differences, _SHOWN)
 
 
 def _first_few(texts: Sequence[str], most: int) -> list[str]:
@@ -561,8 +562,8 @@ def _blobs(result: BuildResult) -> list[str]:
     return [digest for digest in dict.fromkeys(found) if digest]
 
 
-def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
-    differences = comparison["differences"]
+def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
+    differences = comparison.differences
     ways = "1 way" if len(differences) == 1 else f"{len(differences)} ways"
     error = GateError(
         f"the build differs from the plan in {ways}",
@@ -571,5 +572,5 @@ def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
         hint="accept it with build.strict: false",
     )
     error.details = tuple(_first_few(differences, _REFUSED))
-    error.extra["built"] = comparison
+    error.extra["built"] = comparison.to_json()
     return error

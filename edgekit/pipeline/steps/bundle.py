@@ -214,7 +214,7 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     key = cache.key(
         "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
         source_name(source(context).source), data_name(context), inputs_identity(context),
-        _digest(signing.public_key), used_rewrites(context).record, health_key(context),
+        _digest(signing.public_key), used_rewrites(context).record.to_json(), health_key(context),
         _issued(context),
     )  # fmt: skip
     record = None if context.force else cache.get("bundle", key)
@@ -372,7 +372,7 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
         artefacts=built.artefacts,
         golden=_answers(context, built),
         mode=context.file.build.mode,
-        rewrites=rewrites.record if rewrites.applied else None,
+        rewrites=rewrites.record.to_json() if rewrites.applied else None,
         samples=samples_of(context),
         **_issued(context),
     )

@@ -19,8 +19,10 @@ from edgekit.pipeline.steps.load import fp16_choice, lowers, rules, source, tran
 from edgekit.pipeline.steps.placement import better_without, query_for
 from edgekit.pipeline.steps.scales import KnownScales
 from edgekit.pipeline.steps.translation import translate_likewise, translation_notes
-from edgekit.rewriting.provenance.record import record_document, record_of
+from edgekit.rewriting.graph import Applied
+from edgekit.rewriting.provenance.record import AppliedRewrites, record_document, record_of
 from edgekit.text import counted
+from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
     from edgekit.rewriting.rewrite import Rewritten
@@ -32,16 +34,16 @@ class FoundRewrites:
 
     Attributes:
         model: The cache's record of the rewritten model; None where nothing was rewritten.
-        applied: The rewrites that were applied, as records.
-        record: The ``edgekit.rewrites/1`` document: what was applied and how it was proved.
+        applied: The rewrites that were applied.
+        record: The ``edgekit.rewrites/1``: what was applied and how it was proved.
         notes: What a person should know.
         rewritten: What rewriting returned, where it was not read from the cache.
     """
 
     model: dict[str, Any] | None
-    applied: list[dict[str, Any]]
-    record: dict[str, Any]
-    notes: list[str]
+    applied: tuple[Applied, ...]
+    record: AppliedRewrites
+    notes: tuple[str, ...]
     rewritten: Rewritten | None = None
 
 
@@ -69,17 +71,18 @@ def found_rewrites(context: Context) -> FoundRewrites:
             progress=lambda done: context.update(0, 0, f"{counted(done, 'rewrite')} tried"),
         )
         fresh.append(found)
-        rows = [item.to_json() for item in found.applied]
+        applied = found.applied
         return {
-            "model": store_model(context.cache, found.model, model) if rows else None,
-            "applied": rows,
-            "record": record_document(model, found.model, rows),
+            "model": store_model(context.cache, found.model, model) if applied else None,
+            "record": write(record_document(model, found.model, applied)),
             "notes": list(found.notes),
         }
 
     key = model.digest, section.model_dump(exclude={"always"}), *rules(context)
     document = context.stored("rewrite", compute, *key)
-    return FoundRewrites(**document, rewritten=fresh[0] if fresh else None)
+    record, notes = read(AppliedRewrites, document["record"]), tuple(document["notes"])
+    made = fresh[0] if fresh else None
+    return FoundRewrites(document["model"], record.rewrites, record, notes, made)
 
 
 @computed(found_rewrites)
@@ -111,8 +114,8 @@ def used_rewrites(context: Context) -> FoundRewrites:
         )  # fmt: skip
     if why:
         left = f"Rewrites not used: {why}; rewrite.always: true forces them"
-        record = record_document(came, came, [])
-        found = FoundRewrites(None, [], record, [*found.notes, left])
+        record = record_document(came, came, ())
+        found = FoundRewrites(None, (), record, (*found.notes, left))
     context.note(*found.notes)
     return found
 

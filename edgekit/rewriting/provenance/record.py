@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 from edgekit.errors import ModelError
 from edgekit.network.graph import Node
 from edgekit.network.model import Model, metadata, with_metadata
+from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED
 from edgekit.rewriting.graph import (
     RECIPE_OPERATORS,
@@ -31,6 +32,16 @@ from edgekit.rewriting.graph import (
     recipe_of,
 )
 from edgekit.rewriting.proof.prove import RUNS, SEED
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    digest,
+    integer,
+    long_text,
+    mapping,
+    member,
+    records,
+)
 
 # a run must stand for so many elements, on average, to be shorter than they are
 _RUN = 4
@@ -460,28 +471,51 @@ def set_record(model: Model, record: RewriteRecord) -> Model:
     return with_metadata(model, KEY, text)
 
 
+@dataclass(frozen=True)
+class AppliedRewrites(FormerDict):
+    """An ``edgekit.rewrites/1``: what was applied to a model, and how it was proved.
+
+    Attributes:
+        model: Digest of what was rewritten.
+        rewritten: Digest of what came of it.
+        opset: ai.onnx before and after.
+        seed: Of the random inputs of the proofs.
+        runs: Their number.
+        rewrites: What was applied, in order.
+        weights: The original's weights that each new weight is made of.
+    """
+
+    model: str = member(digest)
+    rewritten: str = member(digest)
+    opset: tuple[int, int] = member(array(integer(0, 1 << 16), 2, 2))
+    seed: int = member(integer(0, (1 << 63) - 1))
+    runs: int = member(integer(1, 100))
+    rewrites: tuple[Applied, ...] = member(records(Applied))
+    weights: Mapping[str, tuple[str, ...]] = member(mapping(array(long_text), long_text))
+    schema: str = member(choice(RECORD_SCHEMA), default=RECORD_SCHEMA)
+
+
 def record_document(
-    original: Model, rewritten: Model, applied: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Returns the ``edgekit.rewrites/1`` document: what was applied and how it was proved.
+    original: Model, rewritten: Model, applied: Sequence[Applied]
+) -> AppliedRewrites:
+    """Returns what was applied and how it was proved.
 
     Args:
         original: What was rewritten.
         rewritten: What came of it; the same model when nothing was applied.
-        applied: ``Applied.to_json()`` of each.
+        applied: What was applied, in order.
     """
     record = record_of(rewritten)
     weights = record.weights if record else {}
-    return {
-        "schema": RECORD_SCHEMA,
-        "model": original.digest,
-        "rewritten": rewritten.digest,
-        "opset": [original.graph.opset, rewritten.graph.opset],
-        "seed": applied[0]["seed"] if applied else SEED,
-        "runs": applied[0]["runs"] if applied else RUNS,
-        "rewrites": [dict(item) for item in applied],
-        "weights": {name: list(item.sources) for name, item in weights.items()},
-    }
+    return AppliedRewrites(
+        model=original.digest,
+        rewritten=rewritten.digest,
+        opset=(original.graph.opset, rewritten.graph.opset),
+        seed=applied[0].seed if applied else SEED,
+        runs=applied[0].runs if applied else RUNS,
+        rewrites=tuple(applied),
+        weights={name: item.sources for name, item in weights.items()},
+    )
 
 
 def _completed(

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from edgekit.errors import DataError, EdgekitError, GateError, ModelError
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of, steps_again
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, emit
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
-from edgekit.rewriting.provenance.record import RECORD_SCHEMA, record_of, with_record
+from edgekit.rewriting.provenance.record import AppliedRewrites, record_of, with_record
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    choice,
+    digest,
+    flag,
+    integer,
+    long_text,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+)
 
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _MOST_RUNS = 100
 #: Of the largest value of an output, from end to end: rounding adds up over the layers.
 LIMIT = 1e-3
@@ -31,6 +44,8 @@ SCHEMA = "edgekit.verified/1"
 # an approximation has no tolerance of its own: it must not be worse than what was recorded
 _SLACK = 1.1
 _LEAST_ERROR = 1e-6
+_ERROR = nullable(number(0, 1e308))
+_SEED = integer(0, (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +83,17 @@ def claim_of_model(model: Model, original: Model | None = None) -> Claim:
         DataError: "rewrite.no-record": it was not rewritten.
         ModelError: "rewrite.record": its record cannot be true.
     """
-    record = record_of(model)
-    if record is None and original is not None and original.digest == model.digest:
+    made = record_of(model)
+    if made is None and original is not None and original.digest == model.digest:
         return Claim(model.digest, model.digest, model.graph.opset, ((),), (), SEED, RUNS)
-    if record is None:
+    if made is None:
         raise DataError(
             "the model has no record of rewrites",
             code="rewrite.no-record",
             where=model.source,
             hint="give a model from edgekit rewrite, its --record file or a bundle",
         )
-    return Claim(record.original, model.digest, record.opset[1], record.rounds, (), SEED, RUNS)
+    return Claim(made.original, model.digest, made.opset[1], made.rounds, (), SEED, RUNS)
 
 
 def claim_of_document(raw: Any, where: str) -> Claim:
@@ -93,63 +108,136 @@ def claim_of_document(raw: Any, where: str) -> Claim:
     """
     if isinstance(raw, Mapping) and isinstance(raw.get("record"), Mapping):
         raw = raw["record"]
-    if not isinstance(raw, Mapping) or raw.get("schema") != RECORD_SCHEMA:
-        _refuse(f"it is not an {RECORD_SCHEMA} document", where)
-    digests = [raw.get("model"), raw.get("rewritten")]
-    if not all(isinstance(item, str) and _DIGEST.match(item) for item in digests):
-        _refuse("'model' or 'rewritten' is not a digest", where)
-    opset, rows = raw.get("opset"), raw.get("rewrites")
-    if not isinstance(opset, list) or len(opset) != 2:
-        _refuse("'opset' is not two numbers", where)
-    after, seed, runs = (_count(n, where) for n in (opset[1], raw.get("seed"), raw.get("runs")))
-    if not 1 <= runs <= _MOST_RUNS:
-        _refuse(f"'runs' is not between 1 and {_MOST_RUNS}", where)
-    if not isinstance(rows, list):
-        _refuse("'rewrites' is not a list", where)
-    named = [(_text(row, "rewrite", where), _text(row, "anchor", where)) for row in rows]
-    proofs = tuple(
-        (_number(row, "max_error", where), _number(row, "max_error_float64", where)) for row in rows
-    )
+    try:
+        found = read(AppliedRewrites, raw)
+    except DeviceError as error:
+        place = f"{error.where}: " if error.where else ""
+        raise DataError(
+            f"not a record of rewrites: {place}{error.message}",
+            code="rewrite.record",
+            where=where,
+            hint="give a --record file or a model from edgekit rewrite, or a bundle",
+        ) from error
     # raising the opset is repeated in any case
-    steps = tuple(item for item in named if item[0] != RAISED)
-    original, rewritten = map(str, digests)
-    return Claim(original, rewritten, after, (steps,), proofs, seed, runs)
-
-
-def _count(value: Any, where: str) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        _refuse("'opset', 'seed' or 'runs' is not a number", where)
-    return value
-
-
-def _text(row: Any, key: str, where: str) -> str:
-    value = row.get(key) if isinstance(row, Mapping) else None
-    if not isinstance(value, str):
-        _refuse(f"a rewrite without {key!r}", where)
-    return value
-
-
-def _number(row: Mapping[str, Any], key: str, where: str) -> float | None:
-    value = row.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 <= value <= 1e308:
-        _refuse(f"{key!r} of a rewrite is not a valid error", where)
-    return float(value)
-
-
-def _refuse(reason: str, where: str) -> NoReturn:
-    raise DataError(
-        f"not a record of rewrites: {reason}",
-        code="rewrite.record",
-        where=where,
-        hint="give a --record file or a model from edgekit rewrite, or a bundle",
+    steps = tuple((row.rewrite, row.anchor) for row in found.rewrites if row.rewrite != RAISED)
+    proofs = tuple((row.max_error, row.max_error_float64) for row in found.rewrites)
+    return Claim(
+        found.model, found.rewritten, found.opset[1], (steps,), proofs, found.seed, found.runs
     )
+
+
+@dataclass(frozen=True)
+class NetworkError:
+    """How far two networks are apart on random inputs.
+
+    Attributes:
+        max_error: Largest difference over an output's largest value; None when it is no number.
+        limit: What is allowed; None for an approximation.
+        runs: Number of inputs.
+        seed: Their seed.
+        holds: Whether it is within the limit.
+    """
+
+    max_error: float | None = member(_ERROR)
+    limit: float | None = member(_ERROR)
+    runs: int = member(integer(0, _MOST_RUNS))
+    seed: int = member(_SEED)
+    holds: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class RecordedErrors:
+    """The errors of a proof as a record has them."""
+
+    max_error: float | None = member(_ERROR)
+    max_error_float64: float | None = member(_ERROR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedRewrite(Applied):
+    """A rewrite whose proof was repeated.
+
+    Attributes:
+        recorded: What the record has; None where it has no proofs.
+        change: What the error has grown by; None where there is nothing to compare.
+        holds: Whether the proof holds.
+    """
+
+    recorded: RecordedErrors | None = member(nullable(record(RecordedErrors)))
+    change: float | None = member(nullable(number(-1e308, 1e308)))
+    holds: bool = member(flag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(FormerDict):
+    """An ``edgekit.verified/1``: a rewriting repeated with its proofs.
+
+    Attributes:
+        model: What was rewritten.
+        original: Its digest.
+        rewritten: Digest of what came of it now.
+        recorded: Digest of what came of it by the record.
+        same: Whether these are equal: the network is the record's, bit for bit.
+        seed: Of the random inputs.
+        runs: Their number.
+        rewrites: Each proof.
+        largest_change: By how much an error differs from the recorded one at most.
+        network: Both networks from end to end.
+        holds: Whether each proof and the whole network are within their limits.
+        record: The file that was repeated.
+    """
+
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
+    model: str = member(long_text)
+    original: str = member(digest)
+    rewritten: str = member(digest)
+    recorded: str = member(digest)
+    same: bool = member(flag)
+    seed: int = member(_SEED)
+    runs: int = member(integer(0, _MOST_RUNS))
+    rewrites: tuple[VerifiedRewrite, ...] = member(records(VerifiedRewrite))
+    largest_change: float = member(number(0, 1e308))
+    network: NetworkError = member(record(NetworkError))
+    holds: bool = member(flag)
+    record: str = member(long_text, absent="")
+
+    def refusal(self) -> EdgekitError | None:
+        """Returns the error that a verification ends in; None when all is well."""
+        failed = [row for row in self.rewrites if not row.holds]
+        report = f"please report this with the model and seed {self.seed}"
+        if failed:
+            first = failed[0]
+            more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+            return GateError(
+                f"the proof of {first.rewrite} at {first.anchor} no longer holds: it differs by "
+                f"{_amount(first.max_error)} of the maximum{more}",
+                code="rewrite.proof",
+                where=self.model,
+                hint=report,
+            )
+        network = self.network
+        if not network.holds:
+            return GateError(
+                f"the rewritten network differs by {_amount(network.max_error)} of the maximum "
+                f"(limit {network.limit:g})",
+                code="rewrite.proof",
+                where=self.model,
+                hint=report,
+            )
+        if not self.same:
+            return DataError(
+                "the recorded rewrites give a different network than the recorded one",
+                code="rewrite.other-result",
+                where=self.model,
+                hint="rewrite the model again; the rewritten model was changed, or comes from "
+                "another edgekit release",
+            )
+        return None
 
 
 def whole_network(
     model: Model, rewritten: Model, *, runs: int, seed: int, exact: bool = True
-) -> dict[str, Any]:
+) -> NetworkError:
     """Compares two networks from end to end on random inputs.
 
     Args:
@@ -159,9 +247,6 @@ def whole_network(
             0 to 3; from 0 to 1, or only 0, where the original refuses those (indices of a table).
         seed: Of the inputs.
         exact: Whether there is a limit at all: an approximation has none.
-
-    Returns:
-        ``max_error`` (None when it is no number), ``limit``, ``runs``, ``seed`` and ``holds``.
 
     Raises:
         ModelError: "rewrite.inputs": the original runs with none of these inputs;
@@ -175,13 +260,13 @@ def whole_network(
         worst = max(worst, *_error(pair, graph, random).values())
     halves = any(graph.dtype(name) == "float16" for name in (*graph.inputs, *graph.outputs))
     limit = _LIMIT_FLOAT16 if halves else LIMIT
-    return {
-        "max_error": worst if math.isfinite(worst) else None,
-        "limit": limit if exact else None,
-        "runs": runs,
-        "seed": seed,
-        "holds": worst <= limit if exact else math.isfinite(worst),
-    }
+    return NetworkError(
+        max_error=worst if math.isfinite(worst) else None,
+        limit=limit if exact else None,
+        runs=runs,
+        seed=seed,
+        holds=worst <= limit if exact else math.isfinite(worst),
+    )
 
 
 class _Pair:
@@ -258,11 +343,8 @@ def _values(
 
 def verify(
     model: Model, claim: Claim, *, progress: Callable[[int, int], None] | None = None
-) -> dict[str, Any]:
-    """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1`` document.
-
-    ``holds`` says whether each proof is within its tolerance and the rewritten network answers as
-    the original does; ``same`` whether it is, bit for bit, the network of the record.
+) -> Verified:
+    """Repeats a rewriting with its proofs.
 
     Args:
         model: What was rewritten.
@@ -281,65 +363,30 @@ def verify(
             hint="give the original model and the same --shape and --outputs as for edgekit "
             f"rewrite (digest {model.digest[:12]}, recorded {claim.original[:12]})",
         )
-    rows: list[dict[str, Any]] = []
+    rows: list[VerifiedRewrite] = []
     total = sum(map(len, claim.rounds))
     rewritten = model
     for steps in claim.rounds:
         rewritten = _round(
             rewritten, claim, steps, rows, lambda: _report_progress(progress, rows, total)
         )
-    approximate = any(row["rewrite"].startswith(APPROXIMATE) for row in rows)
+    approximate = any(row.rewrite.startswith(APPROXIMATE) for row in rows)
     network = whole_network(
         model, rewritten, runs=claim.runs, seed=claim.seed, exact=not approximate
     )
-    return {
-        "schema": SCHEMA,
-        "model": model.source,
-        "original": model.digest,
-        "rewritten": rewritten.digest,
-        "recorded": claim.rewritten,
-        "same": rewritten.digest == claim.rewritten,
-        "seed": claim.seed,
-        "runs": claim.runs,
-        "rewrites": rows,
-        "largest_change": max((abs(row["change"] or 0.0) for row in rows), default=0.0),
-        "network": network,
-        "holds": network["holds"] and all(row["holds"] for row in rows),
-    }
-
-
-def refusal(document: Mapping[str, Any]) -> EdgekitError | None:
-    """Returns the error that an ``edgekit.verified/1`` document ends in; None when all is well."""
-    failed = [row for row in document["rewrites"] if not row["holds"]]
-    report = f"please report this with the model and seed {document['seed']}"
-    if failed:
-        first = failed[0]
-        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        return GateError(
-            f"the proof of {first['rewrite']} at {first['anchor']} no longer holds: it differs by "
-            f"{_amount(first['max_error'])} of the maximum{more}",
-            code="rewrite.proof",
-            where=document["model"],
-            hint=report,
-        )
-    network = document["network"]
-    if not network["holds"]:
-        return GateError(
-            f"the rewritten network differs by {_amount(network['max_error'])} of the maximum "
-            f"(limit {network['limit']:g})",
-            code="rewrite.proof",
-            where=document["model"],
-            hint=report,
-        )
-    if not document["same"]:
-        return DataError(
-            "the recorded rewrites give a different network than the recorded one",
-            code="rewrite.other-result",
-            where=document["model"],
-            hint="rewrite the model again; the rewritten model was changed, or comes from another "
-            "edgekit release",
-        )
-    return None
+    return Verified(
+        model=model.source,
+        original=model.digest,
+        rewritten=rewritten.digest,
+        recorded=claim.rewritten,
+        same=rewritten.digest == claim.rewritten,
+        seed=claim.seed,
+        runs=claim.runs,
+        rewrites=tuple(rows),
+        largest_change=max((abs(row.change or 0.0) for row in rows), default=0.0),
+        network=network,
+        holds=network.holds and all(row.holds for row in rows),
+    )
 
 
 def _amount(error: float | None) -> str:
@@ -350,7 +397,7 @@ def _round(
     model: Model,
     claim: Claim,
     steps: tuple[tuple[str, str], ...],
-    rows: list[dict[str, Any]],
+    rows: list[VerifiedRewrite],
     on_step: Callable[[], None],
 ) -> Model:
     raised = raise_opset(model, claim.opset)
@@ -377,20 +424,20 @@ def _round(
     return with_record(emit(graph), graph, applied, original=model)
 
 
-def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> dict[str, Any]:
+def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> VerifiedRewrite:
     recorded = claim.proofs[index] if index < len(claim.proofs) else None
     before, now = recorded[0] if recorded else None, proof.float32
     holds = proof.holds()
     if applied.max_error_float64 is None and before is not None:
         holds = holds and now is not None and now <= max(before * _SLACK, _LEAST_ERROR)
-    return {
-        **applied.to_json(),
-        "max_error": _finite(now),
-        "max_error_float64": _finite(applied.max_error_float64),
-        "recorded": {"max_error": before, "max_error_float64": recorded[1]} if recorded else None,
-        "change": None if before is None or now is None else _finite(now - before),
-        "holds": holds,
-    }
+    known = {**vars(applied), "max_error": _finite(now),
+             "max_error_float64": _finite(applied.max_error_float64)}  # fmt: skip
+    return VerifiedRewrite(
+        **known,
+        recorded=RecordedErrors(before, recorded[1]) if recorded else None,
+        change=None if before is None or now is None else _finite(now - before),
+        holds=holds,
+    )
 
 
 def _finite(error: float | None) -> float | None:
@@ -399,7 +446,7 @@ def _finite(error: float | None) -> float | None:
 
 
 def _report_progress(
-    progress: Callable[[int, int], None] | None, rows: list[Any], total: int
+    progress: Callable[[int, int], None] | None, rows: list[VerifiedRewrite], total: int
 ) -> None:
     if progress is not None:
         progress(len(rows), total)
