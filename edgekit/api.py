@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from edgekit.placement.table import PlanTable
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
+    from edgekit.reports.schema import Report
     from edgekit.results.comparison import Comparison
     from edgekit.results.pruning import Marked, Pruned
     from edgekit.results.store import History, Result
@@ -762,7 +763,7 @@ def report(
     trust_key: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> ReportPage:
+) -> ReportPage[Report] | ReportPage[Plans]:
     """Runs the steps that are missing and writes the report's page, to ``output`` too.
 
     Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
@@ -773,13 +774,15 @@ def report(
         DataError: The ``report.json`` is none; there is no such baseline.
     """
     from edgekit.config.loader import Config, open_config
-    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+    from edgekit.pipeline.report_page import page_of_file, page_of_run
 
     page, folder = path_of(output), path_of(out)
     if not isinstance(config, Config) and str(config).lower().endswith(".json"):
         return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
     opened = open_config(config, **options)
     if opened.file.model.networks:
+        from edgekit.pipeline.networks import page_of_networks
+
         return page_of_networks(opened, output=page, out=folder, progress=progress)
     with open_pipeline(
         opened, {}, progress=progress, out=folder, or_serving=True,

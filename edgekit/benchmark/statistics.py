@@ -85,21 +85,3 @@ def tails(frames: int) -> Tails:
         tuple(name for name, count in beyond.items() if 1 <= count < least),
         least,
     )
-
-
-def percentile_cell(value: float | None, name: str, frames: int, digits: int = 3) -> str:
-    """Returns a percentile as tables print it.
-
-    Args:
-        value: The percentile; None if there is none.
-        name: Which, as in :class:`Tails`.
-        frames: How many it is of.
-        digits: Decimal places.
-
-    Returns:
-        "-" where no frame is beyond it, a "*" at the end where fewer than ``tail_frames`` are.
-    """
-    found = tails(frames)
-    if value is None or name in found.empty:
-        return "-"
-    return f"{value:.{digits}f}" + "*" * (name in found.few)

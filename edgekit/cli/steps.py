@@ -323,7 +323,7 @@ def serve_command(
 
 
 def _server_row(board: BoardRow) -> list[object]:
-    from edgekit.benchmark.statistics import percentile_cell
+    from edgekit.reports.text import percentile_cell
 
     if board.error is not None:
         return ["failed" if board.reachable else "not reached", *["-"] * 5]

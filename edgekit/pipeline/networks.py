@@ -14,6 +14,7 @@ from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
+from edgekit.pipeline.report_page import ReportPage
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import Options, Pin
@@ -85,6 +86,23 @@ def plan_networks(
         for note in context.session.notes
     )
     return dataclasses.replace(plans, notes=(*plans.notes, *notes))
+
+
+def page_of_networks(
+    config: Config, *, output: Path | None, out: Path | None, progress: Progress | None = None
+) -> ReportPage[Plans]:
+    """Plans the networks of a configuration that has several, and writes their page.
+
+    Args:
+        config: The configuration.
+        output: The page; ``report.html`` in ``out`` when None.
+        out: A folder; ``edgekit-out/NAME`` when None.
+        progress: As of ``plan_networks``.
+    """
+    plans = plan_networks(config, progress=progress)
+    page = output or (out or Path("edgekit-out") / config.file.name) / "report.html"
+    write_networks_report(plans, page, name=config.file.name)
+    return ReportPage(page, plans)
 
 
 def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:

@@ -26,7 +26,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BuiltPlan, board_builds
+from edgekit.pipeline.steps.build import BoardBuild, BuiltPlan, board_builds
 from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
@@ -37,8 +37,10 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.placement.plan import Plan
 from edgekit.quantize.scales import change_rows
+from edgekit.reference.accuracy import Accuracy
+from edgekit.reference.method import MethodChoice
+from edgekit.reports.schema import Accuracy as ReportedAccuracy
 from edgekit.reports.schema import (
-    Accuracy,
     BuiltBoard,
     BundleSizes,
     Facts,
@@ -107,7 +109,7 @@ class RunCalibration(Document):
     """Where the INT8 scales come from; ``choice`` is how the method was chosen."""
 
     method: str
-    choice: Facts | None
+    choice: Annotated[MethodChoice, Coded()] | None
     data: str
     changes: list[ScaleChange]
 
@@ -148,9 +150,9 @@ class RunDocument(Document):
     rewrites: list[Facts]
     calibration: RunCalibration | None
     plan: Annotated[Plan, Coded()]
-    built: list[BuiltBoard]
+    built: list[Annotated[BoardBuild, Coded()]]
     bundle: Annotated[PackedBundle, Coded()]
-    accuracy: Facts
+    accuracy: Annotated[Accuracy, Coded()]
     refit: RefitAnswer
     infer: Inference
     bench: BriefBench
@@ -196,16 +198,16 @@ def run_document(
         rewrites=write(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
-            choice=write(choice(context)),
+            choice=choice(context),
             data=scales.data,
             changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
         )
         if scales
         else None,
         plan=plan(context),
-        built=[BuiltBoard.model_validate(one) for one in write(board_builds(builds))],
+        built=list(board_builds(builds)),
         bundle=known(found.bundle),
-        accuracy=accuracy(context).to_json(),
+        accuracy=accuracy(context),
         refit=known(found.refit),
         infer=known(found.infer),
         bench=BriefBench(
@@ -264,7 +266,7 @@ def report_facts(
         mode=context.file.build.mode,
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
-        accuracy=Accuracy.model_validate(figures),
+        accuracy=ReportedAccuracy.model_validate(figures),
         bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,

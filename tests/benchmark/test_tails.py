@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgekit.benchmark.statistics import percentile_cell, tails
+from edgekit.benchmark.statistics import tails
+from edgekit.reports.text import percentile_cell
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
 

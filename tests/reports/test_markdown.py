@@ -3,11 +3,9 @@
 import re
 from html.parser import HTMLParser
 
-import pytest
 from markdown_it import MarkdownIt
 
 from edgekit.benchmark.document import Bench
-from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
 from edgekit.reports.schema import checked
@@ -114,11 +112,6 @@ def test_a_command_in_a_sentence_is_code():
     assert (
         found.text.strip() == "add nodes with edgekit calibrate to-qdq <x>, or *not*; one ` alone"
     )
-
-
-def test_another_document_is_refused():
-    with pytest.raises(DataError, match="no Markdown"):
-        markdown({"schema": "edgekit.plan/1"})
 
 
 def test_a_measurement_has_its_percentiles_and_what_it_takes():
