@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from edgekit.fleet.store import Rehearsal as Rehearsal
     from edgekit.fleet.store import RolloutBoard as RolloutBoard
     from edgekit.fleet.store import RolloutHead as RolloutHead
-    from edgekit.pipeline.boards.changes import BoardServer as BoardServer
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
@@ -56,6 +55,24 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
+    from edgekit.pipeline.scale_documents import (
+        CacheDifference as CacheDifference,
+    )
+    from edgekit.pipeline.scale_documents import (
+        LoweredModel,
+        MeasuredScales,
+        MergedCache,
+        SplitModel,
+    )
+    from edgekit.pipeline.scale_documents import (
+        ReadCache as ReadCache,
+    )
+    from edgekit.pipeline.scale_documents import (
+        ShownCache as ShownCache,
+    )
+    from edgekit.pipeline.scale_documents import (
+        WrittenScales as WrittenScales,
+    )
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
@@ -243,11 +260,95 @@ def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Ve
 
 
 def calibrate(
-    config: str | Path | Config, save: str | Path | None = None, **options: Any
-) -> dict[str, Any]:
+    config: str | Path | Config,
+    save: str | Path | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> MeasuredScales:
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-    with open_pipeline(config, options) as pipeline:
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
         return pipeline.calibrate(path_of(save))
+
+
+def to_qdq(
+    config: str | Path | Config,
+    out: str | Path,
+    *,
+    weights: str = "per_channel",
+    float16: bool = True,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LoweredModel:
+    """Writes a plain model with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``.
+
+    ``weights`` is "per_channel" or "per_tensor"; ``float16``: layers outside of INT8 get FP16.
+
+    Raises:
+        UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release.
+        ModelError: "qdq.present", "qdq.opset", or it cannot be written.
+    """
+    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        return pipeline.to_qdq(Path(out), weights=weights, float16=float16)
+
+
+def from_qdq(model: str | Path, **options: Any) -> SplitModel:
+    """Splits a Q/DQ model and returns an ``edgekit.from-qdq/1``.
+
+    ``out``, ``cache`` and ``precisions`` are where the plain model, its scales and its FP16 layers
+    go; the other options are those of ``edgekit calibrate from-qdq``.
+    """
+    from edgekit.pipeline.qdq import from_qdq_document
+
+    return from_qdq_document(model, **options)
+
+
+def show_cache(
+    cache: str | Path, model: str | Path | None = None, **part: Any
+) -> ShownCache | ReadCache:
+    """Returns an ``edgekit.cache/1``: the scales of a calibration cache.
+
+    With a model (and its ``shapes``, ``batch`` and ``outputs``) it says what writes and reads them,
+    and what is missing.
+
+    Raises:
+        DataError: The file is no cache, or of another network.
+    """
+    from edgekit.pipeline.calibration_files import show_document
+
+    return show_document(Path(cache), None if model is None else str(model), **part)
+
+
+def diff_caches(
+    first: str | Path, second: str | Path, *, tolerance: float = 0.0, headers: bool = True
+) -> CacheDifference:
+    """Compares two calibration caches and returns an ``edgekit.cache-diff/1``.
+
+    Scales that differ by at most ``tolerance`` of the smaller are equal.
+
+    Raises:
+        DataError: A file is no cache.
+    """
+    from edgekit.pipeline.calibration_files import diff_document
+
+    return diff_document(Path(first), Path(second), tolerance=tolerance, headers=headers)
+
+
+def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any) -> MergedCache:
+    """Merges calibration caches into ``out`` and returns an ``edgekit.cache-merge/1``.
+
+    The options are those of ``edgekit calibrate merge``: ``policy``, ``amax``, ``drop``,
+    ``rename``, ``tensorrt``.
+
+    Raises:
+        DataError: A file is no cache, or ``out`` cannot be written.
+        UsageError: An edit that fits nothing.
+    """
+    from edgekit.pipeline.calibration_files import merge_document
+
+    return merge_document([Path(one) for one in sources], Path(out), **options)
 
 
 def sensitivity(
@@ -740,8 +841,8 @@ def plan_networks(
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
+    from edgekit.pipeline.networks import plan_networks, write_networks_report
     from edgekit.pipeline.outputs import may_write_for
-    from edgekit.schedule.networks import plan_networks, write_networks_report
 
     opened = open_config(config, **options)
     may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)

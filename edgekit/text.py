@@ -15,8 +15,11 @@ from typing import Any, TextIO, cast
 
 from edgekit.errors import UsageError
 from edgekit.expansion import hidden
+from edgekit_device import errors
 
 ABSENT = "–"
+#: A number with its noun: "1 board", "2,000 boards"; as the board writes it.
+counted = errors.counted
 _WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
 _SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _FIRST = {
@@ -42,11 +45,6 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
 def yaml_list(names: Iterable[str]) -> str:
     """Returns names as a list in YAML, to be copied: '["a", "b"]'."""
     return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
-
-
-def counted(number: int, noun: str) -> str:
-    """Returns a number with its noun: "1 board", "2,000 boards"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def all_of(number: int, noun: str) -> str:

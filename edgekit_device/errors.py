@@ -97,5 +97,5 @@ def listed(items: Sequence[str], between: str = "; ") -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns "1 sample" or "2 samples"."""
-    return "{} {}{}".format(number, noun, "" if number == 1 else "s")
+    """Returns a number with its noun: "1 sample", "2,000 samples"."""
+    return "{:,} {}{}".format(number, noun, "" if number == 1 else "s")

@@ -84,11 +84,16 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 
 
 # what each public function is called with beside a file that is not there
+_JOB = ("0123456789abcdef", "no.yaml")
 ARGUMENTS = {
+    **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
+    "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
     "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
     "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
-    "list_rewrites": (), "list_targets": (), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "list_rewrites": (), "list_targets": (),
+    "diff_caches": ("no.cache", "no.cache"), "merge_caches": (["no.cache"], "out.cache"),
+    "to_qdq": ("no.yaml", "out.onnx"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
@@ -102,12 +107,14 @@ for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
-for name in sorted({*edgekit.__all__} - {"__version__", "history"}):
+apart = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
+for name in sorted({*edgekit.__all__} - apart):
     try:
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
     except EdgekitError as error:
         ended[name] = error.code
 ended["history"] = edgekit.history().results
+assert edgekit.rollouts(state="fleet").rollouts == ()
 print(json.dumps(ended))
 """
 

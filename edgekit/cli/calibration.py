@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -31,6 +31,9 @@ from edgekit.cli.output import (
 from edgekit.errors import GateError, UsageError
 from edgekit.network.source import PYTHON
 from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    from edgekit.api import CacheDifference, ReadCache, WrittenScales
 
 _OPTIONS = o.all_of(
     click.option(
@@ -248,31 +251,31 @@ def calibrate_command(
         )
         show_sensitivity(ranking, json=json)
         return
-    with o.open_pipeline(model, options, **settings) as pipeline:
-        document = pipeline.calibrate(save)
+    shown = progress(settings.pop("quiet"), settings.pop("verbose"))
+    document = api.calibrate(model, save, progress=shown, **settings, **options)
     if json:
         print_json(document)
         return
-    found = counted(len(document["scales"]), "scale")
-    none = f"; {counted(n, 'tensor')} without one" if (n := len(document["without"])) else ""
-    print(f"{found} by {document['method']} from {document['data']}{none}")
-    if document["changes"]:
+    found = counted(len(document.scales), "scale")
+    none = f"; {counted(n, 'tensor')} without one" if (n := len(document.without)) else ""
+    print(f"{found} by {document.method} from {document.data}{none}")
+    if document.changes:
         from edgekit.reports.terminal.quantization import changes_text
 
         width, colour = terminal_format()
-        say_page(changes_text(document["changes"], width=width or 100, colour=colour))
+        say_page(changes_text(document.changes, width=width or 100, colour=colour))
     say_notes(document)
-    if save is not None:
-        print(f"written to {save}: {_written_files(document['written'])}")
+    if document.written is not None:
+        print(f"written to {save}: {_written_files(document.written)}")
 
 
-def _written_files(found: dict[str, int]) -> str:
+def _written_files(found: WrittenScales) -> str:
     parts = []
-    if found["without"]:
-        parts.append(f"{found['without']} without a scale (written as 0)")
-    if found["original"]:
-        parts.append(f"{found['original']} of tensors before rewriting")
-    return ", ".join([counted(found["tensors"], "tensor"), *parts])
+    if found.without:
+        parts.append(f"{found.without} without a scale (written as 0)")
+    if found.original:
+        parts.append(f"{found.original} of tensors before rewriting")
+    return ", ".join([counted(found.tensors, "tensor"), *parts])
 
 
 @calibrate_command.action(
@@ -295,39 +298,37 @@ def show(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.pipeline.calibration_files import show_document
-
-    document = show_document(cache, model, **part)
+    document = api.show_cache(cache, model, **part)
     if json:
         print_json(document)
         return
-    say(f"{document['header']}, {counted(len(document['tensors']), 'tensor')}")
+    say(f"{document.header}, {counted(len(document.tensors), 'tensor')}")
     with_model = model is not None
     head = ["tensor", "scale", "amax", *(["written by", "read by"] if with_model else [])]
     rows = []
-    for row in document["tensors"]:
-        cells = [row["name"], f"{row['scale']:.7g}", f"{row['amax']:.5g}"]
+    for row in document.tensors:
+        cells = [row.name, f"{row.scale:.7g}", f"{row.amax:.5g}"]
         if with_model:
-            readers = ", ".join(row["readers"]) if row["known"] else "no such tensor"
+            readers = ", ".join(row.readers) if row.known else "no such tensor"
             # what lies within merged moves is read by no layer
-            source = "(input)" if row["readers"] else "(inside a layer)"
-            cells += [row["writer"] or (source if row["known"] else ""), readers]
+            source = "(input)" if row.readers else "(inside a layer)"
+            cells += [row.writer or (source if row.known else ""), readers]
         rows.append(cells)
     _say_table(head, rows)
     if with_model:
-        _print_model(document)
-    _notes(document)
+        _print_model(cast("ReadCache", document))
+    say_notes(document)
 
 
-def _print_model(document: dict[str, Any]) -> None:
-    for row in document["inferred"]:
-        say(f"inferred: {row['name']} {row['scale']:.7g} ({row['from']})")
-    for lack in document["missing"]:
-        say(f"missing: {lack['tensor']}, needed by {', '.join(lack['layers'])}")
-    if not document["missing"]:
-        say("no other scales are missing" if document["without"] else "no scales are missing")
-    if document["unnamed"]:
-        say(f"{document['unnamed']} entries of TensorRT's unnamed layers are not compared")
+def _print_model(document: ReadCache) -> None:
+    for row in document.inferred:
+        say(f"inferred: {row.name} {row.scale:.7g} ({row.source})")
+    for lack in document.missing:
+        say(f"missing: {lack.tensor}, needed by {', '.join(lack.layers)}")
+    if not document.missing:
+        say("no other scales are missing" if document.without else "no scales are missing")
+    if document.unnamed:
+        say(f"{document.unnamed} entries of TensorRT's unnamed layers are not compared")
 
 
 @calibrate_command.action(
@@ -356,33 +357,31 @@ def diff(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.pipeline.calibration_files import diff_document
-
-    document = diff_document(first, second, tolerance=tolerance, headers=not ignore_header)
+    document = api.diff_caches(first, second, tolerance=tolerance, headers=not ignore_header)
     if json:
         print_json(document)
     else:
         _print_diff(document, all_rows=verbose)
-    if not document["same"]:
+    if not document.same:
         raise mark_printed(GateError("the calibration caches differ", code="cache.differ"))
 
 
-def _print_diff(document: dict[str, Any], *, all_rows: bool) -> None:
-    old, new = document["headers"]
+def _print_diff(document: CacheDifference, *, all_rows: bool) -> None:
+    old, new = document.headers
     if old != new:
         say(f"header   {old} -> {new}")
-    rows = [[f"- {r['name']}", f"{r['scale']:.7g}", "", ""] for r in document["removed"]]
-    rows += [[f"+ {r['name']}", "", f"{r['scale']:.7g}", ""] for r in document["added"]]
-    for row in document["changed"]:
-        ratio = "" if row["ratio"] is None else f"x {row['ratio']:.4g}"
-        rows.append([f"~ {row['name']}", f"{row['old']:.7g}", f"{row['new']:.7g}", ratio])
+    rows = [[f"- {r.name}", f"{r.scale:.7g}", "", ""] for r in document.removed]
+    rows += [[f"+ {r.name}", "", f"{r.scale:.7g}", ""] for r in document.added]
+    for row in document.changed:
+        ratio = "" if row.ratio is None else f"x {row.ratio:.4g}"
+        rows.append([f"~ {row.name}", f"{row.old:.7g}", f"{row.new:.7g}", ratio])
     shown = rows if all_rows else rows[:_ROWS_SHOWN]
     if rows:
         _say_table(["tensor", "old", "new", "ratio"], shown)
     say_more(len(rows) - len(shown))
     say(
-        f"{len(document['added'])} added, {len(document['removed'])} removed, "
-        f"{len(document['changed'])} changed, {document['equal']} equal"
+        f"{len(document.added)} added, {len(document.removed)} removed, "
+        f"{len(document.changed)} changed, {document.equal} equal"
     )
 
 
@@ -423,23 +422,17 @@ def merge(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.pipeline.calibration_files import merge_document
-
-    document = merge_document(
+    document = api.merge_caches(
         caches, out, policy=policy, amax=amax, drop=drop, rename=rename, tensorrt=tensorrt
     )
     if json:
         print_json(document)
         return
-    say(f"{document['header']}, {counted(document['tensors'], 'tensor')}, written to {out}")
-    conflicts = document["conflicts"]
+    say(f"{document.header}, {counted(document.tensors, 'tensor')}, written to {out}")
+    conflicts = document.conflicts
     if conflicts:
         more = f" and {len(conflicts) - 1} more" if conflicts[1:] else ""
         say(f"scales differ for {conflicts[0]!r}{more}; kept by policy {policy}")
-    _notes(document)
-
-
-def _notes(document: dict[str, Any]) -> None:
     say_notes(document)
 
 
@@ -498,34 +491,32 @@ def from_qdq(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.pipeline.qdq import from_qdq_document
-
-    document = from_qdq_document(
-        model, model=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
+    document = api.from_qdq(
+        model, out=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
         unequal=unequal, tied=tied, **part,
     )  # fmt: skip
     if json:
         print_json(document)
         return
     say(
-        f"{counted(document['quantizers'], 'scale')} of Q/DQ nodes, "
-        f"{len(document['propagated'])} derived, "
-        f"{counted(document['weights'], 'quantised constant')}"
+        f"{counted(document.quantizers, 'scale')} of Q/DQ nodes, "
+        f"{len(document.propagated)} derived, "
+        f"{counted(document.weights, 'quantised constant')}"
     )
-    rows = [f"{r['tensor']}: {r['scale']:.7g} ({r['rule']})" for r in document["propagated"]]
+    rows = [f"{r.tensor}: {r.scale:.7g} ({r.rule})" for r in document.propagated]
     say_rows(rows, verbose=verbose)
-    if document["missing"]:
-        say(f"no scale: {', '.join(document['missing'])}")
-        say(f"FP16: {', '.join(document['fp16_nodes'])}")
+    if document.missing:
+        say(f"no scale: {', '.join(document.missing)}")
+        say(f"FP16: {', '.join(document.fp16_nodes)}")
     else:
         say("no scales are missing")
     say_notes(document)
-    files = document["files"]
-    for path in (files["model"], files["cache"], *files["precisions"]):
+    files = document.files
+    for path in (files.model, files.cache, *files.precisions):
         if path is not None:
             say(f"written to {path}")
-    if document["trtexec"]:
-        say(f"build with: {document['trtexec']}")
+    if document.trtexec:
+        say(f"build with: {document.trtexec}")
 
 
 @calibrate_command.action(
@@ -585,7 +576,7 @@ def to_qdq(
         "method": method,
         "missing": missing,
     }
-    options = {
+    options: dict[str, Any] = {
         "target": target,
         "tensorrt": tensorrt or _RELEASE,
         "precision": "int8",
@@ -593,28 +584,30 @@ def to_qdq(
         "calibration": calibration,
         "rewrite": {"enable": "none"},
     }
-    with o.open_pipeline(model, options, verbose=verbose, **settings) as pipeline:
-        document = pipeline.to_qdq(out, weights=weights, float16=float16)
+    shown = progress(settings.pop("quiet"), verbose)
+    document = api.to_qdq(
+        model, out, weights=weights, float16=float16, progress=shown, **settings, **options
+    )
     if json:
         print_json(document)
         return
     say(
-        f"{counted(document['activations'], 'activation')} and "
-        f"{counted(document['weights'], 'constant')} between Q/DQ nodes, "
-        f"{counted(document['casts'], 'cast')}, opset {document['opset']}; scales: "
-        f"{document['method']}, {document['data']}"
+        f"{counted(document.activations, 'activation')} and "
+        f"{counted(document.weights, 'constant')} between Q/DQ nodes, "
+        f"{counted(document.casts, 'cast')}, opset {document.opset}; scales: "
+        f"{document.method}, {document.data}"
     )
-    check = document["check"]
+    check = document.check
     say(
-        f"TensorRT {document['tensorrt']} on {document['target']}: {check['dla_layers']} of "
-        f"{counted(check['layers'], 'layer')} could run on the DLA, "
-        f"{check['int8_layers']} in INT8, {counted(check['loadables'], 'loadable')}"
+        f"TensorRT {document.tensorrt} on {document.target}: {check.dla_layers} of "
+        f"{counted(check.layers, 'layer')} could run on the DLA, "
+        f"{check.int8_layers} in INT8, {counted(check.loadables, 'loadable')}"
     )
-    rows = [f"GPU: {row['layer']} ({row['rule']})" for row in check["gpu"]]
+    rows = [f"GPU: {row.layer} ({row.rule})" for row in check.gpu]
     say_rows(rows, verbose=verbose)
-    fp16 = document["fp16_layers"]
+    fp16 = document.fp16_layers
     if fp16:
         say(f"FP16: {listed(fp16, len(fp16) if verbose else _REFUSALS_SHOWN)}")
     say_notes(document)
-    say(f"written to {document['file']}")
-    say(f"build with: {document['trtexec']}")
+    say(f"written to {document.file}")
+    say(f"build with: {document.trtexec}")

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.reference.gate import Metric, impossible
@@ -27,7 +28,11 @@ Seconds = Annotated[float, Field(gt=0, le=_DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
-_SLOTS = loadables_per_core()
+
+
+def _bound_loadables(schema: dict[str, Any]) -> None:
+    """Adds what a core holds to the JSON Schema: models are made without reading a file."""
+    schema["default"] = schema["maximum"] = loadables_per_core()
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class CalibrationSection(Section):
     skip_broken: bool = Field(False, description="Skip images that cannot be read, and list them.")
     fp16_layers: list[str] = Field(
         default_factory=list,
-        description="Names (globs) of layers and ONNX nodes to keep in FP16; see "
+        description="Names (globs) of layers, ONNX nodes or PyTorch modules to keep in FP16; see "
         "[sensitivity.md](sensitivity.md).",
         examples=[["conv1", "head.*"]],
     )
@@ -445,7 +450,9 @@ class BenchSection(Section):
 class PinSection(Section):
     """Layers that must run on a device."""
 
-    layers: str = Field(description="Layer names (glob).", examples=["*/conv1"])
+    layers: str = Field(
+        description="Names of layers, ONNX nodes or PyTorch modules (glob).", examples=["*/conv1"]
+    )
     device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(
         description="Device for these layers.", examples=["DLA"]
     )
@@ -620,7 +627,12 @@ class PlacementSection(Section):
         "(objective latency: for less energy). 0: always the best.",
     )
     pin: list[PinSection] = Field(default_factory=list, description="Layers pinned to a device.")
-    max_loadables: int = Field(_SLOTS, ge=1, le=_SLOTS, description="Most loadables per DLA core.")
+    max_loadables: int = Field(
+        default_factory=loadables_per_core,
+        ge=1,
+        description="Most loadables per DLA core.",
+        json_schema_extra=_bound_loadables,
+    )
     max_transitions: int | None = Field(
         None, ge=0, description="Most changes between devices along the running order."
     )
@@ -640,6 +652,16 @@ class PlacementSection(Section):
         "tell which rows are loadables and their formats.",
         examples=["layers.json"],
     )
+
+    @field_validator("max_loadables")
+    @classmethod
+    def _within_a_core(cls, value: int) -> int:
+        most = loadables_per_core()
+        if value > most:
+            raise PydanticCustomError(
+                "less_than_equal", "Input should be less than or equal to {le}", {"le": most}
+            )
+        return value
 
     @field_validator("dla_cores")
     @classmethod

@@ -16,6 +16,17 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.source import parse_builtin
 from edgekit.network.zoo import builtin
+from edgekit.pipeline.scale_documents import (
+    CacheDifference,
+    CachedScale,
+    InferredScale,
+    LackingTensor,
+    MergedCache,
+    ReadCache,
+    ReadScale,
+    ScaleDifference,
+    ShownCache,
+)
 from edgekit.quantize.caches import (
     CalibrationCache,
     diff,
@@ -69,7 +80,7 @@ def show_document(
     shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     outputs: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> ShownCache:
     """Returns an ``edgekit.cache/1``: a cache's scales; with a model, what writes and reads them.
 
     Args:
@@ -86,22 +97,15 @@ def show_document(
         ModelError: The model cannot be loaded.
     """
     cache = load_cache(path)
-    document: dict[str, Any] = {
-        "schema": "edgekit.cache/1",
-        "file": str(path),
-        "header": cache.header,
-        "version": cache.version,
-        "algorithm": cache.algorithm,
-        "model": model,
-        "tensors": [_row(name, scale) for name, scale in cache.scales.items()],
-        "notes": list(cache.notes),
-    }
+    known: dict[str, Any] = {"file": str(path), "header": cache.header, "version": cache.version,
+             "algorithm": cache.algorithm, "model": model}  # fmt: skip
     if model is None:
         if shapes or batch or outputs:
             raise UsageError(
                 "only part of a model is given, and no model", hint="add --model model.onnx"
             )
-        return document
+        tensors = tuple(_row(name, scale) for name, scale in cache.scales.items())
+        return ShownCache(**known, tensors=tensors, notes=tuple(cache.notes))
     loaded, notes = _model(model, shapes, batch, outputs), []
     if has_qdq(loaded):
         loaded = from_qdq(loaded).model
@@ -109,46 +113,56 @@ def show_document(
             f"{model} has Q/DQ nodes; shown is its conversion to implicit INT8, which reads "
             "the cache"
         )
-    with_model = _with_network(cache, str(path), loaded)
-    return {**document, **with_model, "notes": [*with_model["notes"], *notes]}
+    return _with_network(cache, known, loaded, notes)
 
 
-def _row(name: str, scale: float) -> dict[str, Any]:
-    return {"name": name, "scale": scale, "amax": scale * LEVELS}
+def _row(name: str, scale: float) -> CachedScale:
+    return CachedScale(name=name, scale=scale, amax=scale * LEVELS)
 
 
-def _with_network(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]:
+def _with_network(
+    cache: CalibrationCache, known: dict[str, Any], loaded: Model, notes: Sequence[str]
+) -> ReadCache:
     network = layers(loaded)
-    reading = scales_of(cache, network, model=loaded, name=name)
+    reading = scales_of(cache, network, model=loaded, name=known["file"])
     producers, consumers = network.producers(), network.consumers()
     unknown = {*reading.unknown, *reading.unnamed}
     rows = []
     for tensor, scale in cache.scales.items():
         writer = producers.get(tensor)
         rows.append(
-            {
-                **_row(tensor, scale),
-                "writer": writer.name if writer else None,
-                "readers": [layer.name for layer in consumers.get(tensor, ())],
-                "known": tensor not in unknown,
-            }
+            ReadScale(
+                name=tensor,
+                scale=scale,
+                amax=scale * LEVELS,
+                writer=writer.name if writer else None,
+                readers=tuple(layer.name for layer in consumers.get(tensor, ())),
+                known=tensor not in unknown,
+            )
         )
     scales = reading.scales.scales
     listed = [lack for lack in reading.lacks if lack.tensor in reading.without]
-    layers_of = {lack.tensor: list(lack.layers) for lack in listed}
-    return {
-        "tensors": rows,
-        "inferred": [{**_row(tensor, scales[tensor]), "from": why}
-                     for tensor, why in reading.inferred.items()],
+    layers_of = {lack.tensor: tuple(lack.layers) for lack in listed}
+    return ReadCache(
+        **known,
+        tensors=tuple(rows),
+        inferred=tuple(
+            InferredScale(
+                name=tensor, scale=scales[tensor], amax=scales[tensor] * LEVELS, source=why
+            )
+            for tensor, why in reading.inferred.items()
+        ),
         # as calibrate, plan and build have it: 0 in the cache says that no scale suits
-        "missing": [{"tensor": lack.tensor, "layers": list(lack.layers)}
-                    for lack in reading.lacks if lack.tensor not in reading.without],
-        "without": [{"tensor": name, "layers": layers_of.get(name, [])}
-                    for name in reading.listed],
-        "unknown": list(reading.unknown),
-        "unnamed": len(reading.unnamed),
-        "notes": [*reading.scales.warnings, *describe_missing(reading.listed, listed)],
-    }  # fmt: skip
+        missing=tuple(
+            LackingTensor(lack.tensor, tuple(lack.layers))
+            for lack in reading.lacks
+            if lack.tensor not in reading.without
+        ),
+        without=tuple(LackingTensor(name, layers_of.get(name, ())) for name in reading.listed),
+        unknown=tuple(reading.unknown),
+        unnamed=len(reading.unnamed),
+        notes=(*reading.scales.warnings, *describe_missing(reading.listed, listed), *notes),
+    )
 
 
 def _model(
@@ -176,7 +190,7 @@ def _model(
 
 def diff_document(
     first: Path, second: Path, *, tolerance: float = 0.0, headers: bool = True
-) -> dict[str, Any]:
+) -> CacheDifference:
     """Returns an ``edgekit.cache-diff/1``; ``same`` says whether the caches are equal.
 
     Args:
@@ -192,20 +206,18 @@ def diff_document(
     if not tolerance >= 0:
         raise UsageError(f"the tolerance cannot be {tolerance}", hint="a number such as 0.01")
     found = diff(load_cache(first), load_cache(second), tolerance=tolerance)
-    changed = [
-        {"name": name, "old": old, "new": new, "ratio": new / old if old else None}
-        for name, old, new in found.changed
-    ]
-    return {
-        "schema": "edgekit.cache-diff/1",
-        "files": [str(first), str(second)],
-        "headers": list(found.headers),
-        "same": found.same_scales and not (headers and found.headers[0] != found.headers[1]),
-        "added": [_row(*item) for item in found.added.items()],
-        "removed": [_row(*item) for item in found.removed.items()],
-        "changed": changed,
-        "equal": found.equal,
-    }
+    return CacheDifference(
+        files=(str(first), str(second)),
+        headers=tuple(found.headers),
+        same=found.same_scales and not (headers and found.headers[0] != found.headers[1]),
+        added=tuple(_row(*item) for item in found.added.items()),
+        removed=tuple(_row(*item) for item in found.removed.items()),
+        changed=tuple(
+            ScaleDifference(name, old, new, new / old if old else None)
+            for name, old, new in found.changed
+        ),
+        equal=found.equal,
+    )
 
 
 def merge_document(
@@ -217,7 +229,7 @@ def merge_document(
     drop: Sequence[str] = (),
     rename: Sequence[str] = (),
     tensorrt: str | None = None,
-) -> dict[str, Any]:
+) -> MergedCache:
     """Merges caches into a file and returns an ``edgekit.cache-merge/1``.
 
     All are read before anything is written, so ``out`` may be one of them; it is replaced at once.
@@ -253,13 +265,12 @@ def merge_document(
     if tensorrt is not None:
         # it said which header is kept
         notes = [note for note in notes if not note.startswith("headers differ")]
-    return {
-        "schema": "edgekit.cache-merge/1",
-        "files": [str(path) for path in sources],
-        "file": str(out),
-        "header": new.header,
-        "policy": policy,
-        "tensors": len(new.scales),
-        "conflicts": [name for name, found in tensors.items() if len(found) > 1],
-        "notes": notes,
-    }
+    return MergedCache(
+        files=tuple(map(str, sources)),
+        file=str(out),
+        header=new.header,
+        policy=policy,
+        tensors=len(new.scales),
+        conflicts=tuple(name for name, found in tensors.items() if len(found) > 1),
+        notes=tuple(notes),
+    )

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
@@ -35,6 +35,7 @@ from edgekit.pipeline.run import (
     remember,
     run_step,
 )
+from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, WrittenScales
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
@@ -283,7 +284,7 @@ class Pipeline:
             write_json(record, used.record.to_json())
         return document
 
-    def calibrate(self, save: Path | None = None) -> dict[str, Any]:
+    def calibrate(self, save: Path | None = None) -> MeasuredScales:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
         may_write_for(self.config, {"the calibration cache": save})
         self._run(*needed("calibrate", calibrate=calibrate_by_method))
@@ -302,32 +303,31 @@ class Pipeline:
             write_cache(cache, save)
             none = sum(not scale for scale in cache.scales.values())
             other = len(cache.scales.keys() - {*named.scales, *named.missing})
-            written = {"tensors": len(cache.scales), "without": none, "original": other}
-        return {
-            "schema": "edgekit.scales/1",
-            "model": came.source,
-            "method": found.method,
-            "choice": write_document(choice(context)),
-            "data": found.data,
-            "digest": found.digest,
-            "scales": dict(named.scales),
-            "without": list(named.missing),
-            "changes": change_rows(found.changes),
-            "notes": [*context.session.notes, *found.warnings, *_in_vain(context)],
-            "file": str(save) if save else None,
-            "written": written,
-        }
+            written = WrittenScales(len(cache.scales), none, other)
+        return MeasuredScales(
+            model=came.source,
+            method=found.method,
+            choice=choice(context),
+            data=found.data,
+            digest=found.digest,
+            scales=named.scales,
+            without=tuple(named.missing),
+            changes=change_rows(found.changes),
+            notes=(*context.session.notes, *found.warnings, *_in_vain(context)),
+            file=str(save) if save else None,
+            written=written,
+        )
 
     def to_qdq(
         self, out: Path, *, weights: str = "per_channel", float16: bool = True
-    ) -> dict[str, Any]:
+    ) -> LoweredModel:
         """Writes the network with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``."""
         from edgekit.pipeline.qdq import to_qdq_document
 
-        def write(context: Context) -> tuple[dict[str, Any], str]:
+        def write(context: Context) -> tuple[LoweredModel, str]:
             document = to_qdq_document(context, out, weights=weights, float16=float16)
-            count = counted(document["activations"], "activation")
-            return document, f"{count}, {document['method']}"
+            count = counted(document.activations, "activation")
+            return document, f"{count}, {document.method}"
 
         return self.answer("calibrate", write, reuses=True)
 

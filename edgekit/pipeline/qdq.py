@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.judge import judge, reads_qdq, release_warnings
 from edgekit.dla.verdicts import Judgement
@@ -18,9 +18,17 @@ from edgekit.files import write_atomically
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.layers import layers
-from edgekit.network.model import FOLLOWED, QDQ, Model, Network
+from edgekit.network.model import FOLLOWED, QDQ, Network
 from edgekit.network.writing import save
 from edgekit.pipeline.outputs import may_write, may_write_for
+from edgekit.pipeline.scale_documents import (
+    DerivedScale,
+    LoweredCheck,
+    LoweredModel,
+    RefusedLayer,
+    SplitFiles,
+    SplitModel,
+)
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
 from edgekit.pipeline.steps.method import scales
@@ -46,7 +54,7 @@ _WIDER = "the builder uses the largest"
 def from_qdq_document(
     source: str | Path,
     *,
-    model: Path | None = None,
+    out: Path | None = None,
     cache: Path | None = None,
     precisions: Sequence[Path] = (),
     target: str | None = None,
@@ -56,12 +64,12 @@ def from_qdq_document(
     shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     outputs: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> SplitModel:
     """Translates a Q/DQ file, writes the requested files, and returns an ``edgekit.from-qdq/1``.
 
     Args:
         source: The ONNX file.
-        model: Where the plain model goes; nowhere when None.
+        out: Where the plain model goes; nowhere when None.
         cache: Where the calibration cache goes.
         precisions: Where the FP16 nodes go: a ``.json`` file as NVIDIA's translator writes it
             (int8_tensor_scales, fp16_nodes), any other one as trtexec's ``--layerPrecisions``.
@@ -89,7 +97,7 @@ def from_qdq_document(
             code="cache.release",
             hint="give the board with --target or the release with --tensorrt",
         )
-    wanted = {"the plain model": model, "the calibration cache": cache}
+    wanted = {"the plain model": out, "the calibration cache": cache}
     wanted |= {f"the precisions {path.name}": path for path in precisions}
     may_write(Path(source), wanted)
     loaded = load(source, shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
@@ -100,8 +108,8 @@ def from_qdq_document(
     wider = "the shared scale is written" if tied else "--tied writes the shared scale"
     if tied:
         found = replace(found, scales={name: scales[name] for name in found.scales})
-    if model is not None:
-        save(found.model, model)
+    if out is not None:
+        save(found.model, out)
     if cache is not None and release is not None:
         write_cache(cache_of(found.scales, release), cache)
     for path in precisions:
@@ -114,36 +122,33 @@ def from_qdq_document(
     ]
     line = None
     if not reads:
-        line, needed = _trtexec(found, model, cache, precisions)
+        line, needed = _trtexec(found, out, cache, precisions)
         notes += needed
     else:
         notes.append(
             f"TensorRT {release} uses Q/DQ nodes on the DLA and accepts no calibration cache there"
         )
         line = f"trtexec --onnx={quote(str(Path(source)))} --useDLACore=0 --allowGPUFallback"
-    return {
-        "schema": "edgekit.from-qdq/1",
-        "model": str(source),
-        "tensorrt": release,
-        "quantizers": found.quantizers,
-        "weights": found.weights,
-        "scales": dict(found.scales),
-        "tied": tied,
-        "changes": change_rows(changes),
-        "propagated": [
-            {"tensor": row.tensor, "scale": row.scale, "rule": row.rule} for row in found.propagated
-        ],
-        "missing": list(found.missing),
-        "fp16_nodes": list(found.fp16_nodes),
-        "other_codes": list(found.other_codes),
-        "notes": notes,
-        "files": {
-            "model": str(model) if model else None,
-            "cache": str(cache) if cache else None,
-            "precisions": [str(path) for path in precisions],
-        },
-        "trtexec": line,
-    }
+    return SplitModel(
+        model=str(source),
+        tensorrt=release,
+        quantizers=found.quantizers,
+        weights=found.weights,
+        scales=found.scales,
+        tied=tied,
+        changes=change_rows(changes),
+        propagated=tuple(DerivedScale(one.tensor, one.scale, one.rule) for one in found.propagated),
+        missing=tuple(found.missing),
+        fp16_nodes=tuple(found.fp16_nodes),
+        other_codes=tuple(found.other_codes),
+        notes=tuple(notes),
+        files=SplitFiles(
+            str(out) if out else None,
+            str(cache) if cache else None,
+            tuple(map(str, precisions)),
+        ),
+        trtexec=line,
+    )
 
 
 def _tied(
@@ -194,7 +199,7 @@ def _trtexec(
 
 def to_qdq_document(
     context: Context, out: Path, *, weights: str = "per_channel", float16: bool = True
-) -> dict[str, Any]:
+) -> LoweredModel:
     """Lowers a configuration's network, writes it, and returns an ``edgekit.to-qdq/1``.
 
     Args:
@@ -230,52 +235,38 @@ def to_qdq_document(
     qdq = layers_module.layers(lowered, context.tensorrt)
     verdicts = judge(qdq, context.target, precision="int8", tensorrt=context.tensorrt)
     own = judgement(context)
-    return {
-        "schema": "edgekit.to-qdq/1",
-        "model": source(context).source,
-        "target": context.file.target,
-        "tensorrt": context.tensorrt,
-        "method": found.method,
-        "data": found.data,
-        **_counts(lowered, found.quantised or frozenset()),
-        "fp16_layers": [
+    nodes = [node.op_type for node in lowered.proto.graph.node]
+    activations = len(found.quantised or ())
+    warnings = release_warnings(qdq, verdicts, context.target)
+    return LoweredModel(
+        model=source(context).source,
+        target=context.file.target,
+        tensorrt=context.tensorrt,
+        method=found.method,
+        data=found.data,
+        opset=next(one.version for one in lowered.proto.opset_import if not one.domain),
+        activations=activations,
+        weights=nodes.count("QuantizeLinear") - activations,
+        casts=nodes.count("Cast"),
+        fp16_layers=tuple(
             layer.name for layer in net.layers if own.precision_of(layer.name) == "fp16"
-        ],
-        "check": _check(qdq, verdicts),
-        "notes": [
-            *dict.fromkeys(
-                (
-                    *context.session.notes,
-                    *found.warnings,
-                    *release_warnings(qdq, verdicts, context.target),
-                )
-            )
-        ],
-        "file": str(out),
-        "trtexec": f"trtexec --onnx={quote(str(out))} --useDLACore=0 --allowGPUFallback",
-    }
+        ),
+        check=_check(qdq, verdicts),
+        notes=tuple(dict.fromkeys((*context.session.notes, *found.warnings, *warnings))),
+        file=str(out),
+        trtexec=f"trtexec --onnx={quote(str(out))} --useDLACore=0 --allowGPUFallback",
+    )
 
 
-def _counts(model: Model, activations: frozenset[str]) -> dict[str, int]:
-    nodes = [node.op_type for node in model.proto.graph.node]
-    pairs = nodes.count("QuantizeLinear")
-    return {
-        "opset": next(e.version for e in model.proto.opset_import if not e.domain),
-        "activations": len(activations),
-        "weights": pairs - len(activations),
-        "casts": nodes.count("Cast"),
-    }
-
-
-def _check(net: Network, found: Judgement) -> dict[str, Any]:
+def _check(net: Network, found: Judgement) -> LoweredCheck:
     """The verdicts on the Q/DQ model: those of its layers other than the Q/DQ nodes."""
     own = [layer for layer in net.layers if layer.op not in QDQ]
     verdicts = found.verdicts
     refused = [layer.name for layer in own if not verdicts[layer.name].ok]
-    return {
-        "layers": len(own),
-        "dla_layers": len(own) - len(refused),
-        "int8_layers": sum(found.precision_of(layer.name) == "int8" for layer in own),
-        "loadables": sum(group.retained for group in found.candidates),
-        "gpu": [{"layer": name, "rule": verdicts[name].reasons[0].rule} for name in refused],
-    }
+    return LoweredCheck(
+        layers=len(own),
+        dla_layers=len(own) - len(refused),
+        int8_layers=sum(found.precision_of(layer.name) == "int8" for layer in own),
+        loadables=sum(group.retained for group in found.candidates),
+        gpu=tuple(RefusedLayer(name, verdicts[name].reasons[0].rule) for name in refused),
+    )

@@ -198,7 +198,7 @@ def run_document(
             method=scales.method,
             choice=write(choice(context)),
             data=scales.data,
-            changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
+            changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
         )
         if scales
         else None,

@@ -108,7 +108,7 @@ def page_of_networks(
         out: A folder; ``edgekit-out/NAME`` when None.
         settings: Of ``plan_networks``.
     """
-    from edgekit.schedule.networks import plan_networks, write_networks_report
+    from edgekit.pipeline.networks import plan_networks, write_networks_report
 
     plans = plan_networks(config, **settings)
     page = output or (out or Path("edgekit-out") / config.file.name) / "report.html"

@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import log2
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
 from edgekit.text import counted, yaml_list
+from edgekit_device.protocol.codec import array, long_text, member, nullable, number
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -340,20 +341,43 @@ def constraint_warnings(
     return (*messages, *_unsettled_warnings(network, scales, dla_layers, fp16_layers))
 
 
-def change_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Returns changes as plain values; ``bits`` is the resolution lost."""
-    return [
-        {
-            "tensor": change.tensor,
-            "old": change.old,
-            "new": change.new,
-            "bits": round(change.bits, 4),
-            "rule": change.rule,
-            "layers": list(change.layers),
-            "widest": change.widest,
-        }
+@dataclass(frozen=True)
+class ChangedScale:
+    """A scale that the hardware makes wider.
+
+    Attributes:
+        tensor: Its tensor.
+        old: The scale before; None if it had none.
+        new: The scale.
+        bits: The resolution lost.
+        rule: The rule that ties it to others.
+        layers: The layers that do so.
+        widest: The tensor whose scale it takes; empty where no other one has it.
+    """
+
+    tensor: str = member(long_text)
+    old: float | None = member(nullable(number(0, 1e100)))
+    new: float = member(number(0, 1e100))
+    bits: float = member(number(-1e3, 1e3))
+    rule: str = member(long_text)
+    layers: tuple[str, ...] = member(array(long_text))
+    widest: str = member(long_text)
+
+
+def change_rows(changes: Iterable[Change]) -> tuple[ChangedScale, ...]:
+    """Returns changes as documents have them."""
+    return tuple(
+        ChangedScale(
+            tensor=change.tensor,
+            old=change.old,
+            new=change.new,
+            bits=round(change.bits, 4),
+            rule=change.rule,
+            layers=tuple(change.layers),
+            widest=change.widest,
+        )
         for change in changes
-    ]
+    )
 
 
 def _costly(change: Change) -> str:

@@ -63,6 +63,7 @@ from edgekit.reports.schema import (
 )
 from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
+from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
 BASELINES = (
@@ -643,7 +644,7 @@ def report_document(facts: RunFacts) -> Report:
             method=scales.method,
             data=scales.data,
             tensors=len(scales.scales),
-            changes=[ScaleChange.model_validate(one) for one in change_rows(scales.changes)],
+            changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
         )
         if scales
         else None,

@@ -167,7 +167,7 @@ def test_a_detector_up_to_its_plugin_is_planned_and_calibrated(tmp_path: Path, d
     assert plan.unknown_cost == ("nms",)
     assert any("unknown cost" in note for note in plan.notes)
     assert plan.to_json()["unknown_cost"] == ["nms"]
-    scales = edgekit.calibrate(path, target=ORIN, calibration={"count": 2})
+    scales = edgekit.calibrate(path, target=ORIN, calibration={"count": 2}).to_json()
     assert {"x", "c", "r", "boxes", "scores"} <= scales["scales"].keys()
     assert "kept" not in scales["scales"]
     assert any("measured up to boxes, scores" in note for note in scales["notes"])

@@ -81,7 +81,7 @@ def test_a_qdq_model_of_such_weights_is_not_translated(tmp_path):
     y = sheet.node("Conv", f"{x} {sheet.constant('kernel', kernel)}", "conv")
     onnx.save(sheet.proto(sheet.qdq(y, 0.03)), tmp_path / "q.onnx")
     with pytest.raises(ModelError, match="'kernel'"):
-        from_qdq_document(tmp_path / "q.onnx", model=tmp_path / "plain.onnx")
+        from_qdq_document(tmp_path / "q.onnx", out=tmp_path / "plain.onnx")
     assert not (tmp_path / "plain.onnx").exists()
 
 

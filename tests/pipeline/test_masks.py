@@ -122,7 +122,7 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     )
     data = {"data": str(tmp_path / "data.npz")}
     cache = tmp_path / "calib.cache"
-    found = edgekit.calibrate(path, cache, calibration=data, **BOARD)
+    found = edgekit.calibrate(path, cache, calibration=data, **BOARD).to_json()
     assert not bare & found["scales"].keys()
     assert all(map(is_scale, found["scales"].values()))
     # the scores keep a scale of their own size
@@ -139,7 +139,7 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     # one sentence everywhere, of the same tensors and layers
     (reported,) = [note for note in found["notes"] if "no INT8 scale fits" in note]
     assert all(repr(name) in reported for name in bare)
-    shown = show_document(cache, str(path))
+    shown = show_document(cache, str(path)).to_json()
     for notes in (shown["notes"], plan.notes, built["notes"]):
         assert reported in notes
         assert not any("has no scale" in note for note in notes)
@@ -159,7 +159,7 @@ def test_products_whose_reshape_and_transpose_are_merged_have_a_scale(
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     path = attention(tmp_path / "mask.onnx", -10000.0)
     cache = tmp_path / "calib.cache"
-    found = edgekit.calibrate(path, cache, rewrite={"enable": "none"}, **BOARD)
+    found = edgekit.calibrate(path, cache, rewrite={"enable": "none"}, **BOARD).to_json()
     model = load(path)
     assert {"q.m", "q.r"}.isdisjoint(layers(model).tensors)
     listed = load_cache(cache).scales
@@ -167,7 +167,7 @@ def test_products_whose_reshape_and_transpose_are_merged_have_a_scale(
         own = {found["scales"][f"{name}.{end}"] for end in "mrt"}
         assert own == {listed[f"{name}.{end}"] for end in "mrt"}
         assert len(own) == 1
-    rows = {row["name"]: row for row in show_document(cache, str(path))["tensors"]}
+    rows = {row["name"]: row for row in show_document(cache, str(path)).to_json()["tensors"]}
     assert rows["q.m"]["known"]
     for calibration in ({}, {"cache": str(cache)}):
         built = edgekit.build(
@@ -205,7 +205,7 @@ def test_a_constant_mask_of_infinities_is_treated_as_one_of_the_lowest_float(
     path = with_constant(tmp_path / "causal.onnx", "Add", causal)
     assert edgekit.check(path, **BOARD).to_json()["layers"]
     assert edgekit.plan(path, **BOARD).layers
-    found = edgekit.calibrate(path, tmp_path / "calib.cache", **BOARD)
+    found = edgekit.calibrate(path, tmp_path / "calib.cache", **BOARD).to_json()
     assert found["without"] == ["sum"]
     (reported,) = [note for note in found["notes"] if "no INT8 scale fits" in note]
     assert "'sum'; in FP16 instead: sum; " in reported
@@ -261,8 +261,8 @@ def test_one_count_of_scales_in_texts_json_and_cache(
         with pytest.raises(SystemExit):
             main(["calibrate", str(path), *arguments, "--save", str(cache)])
         reported = capsys.readouterr()
-        document = edgekit.calibrate(path, calibration={"data": str(tmp_path / data)}, **BOARD)
-        scales, without = document["scales"], document["without"]
+        found = edgekit.calibrate(path, calibration={"data": str(tmp_path / data)}, **BOARD)
+        scales, without = found.scales, list(found.without)
         listed = load_cache(cache).scales
         own = load(path).graph.tensor_names
         assert without

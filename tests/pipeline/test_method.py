@@ -113,7 +113,7 @@ def test_auto_is_at_most_one_db_below_the_best_whatever_the_data_query_for(tmp_p
 def test_what_was_compared_is_reported(tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx", clip=True)
     calibration = {"data": saved(tmp_path, glitches, 24), "count": 8}
-    found = edgekit.calibrate(path, calibration=calibration, **BOARD)
+    found = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()
     choice = found["choice"]
     assert choice["snr_db"].keys() == set(METHODS)
     best = max(choice["snr_db"].values())
@@ -134,7 +134,7 @@ def test_what_was_compared_is_reported(tmp_path: Path) -> None:
 def test_a_method_that_is_named_is_taken_without_comparing(tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx", clip=True)
     calibration = {"data": saved(tmp_path, glitches, 8), "method": "minmax"}
-    found = edgekit.calibrate(path, calibration=calibration, **BOARD)
+    found = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()
     assert (found["method"], found["choice"]) == ("minmax", None)
     assert not any("Calibration method" in note for note in found["notes"])
 
@@ -145,14 +145,14 @@ def test_data_without_further_samples_are_compared_on_in_halves(
 ) -> None:
     path = network(tmp_path / "net.onnx", clip=True)
     calibration = {"data": saved(tmp_path, glitches, count)}
-    choice = edgekit.calibrate(path, calibration=calibration, **BOARD)["choice"]
+    choice = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()["choice"]
     assert choice["held_out"] == held_out
     assert choice["inputs"] == max(held_out, 1)
 
 
 def test_synthetic_inputs_are_held_out_too(tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx", clip=False)
-    choice = edgekit.calibrate(path, calibration={"count": 2}, **BOARD)["choice"]
+    choice = edgekit.calibrate(path, calibration={"count": 2}, **BOARD).to_json()["choice"]
     assert choice["held_out"] == choice["inputs"] >= 8
 
 
@@ -165,14 +165,16 @@ def test_a_damaged_image_that_was_not_requested_is_left_aside(tmp_path: Path) ->
         Image.fromarray(pixels).save(images / f"{index}.png")
     (images / "4.png").write_bytes(b"no image")
     calibration = {"data": str(images), "count": 3}
-    choice = edgekit.calibrate(tmp_path / "small.onnx", calibration=calibration, **BOARD)["choice"]
+    choice = edgekit.calibrate(tmp_path / "small.onnx", calibration=calibration, **BOARD).to_json()[
+        "choice"
+    ]
     assert choice["held_out"] == 1
 
 
 def test_calibrate_needs_no_possible_plan(tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx", clip=False)
     options: dict[str, Any] = {"placement": {"bounds": {"latency_us": 1e-3}}, **BOARD}
-    found = edgekit.calibrate(path, calibration={"count": 2}, **options)
+    found = edgekit.calibrate(path, calibration={"count": 2}, **options).to_json()
     assert found["choice"]["method"] in METHODS
 
 
@@ -186,7 +188,7 @@ def test_one_odd_input_does_not_decide(tmp_path: Path) -> None:
     np.save(tmp_path / "data.npy", x[:80].astype(F))
     np.save(tmp_path / "fresh.npy", x[80:].astype(F))
     calibration = {"data": str(tmp_path / "data.npy"), "count": 16}
-    choice = edgekit.calibrate(path, calibration=calibration, **BOARD)["choice"]
+    choice = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()["choice"]
     model, snr = load(path), {}
     network_layers = layers(model)
     ranges = measure(model, load_data(calibration, model), network=network_layers)
@@ -246,7 +248,7 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
         sample.reshape(4, -1)[rng.integers(0, 2, 5), rng.permutation(128 * 128)[:5]] = 20.0
     np.savez(tmp_path / "data.npz", x=x.astype(F), z=z.astype(F))
     calibration = {"data": str(tmp_path / "data.npz"), "count": 8}
-    choice = edgekit.calibrate(path, calibration=calibration, **BOARD)["choice"]
+    choice = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()["choice"]
     built = edgekit.build(
         path, calibration={**calibration, "method": choice["method"]},
         accuracy={"fallback": "none"}, **BOARD,

@@ -58,7 +58,7 @@ def pipeline(path: Path, folder: Path, **options: object) -> Pipeline:
 
 def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path, placement={"objective": "gpu_time"}) as steps:
-        document = steps.calibrate(tmp_path / "calib.cache")
+        document = steps.calibrate(tmp_path / "calib.cache").to_json()
         plan = steps.plan()
     assert document["method"] == "qdq"
     assert "qdq.onnx" in document["data"]

@@ -37,7 +37,7 @@ def test_a_shared_scale_names_the_keys_that_keep_the_layer_out() -> None:
     assert "loses 8.0 of the 8 bits" in warning
     assert {"calibration": {"fp16_layers": [JOIN]}} in keys_of(warning)
     assert {"placement": {"pin": [{"layers": JOIN, "device": "GPU"}]}} in keys_of(warning)
-    assert change_rows(found.changes)[0]["bits"] == 8
+    assert change_rows(found.changes)[0].bits == 8
 
 
 def test_products_with_scales_of_their_own_say_how_to_be_sure() -> None:

@@ -6,6 +6,7 @@ from edgekit.quantize.scales import Change, change_rows
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.terminal.quantization import changes_text
+from edgekit_device.protocol.codec import write
 from tests.reports import handmade_run
 
 RULE = "concatenation.int8_ranges"
@@ -42,7 +43,7 @@ def test_the_page_has_a_table_of_them_and_none_without():
     scales = dataclasses.replace(facts.scales, changes=(evil, *CHANGES * 2))
     document = report_document(dataclasses.replace(facts, scales=scales))
     changes = [one.to_json() for one in document.calibration.changes]
-    assert changes == change_rows(scales.changes)
+    assert changes == write(change_rows(scales.changes))
     page = render_html(document)
     assert "25 scales widened" in page
     assert "5 that lose less are in the JSON" in page

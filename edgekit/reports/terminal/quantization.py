@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType, group
 
+from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.accuracy import (
     NOT_KNOWN,
     Accuracy,
@@ -28,13 +28,13 @@ _LAYERS_HEAD = ("SNR", "cosine", "top-1", "device", "in INT8 alone")
 
 
 def changes_text(
-    changes: Sequence[Mapping[str, Any]], *, width: int = WIDTH, colour: bool = False
+    changes: Sequence[ChangedScale], *, width: int = WIDTH, colour: bool = False
 ) -> str:
     """Returns the ``changes`` of an ``edgekit.scales/1`` as text, worst first; the rest counted."""
     page = Page(width, colour=colour)
     many = "1 scale was" if len(changes) == 1 else f"{len(changes)} scales were"
     page.add(f"{many} widened, because the hardware cannot rescale there:")
-    costly = [change for change in changes if change["bits"] >= _LEAST_BITS][:_CHANGES_SHOWN]
+    costly = [change for change in changes if change.bits >= _LEAST_BITS][:_CHANGES_SHOWN]
     rows = [_change_row(change) for change in costly or changes[:1]]
     names_in_columns(
         page,
@@ -49,14 +49,14 @@ def changes_text(
     return str(page)
 
 
-def _change_row(change: Mapping[str, Any]) -> dict[str, str]:
-    layers = change["layers"]
+def _change_row(change: ChangedScale) -> dict[str, str]:
+    layers = change.layers
     return {
-        "tensor": change["tensor"],
-        "scale": f"{change['new']:.5g}",
-        "was": "none" if change["old"] is None else f"{change['old']:.5g}",
-        "bits lost": f"{change['bits']:.1f}",
-        "rule": change["rule"],
+        "tensor": change.tensor,
+        "scale": f"{change.new:.5g}",
+        "was": "none" if change.old is None else f"{change.old:.5g}",
+        "bits lost": f"{change.bits:.1f}",
+        "rule": change.rule,
         "by": layers[0] + (f" and {len(layers) - 1} more" if layers[1:] else ""),
     }
 
