@@ -10,7 +10,7 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.exports import TraceFiles
     from edgekit.pipeline.pipeline import Pipeline, RunResult
     from edgekit.placement.plan import Plan
+    from edgekit.pytorch.document import Exported
     from edgekit.schedule.plans import Plans
     from edgekit.tuning.trials import TuningRequest
 
@@ -44,6 +45,54 @@ def explain_log(
     from edgekit.pipeline.log_explanation import explain_log as explained
 
     return explained(log, model=None if model is None else str(model), **options).document
+
+
+def export(
+    source: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str,
+    tensorrt: str | None = None,
+    jetpack: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    exporter: str | None = None,
+    save: str | Path | None = None,
+    trust: str = "",
+    dynamic_shapes: object = None,
+) -> Exported:
+    """Exports a PyTorch network to an ONNX file with names; needs ``edgekit[torch]``.
+
+    ``source`` is a module, a program of ``torch.export``, the path of a .pt2 or TorchScript file,
+    or "package.module:factory", whose function returns a module (or module and args); ``args`` and
+    ``kwargs`` are an example of its inputs, or ``inputs`` are sizes
+    (``{"x": "1x3x224x224:float32"}``). A copy is exported, in evaluation mode: the module is not
+    changed. The target's TensorRT (or ``tensorrt``, ``jetpack``) chooses exporter and opset, unless
+    ``exporter`` is "dynamo" or "legacy". The file is compared with PyTorch on the example and on
+    random inputs. ``save`` is where it is written; otherwise it stays in the cache.
+
+    Paths and factories are loaded in a process of their own; nothing is unpickled without
+    ``trust``, the file's SHA-256.
+
+    Raises:
+        ModelError: ``torch.control_flow``, ``torch.operator``, ``torch.export``: what cannot be
+            exported, by module path, class and source line.
+        GateError: ``torch.differs``: the file computes something else than PyTorch.
+    """
+    from edgekit.pytorch.export import export as exported
+    from edgekit.targets.jetpack import tensorrt_of_jetpack
+    from edgekit.targets.loader import get
+    from edgekit.targets.releases import check_release
+
+    board = get(target)
+    release = tensorrt or board.tensorrt
+    if jetpack is not None:
+        release = tensorrt_of_jetpack(board, jetpack)
+    check_release(board, release)
+    return exported(
+        source, args, kwargs, release=release, inputs=inputs, exporter=exporter,
+        save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
+    )  # fmt: skip
 
 
 def rewrite(

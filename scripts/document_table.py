@@ -9,6 +9,7 @@ from typing import Any
 DOCUMENTS = {
     "edgekit.bench/1": "edgekit.benchmark.document.Bench",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
+    "edgekit.export/1": "edgekit.pytorch.document.Exported",
     "edgekit.history/1": "edgekit.results.store.History",
     "edgekit.report/1": "edgekit.reports.schema.Report",
 }

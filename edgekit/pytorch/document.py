@@ -9,6 +9,7 @@ from pydantic import Field
 from edgekit.documents import Document, omitted
 
 SCHEMA = "edgekit.export/1"
+Exporter = Literal["dynamo", "legacy"]
 
 
 class Tensor(Document):
@@ -53,7 +54,7 @@ class Exported(Document):
     source: str = Field(description="The module's class, the file or the factory.")
     kind: Literal["module", "program", "torchscript"]
     torch: str = Field(description="PyTorch's version.")
-    exporter: Literal["dynamo", "legacy"]
+    exporter: Exporter
     opset: int = Field(description="The file's version of ai.onnx.")
     tensorrt: str = Field(description="The release that exporter and opset were chosen for.")
     inputs: list[Tensor]

@@ -5,29 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import onnx
 from onnx import helper
 
 from edgekit.errors import EnvironmentLack, ModelError, UsageError
-from edgekit.files import read_file, write_atomically, write_folder_atomically
-from edgekit.knowledge import cache_folder
 from edgekit.network.protos import dtype_name
 from edgekit.parsing.operators import newest_opset
-from edgekit.pytorch import exporters
+from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
-from edgekit.pytorch.document import SCHEMA, Exported, Tensor
+from edgekit.pytorch.document import SCHEMA, Exported, Exporter, Tensor
 from edgekit.pytorch.networks import Network, network_of, size_words, type_name
 
-Exporter = Literal["dynamo", "legacy"]
-FILE, RECORD = "model.onnx", "export.json"
-# a protobuf holds 2 GiB
-_INLINE = 1_900_000_000
-_LARGEST_RECORD = 1 << 24
 # what both exporters have everything in
 _LEGACY_OPSET = 17
-_FOLDER = "exports"
 
 
 def export(
@@ -74,8 +66,6 @@ def export(
             hint="the exporters are dynamo and legacy",
         )  # fmt: skip
     need_torch()
-    import torch
-
     given = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
     chosen = cast("Exporter | None", exporter)
     if isinstance(source, str | Path):
@@ -88,6 +78,8 @@ def export(
             save=save, trust=trust,
         )  # fmt: skip
     if dynamic_shapes:
+        import torch
+
         tensors = {f"input {number}": one for number, one in enumerate(given, 1)
                    if isinstance(one, torch.Tensor)}  # fmt: skip
         raise _dynamic(size_words(tensors))
@@ -138,9 +130,9 @@ def export_network(
     if exporter != "legacy" and network.kind != "torchscript":
         with torch.no_grad(), exporters.quiet():
             program = network.program or exporters.program_of(network.make(), network.call.tensors)
-        key = _key(network, program, release, exporter)
-        if (found := _found(key)) is not None:
-            return _saved(found.model_copy(update={"cached": True}), save)
+        key = _key(network, keeping.program_digest(program), release, exporter)
+        if (found := keeping.found(key)) is not None:
+            return keeping.saved(found, save)
     with torch.no_grad():
         made, proto = _translated(network, program, release, exporter, notes)
     if exporters.widen(proto):
@@ -148,22 +140,32 @@ def export_network(
     exporters.rename(proto, network.call.names, network.result.names)
     structure, weights = digests(proto)
     if program is None:
-        key = hashlib.sha256(f"{structure}{weights}{release}".encode()).hexdigest()
+        # tracing takes a second, and its result is what tells networks apart
+        key = _key(network, structure + weights, release, exporter)
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in network.types() | {"float32"})
-    folder = _home(key)
-    with write_folder_atomically(folder) as new:
-        write(proto, new / FILE)
-        agreement = compare(new / FILE, network.cases(), tolerance)
+    with keeping.making(key) as folder:
+        keeping.write(proto, folder / keeping.FILE)
+        agreement = compare(folder / keeping.FILE, network.cases(), tolerance)
         exported = Exported(
-            schema=SCHEMA, file=str(folder / FILE), source=network.source, kind=network.kind,
-            torch=str(torch.__version__), exporter=made, opset=exporters.opset_of(proto), tensorrt=release,
+            schema=SCHEMA, file=str(keeping.home(key) / keeping.FILE), source=network.source,
+            kind=network.kind, torch=str(torch.__version__), exporter=made,
+            opset=exporters.opset_of(proto), tensorrt=release,
             inputs=_tensors(proto.graph.input, network.call.tensors),
             outputs=_tensors(proto.graph.output, network.outputs),
             result=network.result.structure, structure=structure, weights=weights,
             agreement=agreement, cached=False, notes=[*network.notes, *notes],
         )  # fmt: skip
-        (new / RECORD).write_text(exported.model_dump_json(by_alias=True), encoding="utf-8")
-    return _saved(exported, save)
+        keeping.put(exported, folder)
+    return keeping.saved(exported, save)
+
+
+def _key(network: Network, content: str, release: str, exporter: Exporter | None) -> str:
+    import torch
+
+    return keeping.key(
+        torch.__version__, content, release, exporter, network.kind, network.source,
+        network.call.names, network.result.structure.model_dump_json(), network.notes,
+    )  # fmt: skip
 
 
 def _translated(
@@ -237,84 +239,3 @@ def _content(tensor: onnx.TensorProto) -> bytes:
         return bytes(tensor.raw_data)
     content: bytes = onnx.numpy_helper.to_array(tensor).tobytes()
     return content
-
-
-def write(proto: onnx.ModelProto, path: Path) -> None:
-    """Writes a network; weights of 1.9 GB and more go to a file beside it."""
-    if sum(len(one.raw_data) for one in proto.graph.initializer) < _INLINE:
-        path.write_bytes(proto.SerializeToString())
-        return
-    onnx.save_model(
-        proto, str(path), save_as_external_data=True, location=f"{path.name}.data"
-    )  # fmt: skip
-
-
-def _saved(exported: Exported, save: Path | None) -> Exported:
-    """Copies the file out of the cache."""
-    if save is None:
-        return exported
-    kept = Path(exported.file)
-    with write_atomically(save) as temporary:
-        if (kept.parent / f"{FILE}.data").exists():
-            proto = onnx.load(kept)
-            data = save.parent / f"{save.name}.data"
-            data.unlink(missing_ok=True)
-            onnx.save_model(
-                proto, str(temporary), save_as_external_data=True, location=data.name
-            )  # fmt: skip
-        else:
-            temporary.write_bytes(kept.read_bytes())
-    return exported.model_copy(update={"file": str(save)})
-
-
-# What is kept: a folder for each export, with the file and its document.
-#
-# The key has all that the file depends on: the program's nodes and the weights' values (of which the
-# document has a digest each), the release, and the code that wrote it.
-
-
-def _home(key: str) -> Path:
-    return cache_folder() / _FOLDER / key
-
-
-def _found(key: str) -> Exported | None:
-    folder = _home(key)
-    try:
-        record = read_file(folder / RECORD, _LARGEST_RECORD)
-        found = Exported.model_validate_json(record)
-    except (OSError, ValueError):
-        return None
-    return found if (folder / FILE).is_file() else None
-
-
-def _key(network: Network, program: Any, release: str, exporter: Exporter | None) -> str:
-    import torch
-
-    digest = hashlib.sha256()
-    facts = (
-        torch.__version__, onnx.__version__, _code(), release, exporter, network.kind,
-        network.source, network.call.names, network.result.structure.model_dump_json(),
-        network.notes,
-    )  # fmt: skip
-    digest.update(repr(facts).encode())
-    for node in program.graph.nodes:
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        value = node.meta.get("val")
-        words = (node.op, str(node.target), node.name, str(node.args), str(node.kwargs), stack,
-                 str(getattr(value, "dtype", "")), str(getattr(value, "shape", "")))  # fmt: skip
-        digest.update(repr(words).encode())
-    for name, tensor in (*program.state_dict.items(), *program.constants.items()):
-        digest.update(f"{name}:".encode())
-        if isinstance(tensor, torch.Tensor):
-            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-            plain = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(memoryview(plain.view(torch.uint8).numpy()))
-    return digest.hexdigest()
-
-
-def _code() -> str:
-    """Digest of the code that writes the file."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

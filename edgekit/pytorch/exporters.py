@@ -1,5 +1,5 @@
-"""PyTorch's two exporters to ONNX: of programs of ``torch.export`` (``dynamo=True``), which names each
-node's modules, and the legacy one of TorchScript.
+"""PyTorch's two exporters to ONNX: of programs of ``torch.export`` (``dynamo=True``), which names
+each node's modules, and the legacy one of TorchScript.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _settle(node: onnx.NodeProto, opset: int, before: int) -> None:
 
 def opset_of(proto: onnx.ModelProto) -> int:
     """Returns a file's version of ai.onnx."""
-    return next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx"))
+    return int(next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")))
 
 
 def _without_weights(
@@ -249,7 +249,12 @@ def _without_weights(
 
 def is_float(kind: int) -> bool:
     """Whether an ONNX element type is a floating-point one: a weight's."""
-    return kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+    return kind in (
+        TensorProto.FLOAT,
+        TensorProto.FLOAT16,
+        TensorProto.DOUBLE,
+        TensorProto.BFLOAT16,
+    )
 
 
 def widen(proto: onnx.ModelProto) -> bool:

@@ -29,7 +29,11 @@ _DEPRECATED = (
 )
 _SAME = 1e-4  # of two runs on the same inputs; sums of a GPU have no fixed order
 # operators of training, with the argument that says so
-_TRAINING = {"aten.dropout.default": 2, "aten.batch_norm.default": 5, "aten.feature_dropout.default": 2}
+_TRAINING = {
+    "aten.dropout.default": 2,
+    "aten.batch_norm.default": 5,
+    "aten.feature_dropout.default": 2,
+}
 
 
 @dataclass
@@ -132,8 +136,8 @@ def network_of(
         raise UsageError(
             f"an object of {type(source).__qualname__} is no PyTorch network",
             code="torch.source",
-            hint="give a torch.nn.Module, a program of torch.export, a .pt2 or TorchScript file, or "
-            "package.module:factory",
+            hint="give a torch.nn.Module, a program of torch.export, a .pt2 or TorchScript file, "
+            "or package.module:factory",
         )
     if network.call.constants:
         fixed = listed(f"{key}={value!r}" for key, value in network.call.constants.items())
@@ -320,8 +324,8 @@ def _refuse_free_sizes(program: Any, sizes: Mapping[str, Any]) -> None:
     call = call_of((), args, kwargs, names=list(sizes)) if args or kwargs else None
     example = size_words(dict(zip(call.names, call.tensors, strict=True))) if call else ""
     raise ModelError(
-        f"the program has free sizes ({listed(free)}; {ranges}), and a network for TensorRT has one "
-        "size",
+        f"the program has free sizes ({listed(free)}; {ranges}), and a network for TensorRT has "
+        "one size",
         code="torch.dynamic_shapes",
         hint="export it without dynamic_shapes, with inputs of the size that you need"
         + (f"; the example's: {example}" if example else ""),
