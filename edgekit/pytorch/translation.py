@@ -1,0 +1,151 @@
+"""From a network to an ONNX file: exporter and opset by the release, names, digests, and the
+comparison with PyTorch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from edgekit.errors import ModelError, UsageError
+from edgekit.network.protos import dtype_name
+from edgekit.parsing.operators import newest_opset
+from edgekit.pytorch import exporters, keeping
+from edgekit.pytorch.agreement import TOLERANCES, compare
+from edgekit.pytorch.document import SCHEMA, Exported, Exporter, Tensor
+from edgekit.pytorch.networks import Network, type_name
+
+# what both exporters have everything in
+_LEGACY_OPSET = 17
+
+
+def export_network(
+    network: Network, release: str, exporter: Exporter | None, save: Path | None
+) -> Exported:
+    """Exports a network that was looked at; as :func:`export`."""
+    import torch
+
+    notes: list[str] = []
+    program = None
+    if exporter == "dynamo" and network.kind == "torchscript":
+        raise UsageError(
+            "the exporter of programs takes no TorchScript", code="torch.exporter",
+            hint='leave exporter out, or give "legacy"',
+        )  # fmt: skip
+    if exporter != "legacy" and network.kind != "torchscript":
+        with torch.no_grad(), exporters.quiet():
+            program = network.program or exporters.program_of(network.make(), network.call.tensors)
+        key = _key(network, keeping.program_digest(program), release, exporter)
+        if (found := keeping.found(key)) is not None:
+            return keeping.saved(found, save)
+    with torch.no_grad():
+        made, proto = _translated(network, program, release, exporter, notes)
+    if exporters.widen(proto):
+        notes.append("bfloat16 is float32 in the file: its values are exact there")
+    exporters.rename(proto, network.call.names, network.result.names)
+    structure, weights = digests(proto)
+    if program is None:
+        # tracing takes a second, and its result is what tells networks apart
+        key = _key(network, structure + weights, release, exporter)
+    tolerance = max(TOLERANCES.get(kind, 0.0) for kind in network.types() | {"float32"})
+    with keeping.making(key) as folder:
+        keeping.write(proto, folder / keeping.FILE)
+        agreement = compare(folder / keeping.FILE, network.cases(), tolerance)
+        exported = Exported(
+            schema=SCHEMA, file=str(keeping.home(key) / keeping.FILE), source=network.source,
+            kind=network.kind, torch=str(torch.__version__), exporter=made,
+            opset=exporters.opset_of(proto), tensorrt=release,
+            inputs=_tensors(proto.graph.input, network.call.tensors),
+            outputs=_tensors(proto.graph.output, network.outputs),
+            result=network.result.structure, structure=structure, weights=weights,
+            agreement=agreement, cached=False, notes=[*network.notes, *notes],
+        )  # fmt: skip
+        keeping.put(exported, folder)
+    return keeping.saved(exported, save)
+
+
+def _key(network: Network, content: str, release: str, exporter: Exporter | None) -> str:
+    import torch
+
+    return keeping.key(
+        torch.__version__, content, release, exporter, network.kind, network.source,
+        network.call.names, network.result.structure.model_dump_json(), network.notes,
+    )  # fmt: skip
+
+
+def _translated(
+    network: Network, program: Any, release: str, exporter: Exporter | None, notes: list[str]
+) -> tuple[Exporter, onnx.ModelProto]:
+    """Chooses exporter and opset by the release, and says so in the notes."""
+    newest = newest_opset(release)
+    limited = newest is not None and newest < exporters.DYNAMO_OPSET
+    why = f"TensorRT {release} takes opset {newest} at most"
+    if program is not None:
+        proto = exporters.dynamo(program)
+        if newest is None or not limited:
+            return "dynamo", proto
+        try:
+            lowered = exporters.lowered(proto, newest)
+        except ModelError as error:
+            if exporter == "dynamo":
+                raise
+            notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
+        else:
+            notes.append(f"converted from opset {exporters.opset_of(proto)} to {newest}, as {why}")
+            return "dynamo", lowered
+    opset = _LEGACY_OPSET if newest is None else min(newest, _LEGACY_OPSET)
+    module, call = network.make(), network.call
+    return "legacy", exporters.legacy(module, call.tensors, call.names, opset)
+
+
+def _tensors(values: Sequence[onnx.ValueInfoProto], tensors: Sequence[Any]) -> list[Tensor]:
+    return [
+        Tensor(
+            name=value.name,
+            shape=list(one.shape),
+            type=dtype_name(value.type.tensor_type.elem_type),
+            torch_type=type_name(one),
+        )
+        for value, one in zip(values, tensors, strict=True)
+    ]
+
+
+def digests(proto: onnx.ModelProto) -> tuple[str, str]:
+    """Returns the SHA-256 of a network's structure, and that of the weights' values.
+
+    Weights are its floating-point initializers; what nodes are called is structure, and where the
+    Python code of nodes lies is neither.
+    """
+    structure, weights = hashlib.sha256(), hashlib.sha256()
+    for one in proto.opset_import:
+        structure.update(f"{one.domain}:{one.version}\n".encode())
+    for node in proto.graph.node:
+        bare = onnx.NodeProto()
+        bare.CopyFrom(node)
+        del bare.metadata_props[:]
+        bare.doc_string = ""
+        structure.update(bare.SerializeToString(deterministic=True))
+    for value in (*proto.graph.input, *proto.graph.output):
+        known = helper.make_value_info(value.name, value.type)
+        structure.update(known.SerializeToString(deterministic=True))
+    for tensor in proto.graph.initializer:
+        named = f"{tensor.name}:{tensor.data_type}:{list(tensor.dims)}\n".encode()
+        structure.update(named)
+        if exporters.is_float(tensor.data_type):
+            weights.update(named)
+            weights.update(_content(tensor))
+        else:
+            structure.update(_content(tensor))
+    return structure.hexdigest(), weights.hexdigest()
+
+
+def _content(tensor: onnx.TensorProto) -> bytes:
+    if tensor.HasField("raw_data"):
+        return bytes(tensor.raw_data)
+    content: bytes = onnx.numpy_helper.to_array(tensor).tobytes()
+    return content
