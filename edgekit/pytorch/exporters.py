@@ -29,6 +29,8 @@ _DROPPED = ("pkg.torch.onnx.fx_node", "namespace", "pkg.onnxscript.rewriter.rule
 @contextlib.contextmanager
 def quiet() -> Iterator[io.StringIO]:
     """While the block lasts, PyTorch prints, logs and warns into the text that is yielded."""
+    import torch
+
     said = io.StringIO()
     handlers = [
         handler
@@ -45,6 +47,11 @@ def quiet() -> Iterator[io.StringIO]:
         stack.enter_context(contextlib.redirect_stderr(said))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        # prints a graph past Python's stdout
+        log = getattr(torch._C, "_jit_onnx_log", None)
+        if log is not None:
+            torch._C._jit_onnx_log = lambda *parts: said.write(f"{''.join(map(str, parts))}\n")
+            stack.callback(setattr, torch._C, "_jit_onnx_log", log)
         yield said
 
 
@@ -68,7 +75,7 @@ def program_of(module: Any, tensors: Sequence[Any]) -> Any:
         with contextlib.suppress(Exception):  # it only adds lines
             drafted = torch.export.draft_export(module, tuple(tensors), strict=False)
             lines = source_errors.other_lines(drafted._report)
-            failed.details = tuple(f"also {line}" for line in lines if failed.where not in line)
+            failed.details = tuple(f"also {line}" for line in lines if f"{failed.where}:" not in line)
     raise failed
 
 

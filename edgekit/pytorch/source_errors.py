@@ -19,7 +19,7 @@ _DATA_DEPENDENT = (
     "GuardOnDataDependentSymNode", "DataDependentOutputException", "PendingUnbackedSymbolNotFound",
 )  # fmt: skip
 # a node of a printed TorchScript graph
-_SCRIPT_NODE = re.compile(r"= (\S+)\(.*scope: (\S+) # (\S+:\d+)")
+_SCRIPT_NODE = re.compile(r"= (\S+)\(.*scope: (\S+) # (\S+?):(\d+)")
 _MISSING = (
     # the exporter of programs, and the legacy one
     re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'"),
@@ -187,9 +187,11 @@ def _own_module(frame: Any, kind: type[Any]) -> Any | None:
 
 
 def _of_torch(file: str) -> bool:
+    """Whether code is PyTorch's or edgekit's, and no module's own."""
     import torch
 
-    return Path(file).is_relative_to(Path(torch.__file__).parent) or file.startswith("<")
+    folders = (Path(torch.__file__).parent, Path(__file__).parent)
+    return file.startswith("<") or any(Path(file).is_relative_to(one) for one in folders)
 
 
 def _line(file: str, number: int | None) -> tuple[str, str]:
@@ -222,13 +224,8 @@ def _script_place(printed: str, operator: str) -> Place | None:
     for found in _SCRIPT_NODE.finditer(printed):
         if found[1] == operator:
             kind, _, path = found[2].rpartition("/")[2].partition("::")
-            return Place(path, kind.rpartition(".")[2], *_split_line(found[3]))
+            return Place(path, kind.rpartition(".")[2], *_line(found[3], int(found[4])))
     return None
-
-
-def _split_line(text: str) -> tuple[str, str]:
-    file, _, number = text.rpartition(":")
-    return _line(file, int(number))
 
 
 def first_words(error: BaseException) -> str:
@@ -239,11 +236,14 @@ def first_words(error: BaseException) -> str:
 
 def other_lines(report: Any) -> list[str]:
     """Returns the lines of data-dependent control flow that ``draft_export`` found."""
+    from torch._logging import structured
+
+    # the report has the names that PyTorch met first in it; the process has all
+    files = {number: name for name, number in structured.INTERN_TABLE.items()}
     found = []
     for failure in report.failures:
-        stack = failure.data.get("user_stack") or [{}]
-        last = stack[-1]
-        file = report.str_to_filename.get(str(last.get("filename")), "")
+        last = (failure.data.get("user_stack") or [{}])[-1]
+        file = files.get(last.get("filename"), "")
         if failure.failure_type.name == "DATA_DEPENDENT_ERROR" and file:
             found.append(f"{file}:{last['line']}: {last['loc'][:_LONGEST]}")
     return list(dict.fromkeys(found))
