@@ -75,7 +75,9 @@ def program_of(module: Any, tensors: Sequence[Any]) -> Any:
         with contextlib.suppress(Exception):  # it only adds lines
             drafted = torch.export.draft_export(module, tuple(tensors), strict=False)
             lines = source_errors.other_lines(drafted._report)
-            failed.details = tuple(f"also {line}" for line in lines if f"{failed.where}:" not in line)
+            failed.details = tuple(
+                f"also {line}" for line in lines if f"{failed.where}:" not in line
+            )
     raise failed
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.agreement import array, difference
+from edgekit.pytorch.exporters import quiet
 from edgekit.pytorch.signature import (
     Call,
     Result,
@@ -274,7 +275,8 @@ def _program(
     result = Result(call.names)
 
     def make() -> Any:
-        module = copy.deepcopy(source.module())
+        with quiet():
+            module = copy.deepcopy(source.module())
         module.forward = call.flat(module.forward, result)
         return module
 
