@@ -58,10 +58,12 @@ def export(
     inputs: Mapping[str, str] | None = None,
     exporter: str | None = None,
     save: str | Path | None = None,
-    trust: str = "",
+    trust: str | None = None,
     dynamic_shapes: object = None,
 ) -> Exported:
-    """Exports a PyTorch network to an ONNX file with names; needs ``edgekit[torch]``.
+    """Exports a PyTorch network to an ONNX file with names: an ``edgekit.export/1``.
+
+    It needs the extra ``edgekit[torch]``.
 
     ``source`` is a module, a program of ``torch.export``, the path of a .pt2 or TorchScript file,
     or "package.module:factory", whose function returns a module (or module and args); ``args`` and

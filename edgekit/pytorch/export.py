@@ -21,7 +21,7 @@ def export(
     inputs: Mapping[str, str] | None = None,
     exporter: str | None = None,
     save: Path | None = None,
-    trust: str = "",
+    trust: str | None = None,
     dynamic_shapes: object = None,
 ) -> Exported:
     """Exports a PyTorch network for a TensorRT release, and compares the file with PyTorch.

@@ -57,7 +57,7 @@ def export_outside(
     release: str,
     exporter: Exporter | None,
     save: Path | None,
-    trust: str,
+    trust: str | None,
 ) -> Exported:
     """Exports a file or a factory; the arguments are those of ``export``.
 
