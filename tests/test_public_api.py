@@ -84,7 +84,8 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 
 # what each public function is called with beside a file that is not there
 ARGUMENTS = {
-    "compare": ("last~1", "last"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "compare": ("last~1", "last"), "export": ("no.pt2",), "refit": ("no.yaml", "no.onnx"),
+    "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "what_if": ("no.yaml", "conv=gpu"),
     "why": ("no.yaml", "conv"),
 }  # fmt: skip
@@ -100,7 +101,8 @@ from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
 for name in sorted({*edgekit.__all__} - {"__version__", "history"}):
     try:
-        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
+        options = {"target": "jetson-agx-orin-64gb"} if name == "export" else {}
+        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",)), **options))
     except EdgekitError as error:
         ended[name] = error.code
 ended["history"] = edgekit.history()["results"]

@@ -4,6 +4,7 @@ comparison with PyTorch.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,16 @@ from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
 from edgekit.network.protos import dtype_name
-from edgekit.parsing.operators import newest_opset
+from edgekit.parsing.operators import newest_opset, operator_table
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
 from edgekit.pytorch.document import SCHEMA, Exported, Exporter, Tensor
 from edgekit.pytorch.networks import Network, type_name
+from edgekit.targets.releases import parse_version
+from edgekit.text import listed
 
-# what both exporters have everything in
-_LEGACY_OPSET = 17
+# the older one writes LayerNormalization as its parts
+_LEGACY_OPSETS = (17, 16)
 
 
 def export_network(
@@ -81,26 +84,52 @@ def _key(network: Network, content: str, release: str, exporter: Exporter | None
 def _translated(
     network: Network, program: Any, release: str, exporter: Exporter | None, notes: list[str]
 ) -> tuple[Exporter, onnx.ModelProto]:
-    """Chooses exporter and opset by the release, and says so in the notes."""
+    """Chooses exporter and opset by the release, and tells why in the notes."""
     newest = newest_opset(release)
-    limited = newest is not None and newest < exporters.DYNAMO_OPSET
+    if program is None:
+        return "legacy", _legacy(network, release)
+    proto = exporters.dynamo(program)
+    if newest is None or newest >= exporters.opset_of(proto):
+        return "dynamo", proto
     why = f"TensorRT {release} takes opset {newest} at most"
-    if program is not None:
-        proto = exporters.dynamo(program)
-        if newest is None or not limited:
-            return "dynamo", proto
-        try:
-            lowered = exporters.lowered(proto, newest)
-        except ModelError as error:
-            if exporter == "dynamo":
-                raise
-            notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
-        else:
-            notes.append(f"converted from opset {exporters.opset_of(proto)} to {newest}, as {why}")
-            return "dynamo", lowered
-    opset = _LEGACY_OPSET if newest is None else min(newest, _LEGACY_OPSET)
-    module, call = network.make(), network.call
-    return "legacy", exporters.legacy(module, call.tensors, call.names, opset)
+    converted = f"converted from opset {exporters.opset_of(proto)} to {newest}, as {why}"
+    try:
+        lowered = exporters.lowered(proto, newest)
+        lacking = _lacking(lowered, release)
+    except ModelError as error:
+        if exporter == "dynamo":
+            raise
+        notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
+        return "legacy", _legacy(network, release)
+    if lacking and exporter != "dynamo":
+        with contextlib.suppress(ModelError):  # then the parser's refusal is what a check tells
+            other = _legacy(network, release)
+            if len(_lacking(other, release)) < len(lacking):
+                notes.append(
+                    f"exported by the legacy exporter in opset {exporters.opset_of(other)}, as the "
+                    f"parser of TensorRT {release} has no {listed(lacking)}"
+                )
+                return "legacy", other
+    notes.append(converted)
+    return "dynamo", lowered
+
+
+def _legacy(network: Network, release: str) -> onnx.ModelProto:
+    """Exports in the newest opset whose operators the parser of a release has."""
+    made = []
+    for opset in _LEGACY_OPSETS:
+        module, call = network.make(), network.call
+        made.append(exporters.legacy(module, call.tensors, call.names, opset))
+        if not _lacking(made[-1], release):
+            break
+    return min(made, key=lambda proto: len(_lacking(proto, release)))
+
+
+def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
+    """The operators that the parser of a release does not import."""
+    version = parse_version(release)
+    operators = {node.op_type for node in proto.graph.node}
+    return sorted(one for one in operators if not operator_table().imports(one, version))
 
 
 def _tensors(values: Sequence[onnx.ValueInfoProto], tensors: Sequence[Any]) -> list[Tensor]:

@@ -72,6 +72,16 @@ def test_an_old_release_gets_an_old_opset_and_keeps_the_names(nets):
     assert {"cells", "head"} <= set(scopes(model).values())
 
 
+@pytest.mark.slow
+def test_an_old_release_gets_no_operator_that_its_parser_lacks(nets):
+    nn = nets.torch.nn
+    module, x = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8)), nets.torch.randn(2, 4)
+    made = edgekit.export(module, x, target=XAVIER)
+    assert (made.exporter, made.opset) == ("legacy", 16)
+    assert any("8.5.2 has no LayerNormalization" in note for note in made.notes)
+    assert edgekit.export(module, x, target=ORIN, exporter="legacy").opset == 17
+
+
 def test_the_legacy_exporter_on_request(nets):
     module, x = nets.lenet(), nets.image()
     made = edgekit.export(module, x, target=ORIN, exporter="legacy")
