@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
     from edgekit.dla.explanation import Explained
-    from edgekit.fleet.ansible.export import Exported
+    from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
     from edgekit.fleet.rollout import Fleet
@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import WhatIf
     from edgekit.placement.rewrite_document import Rewriting
     from edgekit.placement.table import PlanTable
+    from edgekit.pytorch.document import Exported
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.reports.schema import Report
@@ -186,6 +187,56 @@ def explain_log(
 
     model = None if model is None else str(model)
     return explain_log(log, name=name, model=model, on_note=on_note, **options)
+
+
+def export(
+    source: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str,
+    tensorrt: str | None = None,
+    jetpack: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    exporter: str | None = None,
+    save: str | Path | None = None,
+    trust: str | None = None,
+    dynamic_shapes: object = None,
+) -> Exported:
+    """Exports a PyTorch network to an ONNX file with names: an ``edgekit.export/1``.
+
+    It needs the extra ``edgekit[torch]``.
+
+    ``source`` is a module, a program of ``torch.export``, the path of a .pt2 or TorchScript file,
+    or "package.module:factory", whose function returns a module (or module and args); ``args`` and
+    ``kwargs`` are an example of its inputs, or ``inputs`` are sizes
+    (``{"x": "1x3x224x224:float32"}``). A copy is exported, in evaluation mode: the module is not
+    changed. The target's TensorRT (or ``tensorrt``, ``jetpack``) chooses exporter and opset, unless
+    ``exporter`` is "dynamo" or "legacy". The file is compared with PyTorch on the example and on
+    random inputs. ``save`` is where it is written; otherwise it stays in the cache.
+
+    Paths and factories are loaded in a process of their own; nothing is unpickled without
+    ``trust``, the file's SHA-256.
+
+    Raises:
+        ModelError: ``torch.control_flow``, ``torch.operator``, ``torch.export``: what cannot be
+            exported, by module path, class and source line.
+        GateError: ``torch.differs``: the file computes something else than PyTorch.
+    """
+    from edgekit.pytorch.export import export as exported
+    from edgekit.targets.jetpack import tensorrt_of_jetpack
+    from edgekit.targets.loader import get
+    from edgekit.targets.releases import check_release
+
+    board = get(target)
+    release = tensorrt or board.tensorrt
+    if jetpack is not None:
+        release = tensorrt_of_jetpack(board, jetpack)
+    check_release(board, release)
+    return exported(
+        source, args, kwargs, release=release, inputs=inputs, exporter=exporter,
+        save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
+    )  # fmt: skip
 
 
 def rewrite(
@@ -1249,7 +1300,7 @@ def export_rollout(
     bundle: str | Path | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Exported:
+) -> ExportedRollout:
     """Writes a rollout for Ansible: inventory, playbooks and role.
 
     The boards are the configuration's own without an ``inventory``; ``options`` are ``selector``,

@@ -89,6 +89,7 @@ ARGUMENTS = {
     **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
     "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
     "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
+    "export": ("no.pt2",),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
     "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
     "list_rewrites": (), "list_targets": (),
@@ -110,7 +111,8 @@ arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
 apart = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
 for name in sorted({*edgekit.__all__} - apart):
     try:
-        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
+        options = {"target": "jetson-agx-orin-64gb"} if name == "export" else {}
+        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",)), **options))
     except EdgekitError as error:
         ended[name] = error.code
 ended["history"] = edgekit.history().results
