@@ -91,7 +91,7 @@ ARGUMENTS = {
     "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
     "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
-    "list_rewrites": (), "list_targets": (), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
+    "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
     "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
 }  # fmt: skip
@@ -105,7 +105,8 @@ for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
-for name in sorted({*edgekit.__all__} - {"__version__", "history", "rollouts"}):
+without = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
+for name in sorted({*edgekit.__all__} - without):
     try:
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
     except EdgekitError as error:
