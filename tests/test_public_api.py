@@ -92,7 +92,6 @@ ARGUMENTS = {
     "export": ("no.pt2",),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
     "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
-    "list_rewrites": (), "list_targets": (),
     "diff_caches": ("no.cache", "no.cache"), "merge_caches": (["no.cache"], "out.cache"),
     "to_qdq": ("no.yaml", "out.onnx"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
@@ -108,8 +107,8 @@ for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
-apart = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
-for name in sorted({*edgekit.__all__} - apart):
+without = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
+for name in sorted({*edgekit.__all__} - without):
     try:
         options = {"target": "jetson-agx-orin-64gb"} if name == "export" else {}
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",)), **options))
