@@ -98,16 +98,21 @@ CALLS = """
 import json, pkgutil, sys
 import edgekit
 from importlib import import_module
+from inspect import signature
 for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
     if not found.name.endswith(("__main__", "edgekit_recap")):
         import_module(found.name)
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
-apart = {"__version__", "history", "list_rewrites", "list_targets"}
+apart = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
 for name in sorted({*edgekit.__all__} - apart):
     try:
-        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
+        function = getattr(edgekit, name)
+        needed = [one for one in signature(function).parameters.values()
+                  if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        given = arguments.get(name, ("no.yaml",) * max(len(needed), 1))
+        ended[name] = repr(function(*given))
     except EdgekitError as error:
         ended[name] = error.code
 ended["history"] = edgekit.history().results
