@@ -10,21 +10,22 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
     from edgekit.dla.explanation import Explained
-    from edgekit.fleet.ansible.export import Exported
+    from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
     from edgekit.fleet.rollout import Fleet
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from edgekit.fleet.store import Rehearsal as Rehearsal
     from edgekit.fleet.store import RolloutBoard as RolloutBoard
     from edgekit.fleet.store import RolloutHead as RolloutHead
-    from edgekit.pipeline.boards.changes import BoardServer as BoardServer
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from edgekit.pipeline.scale_documents import (
         WrittenScales as WrittenScales,
     )
+    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
+    from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -87,8 +89,13 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import WhatIf
     from edgekit.placement.rewrite_document import Rewriting
     from edgekit.placement.table import PlanTable
+    from edgekit.pytorch.document import Exported
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
+    from edgekit.reports.schema import Report
+    from edgekit.results.comparison import Comparison
+    from edgekit.results.pruning import Marked, Pruned
+    from edgekit.results.store import History, Result
     from edgekit.rewriting.catalogue import RewriteList
     from edgekit.rewriting.provenance.verification import Verified
     from edgekit.schedule.plans import Plans as Plans
@@ -180,6 +187,56 @@ def explain_log(
 
     model = None if model is None else str(model)
     return explain_log(log, name=name, model=model, on_note=on_note, **options)
+
+
+def export(
+    source: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str,
+    tensorrt: str | None = None,
+    jetpack: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    exporter: str | None = None,
+    save: str | Path | None = None,
+    trust: str | None = None,
+    dynamic_shapes: object = None,
+) -> Exported:
+    """Exports a PyTorch network to an ONNX file with names: an ``edgekit.export/1``.
+
+    It needs the extra ``edgekit[torch]``.
+
+    ``source`` is a module, a program of ``torch.export``, the path of a .pt2 or TorchScript file,
+    or "package.module:factory", whose function returns a module (or module and args); ``args`` and
+    ``kwargs`` are an example of its inputs, or ``inputs`` are sizes
+    (``{"x": "1x3x224x224:float32"}``). A copy is exported, in evaluation mode: the module is not
+    changed. The target's TensorRT (or ``tensorrt``, ``jetpack``) chooses exporter and opset, unless
+    ``exporter`` is "dynamo" or "legacy". The file is compared with PyTorch on the example and on
+    random inputs. ``save`` is where it is written; otherwise it stays in the cache.
+
+    Paths and factories are loaded in a process of their own; nothing is unpickled without
+    ``trust``, the file's SHA-256.
+
+    Raises:
+        ModelError: ``torch.control_flow``, ``torch.operator``, ``torch.export``: what cannot be
+            exported, by module path, class and source line.
+        GateError: ``torch.differs``: the file computes something else than PyTorch.
+    """
+    from edgekit.pytorch.export import export as exported
+    from edgekit.targets.jetpack import tensorrt_of_jetpack
+    from edgekit.targets.loader import get
+    from edgekit.targets.releases import check_release
+
+    board = get(target)
+    release = tensorrt or board.tensorrt
+    if jetpack is not None:
+        release = tensorrt_of_jetpack(board, jetpack)
+    check_release(board, release)
+    return exported(
+        source, args, kwargs, release=release, inputs=inputs, exporter=exporter,
+        save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
+    )  # fmt: skip
 
 
 def rewrite(
@@ -367,9 +424,22 @@ def sensitivity(
         return sensitivity(pipeline, metric, minimum, path_of(write_config))
 
 
-def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
-    """Builds the engines and returns an ``edgekit.build/1``."""
-    with open_pipeline(config, options, force=force) as pipeline:
+def build(
+    config: str | Path | Config,
+    *,
+    force: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Builds the engines."""
+    settings: dict[str, Any] = {
+        "force": force,
+        "accept_host_key": accept_host_key,
+        "trust_key": trust_key,
+    }
+    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
         return pipeline.build()
 
 
@@ -379,10 +449,12 @@ def bundle(
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle."""
-    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -397,6 +469,7 @@ def deploy(
     allow_older: str = "",
     accept_host_key: bool = False,
     trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Deployed:
     """Installs on every board.
@@ -406,10 +479,11 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    with open_pipeline(
-        config, options, out=path_of(out), force=force, accept_host_key=accept_host_key,
-        trust_key=trust_key, allow_older=allow_older, again=again,
-    ) as pipeline:  # fmt: skip
+    settings: dict[str, Any] = {
+        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -637,13 +711,20 @@ def refit(
     *,
     out: str | Path | None = None,
     again: bool = False,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
     ``again`` is as for ``deploy``.
     """
-    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
+    settings: dict[str, Any] = {
+        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
+        "trust_key": trust_key, "progress": progress,
+    }  # fmt: skip
+    with open_pipeline(config, options, connects=True, **settings) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -653,17 +734,50 @@ def infer(
     output: str | Path | None = None,
     *,
     out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
     **options: Any,
-) -> dict[str, Any]:
-    """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+) -> Inference:
+    """Runs one inference on the first board.
+
+    ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
+    ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
+    """
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.infer(path_of(source), path_of(output))
 
 
-def bench(config: str | Path | Config, *, out: str | Path | None = None, **options: Any) -> Bench:
+def bench(
+    config: str | Path | Config,
+    *,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    **options: Any,
+) -> Bench:
     """Measures on the first board; times are in milliseconds."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.bench()
+
+
+def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
+    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is written anew.
+
+    Raises:
+        DataError: A file is none of its kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+
+    return with_tegrastats(Path(bench), Path(tegrastats))
 
 
 def run(
@@ -700,7 +814,7 @@ def report(
     trust_key: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> ReportPage:
+) -> ReportPage[Report] | ReportPage[Plans]:
     """Runs the steps that are missing and writes the report's page, to ``output`` too.
 
     Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
@@ -711,13 +825,15 @@ def report(
         DataError: The ``report.json`` is none; there is no such baseline.
     """
     from edgekit.config.loader import Config, open_config
-    from edgekit.pipeline.report_page import page_of_file, page_of_networks, page_of_run
+    from edgekit.pipeline.report_page import page_of_file, page_of_run
 
     page, folder = path_of(output), path_of(out)
     if not isinstance(config, Config) and str(config).lower().endswith(".json"):
         return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
     opened = open_config(config, **options)
     if opened.file.model.networks:
+        from edgekit.pipeline.networks import page_of_networks
+
         return page_of_networks(opened, output=page, out=folder, progress=progress)
     with open_pipeline(
         opened, {}, progress=progress, out=folder, or_serving=True,
@@ -779,8 +895,8 @@ def plan_networks(
         GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
     """
     from edgekit.config.loader import open_config
+    from edgekit.pipeline.networks import plan_networks, write_networks_report
     from edgekit.pipeline.outputs import may_write_for
-    from edgekit.schedule.networks import plan_networks, write_networks_report
 
     opened = open_config(config, **options)
     may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
@@ -894,6 +1010,13 @@ def tune(
     )  # fmt: skip
 
 
+def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
+    """Yields what a tuning found, for people; ``verbose`` shows all layers by name."""
+    from edgekit.tuning.text import tune_text
+
+    yield from tune_text(document, verbose=verbose)
+
+
 def tuning_request(
     objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
 ) -> TuningRequest:
@@ -904,46 +1027,125 @@ def tuning_request(
 
 
 def trace(
-    files: TraceFiles, save: str | Path = "trace.json",
-    config: str | Path | Config | None = None, **options: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Lays measurements (``edgekit.pipeline.exports.TraceFiles``) on one timeline in ``save``.
+    files: TraceFiles | None = None,
+    save: str | Path | None = "trace.json",
+    config: str | Path | Config | None = None,
+    *,
+    bench: str | Path | None = None,
+    nsys: Sequence[str | Path] = (),
+    profiles: Sequence[str | Path] = (),
+    layer_info: str | Path | None = None,
+    times: str | Path | None = None,
+    tegrastats: str | Path | None = None,
+    dla_core: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Traced:
+    """Lays measurements on one timeline in ``save``, a trace for Perfetto.
 
-    Returns an ``edgekit.trace-summary/1``. A configuration gives the plan, which names layers.
+    ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
+    Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
+    build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
+    is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
+    names layers. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
-    from edgekit.pipeline.exports import trace
+    from edgekit.pipeline.exports import TraceFiles, trace
     from edgekit.pipeline.pipeline import Pipeline
 
+    files = files or TraceFiles(
+        path_of(bench), tuple(map(Path, nsys)), tuple(map(Path, profiles)), path_of(layer_info),
+        path_of(times), path_of(tegrastats), dla_core,
+    )  # fmt: skip
     if config is None:
-        return trace(files, Path(save))
-    with Pipeline(open_config(config, **options)) as pipeline:
-        return pipeline.trace(files, Path(save))
+        return trace(files, Path(save or "trace.json"))
+    with Pipeline(open_config(config, **options), progress=progress) as pipeline:
+        return pipeline.trace(files, path_of(save))
 
 
 def compare(
-    a: str, b: str, *, name: str | None = None, board: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """Returns an ``edgekit.compare/1``: whether B, the new one, really differs from A.
+    a: str,
+    b: str,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    metric: str = "latency.median",
+    threshold: float = 0.05,
+    confidence: float = 0.95,
+    force: bool = False,
+) -> Comparison:
+    """Tells whether B, the new measurement, really differs from A.
 
-    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; the options are
-    those of ``edgekit.results.comparison.compare`` (metric, threshold, confidence, force).
+    Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
+    ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
     """
     from edgekit.results.comparison import compare
     from edgekit.results.selection import select
 
-    return compare(*(select(words, name=name, board=board) for words in (a, b)), **options)
+    sides = [select(words, name=name, board=board) for words in (a, b)]
+    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
 
 
 def history(
-    name: str | None = None, *, board: str | None = None, limit: int = 20
-) -> dict[str, Any]:
-    """Returns an ``edgekit.history/1``: what was measured, the newest first."""
-    from edgekit.results.selection import history_document
+    name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
+) -> History:
+    """Returns what was measured, the newest first.
+
+    ``repair`` moves a damaged history aside first and keeps what can be read of it.
+    """
+    from edgekit.results.selection import listed
+    from edgekit.results.store import ResultStore
+    from edgekit.results.store import repair as mend
+
+    mended = mend() if repair else None
+    with ResultStore() as store:
+        return listed(store.results(name=name, board=board, limit=limit), mended)
+
+
+def measurements(
+    which: str | None = None,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    limit: int | None = None,
+) -> list[Result]:
+    """Returns measurements with their single times, the newest first.
+
+    ``which`` is as for ``compare``; without it, all of the history.
+    """
+    from edgekit.results.selection import select
     from edgekit.results.store import ResultStore
 
     with ResultStore() as store:
-        return history_document(store.results(name=name, board=board, limit=limit))
+        if which:
+            return select(which, name=name, board=board, store=store)
+        return store.results(name=name, board=board, limit=limit)
+
+
+def mark_measurement(which: str, name: str) -> Marked:
+    """Names a result of the history, for ``compare("baseline:NAME", ...)``."""
+    from edgekit.results.pruning import mark
+
+    return mark(which, name)
+
+
+def prune_history(
+    keep: int | None = None,
+    older_than_days: int | None = None,
+    *,
+    dry_run: bool = False,
+    on_all: Callable[[int], None] = lambda count: None,
+) -> Pruned:
+    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+
+    Marked results stay. ``on_all`` is called with their number before all others go; what it raises
+    keeps them. With ``dry_run`` nothing is deleted.
+    """
+    from edgekit.results.pruning import prune
+
+    return prune(keep, older_than_days, dry_run=dry_run, on_all=on_all)
 
 
 def top(
@@ -1098,7 +1300,7 @@ def export_rollout(
     bundle: str | Path | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Exported:
+) -> ExportedRollout:
     """Writes a rollout for Ansible: inventory, playbooks and role.
 
     The boards are the configuration's own without an ``inventory``; ``options`` are ``selector``,
@@ -1178,6 +1380,40 @@ def open_pipeline(
     from edgekit.pipeline.pipeline import Pipeline
 
     return Pipeline(opened, progress=progress, **settings)
+
+
+def known_names(what: Literal["targets", "rules", "rewrites"]) -> list[str]:
+    """Returns what a command takes: boards, rules with their families and operators, rewrites."""
+    if what == "targets":
+        from edgekit.targets.loader import names
+
+        return list(names())
+    if what == "rules":
+        from edgekit.dla.rules import load_rules
+
+        known = load_rules()
+        return [*known.titles, *known.rules, *known.operators]
+    from edgekit.rewriting.rules.order import REWRITES
+
+    return [rewrite.name for rewrite in REWRITES]
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuses a model of another format than ONNX, with how it becomes one.
+
+    Raises:
+        ModelError: It is one.
+    """
+    from edgekit.network.source import refuse_foreign
+
+    refuse_foreign(path)
+
+
+def near_builtins(name: str) -> list[str]:
+    """Returns the builtin networks whose names are near."""
+    from edgekit.network.source import near_builtins
+
+    return list(near_builtins(name))
 
 
 def path_of(path: str | Path | None) -> Path | None:

@@ -88,6 +88,10 @@ def read_file(path: Path, largest: int) -> bytes:
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
     """Returns what JSON says, as ``json.loads`` does with these hooks.
 
+    For text that others wrote. Files of users are read with ``edgekit.documents.load_json``, what
+    crosses the wire with ``edgekit_device.protocol.codec.parse_json``; ``json.loads`` alone is for
+    what edgekit itself wrote (its cache, lines of its processes).
+
     Raises:
         ValueError: It is no JSON, or has a number that is too long: in edgekit's words, where
             Python's name a setting of Python's.

@@ -34,6 +34,15 @@ def same_version(a: Version, b: Version) -> bool:
     return min(len(a), len(b)) >= 3 and agree(a, b)
 
 
+def tensorrt_number(version: Version) -> int:
+    """Returns NV_TENSORRT_VERSION: 8.6.2 is 8602 and, since version 10, 10.3 is 100300."""
+    major, minor, patch = (*version, 0, 0, 0)[:3]
+    # two digits for each part since version 10 (NvInferVersion.h)
+    return (
+        major * 10000 + minor * 100 + patch if major >= 10 else major * 1000 + minor * 100 + patch
+    )
+
+
 def show(version: Version) -> str:
     """Returns a version as text; "unknown" without numbers."""
     return ".".join(str(part) for part in version) or "unknown"

@@ -13,6 +13,8 @@ from typing import Any
 import yaml
 from _bindings_used import Uses
 
+from edgekit_device.versions import parse_version
+
 __all__ = ["Names", "compare", "declared", "have", "undeclared", "wrong_calls"]
 
 Names = Mapping[str, Mapping[str, Any]]
@@ -35,16 +37,12 @@ def _listed(used: Mapping[str, Any], part: str = "") -> Iterator[tuple[str, str]
                 yield str(where), name
 
 
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in version.split("."))
-
-
 def _applies(where: str, release: str) -> bool:
     word, _, limit = where.partition(" ")
     if word == "since":
-        return _parts(release) >= _parts(limit)
+        return parse_version(release) >= parse_version(limit)
     if word == "before":
-        return _parts(release) < _parts(limit)
+        return parse_version(release) < parse_version(limit)
     return word == "all"
 
 
@@ -125,7 +123,7 @@ def wrong_calls(
         if name in used["ours"] or name not in methods or name in _PYTHON:
             continue
         since = used["guarded"].get(name, {}).get(count)
-        if since and _parts(release) < _parts(since):
+        if since and parse_version(release) < parse_version(since):
             continue
         if not any(_takes(text, keywords, count) for text in methods[name]):
             wrong.append(f"{places[0]}: {name} with {count} arguments and {list(keywords)}")

@@ -46,6 +46,23 @@ edgekit_install() {  # tests get the locked versions, under which the recorded b
     edgekit_pip "$PY" -m pip install -e ".$1"
 }
 
+edgekit_torch() {  # the extra edgekit[torch] as the tests run it, in the build that pip offers
+    local want=("torch==2.13.0" "onnxscript==0.7.2")
+    [ -x .venv/bin/python ] || return 1
+    "$PY" - "${want[@]}" <<'PYTHON' && return
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    found = {f"{name}=={version(name).partition('+')[0]}" for name in ("torch", "onnxscript")}
+except PackageNotFoundError:
+    found = set()
+sys.exit(found != set(sys.argv[1:]))
+PYTHON
+    echo "installing ${want[*]}" >&2
+    edgekit_pip "$PY" -m pip install "${want[@]}"
+}
+
 edgekit_uv() {  # sets UV: the one that is installed, or one in a folder of its own
     UV=$(command -v uv) && return 0
     local home=${XDG_CACHE_HOME:-$HOME/.cache}/edgekit-uv base

@@ -21,7 +21,8 @@ from tests.pipeline.nets import small_net
 def test_functions_of_the_commands():
     names = {"check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "rollback",
              "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table",
-             "plan_networks", "explain_log", "tune", "trace", "compare", "history",
+             "plan_networks", "explain_log", "tune", "trace", "compare", "history", "doctor",
+             "status", "releases", "remove", "trust", "serve", "jobs", "rollout",
              "top"}  # fmt: skip
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):
@@ -83,8 +84,15 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 
 
 # what each public function is called with beside a file that is not there
+_JOB = ("0123456789abcdef", "no.yaml")
 ARGUMENTS = {
-    "check_models": (["no.yaml"],), "compare": ("last~1", "last"), "init": ("no.onnx", "no-board"),
+    **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
+    "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
+    "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
+    "export": ("no.pt2",),
+    "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
+    "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
+    "list_rewrites": (), "list_targets": (),
     "diff_caches": ("no.cache", "no.cache"), "merge_caches": (["no.cache"], "out.cache"),
     "to_qdq": ("no.yaml", "out.onnx"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
     "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
@@ -100,13 +108,15 @@ for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.exports import TraceFiles
 arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
-apart = {"__version__", "history", "list_rewrites", "list_targets"}
+apart = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
 for name in sorted({*edgekit.__all__} - apart):
     try:
-        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",))))
+        options = {"target": "jetson-agx-orin-64gb"} if name == "export" else {}
+        ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",)), **options))
     except EdgekitError as error:
         ended[name] = error.code
-ended["history"] = edgekit.history()["results"]
+ended["history"] = edgekit.history().results
+assert edgekit.rollouts(state="fleet").rollouts == ()
 print(json.dumps(ended))
 """
 
@@ -131,13 +141,13 @@ def test_check_plan_and_build_as_functions(tmp_path):
     assert document["schema"] == "edgekit.check/1"
     plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
     assert plan.objective == "gpu_time"
-    built = edgekit.build(model, target=target, calibration={"count": 2})
+    built = edgekit.build(model, target=target, calibration={"count": 2}).to_json()
     assert built["backend"] == "reference"
 
 
 def test_the_history_and_two_of_its_measurements_as_functions(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
-    assert edgekit.history()["results"] == []
+    assert edgekit.history().results == []
     with pytest.raises(DataError):
         edgekit.compare("last~1", "last")
     with pytest.raises(UsageError):

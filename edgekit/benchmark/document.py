@@ -23,12 +23,7 @@ from edgekit.benchmark.measurement import (
     node_times,
 )
 from edgekit.benchmark.monitor import with_release_warning
-from edgekit.benchmark.statistics import (
-    MeasurementLimits,
-    coefficient_of_variation,
-    latency_summary,
-    limit,
-)
+from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_variation, limit
 from edgekit.benchmark.trtexec import TrtexecTimes, compared
 from edgekit.benchmark.validity import (
     MeasurementFacts,
@@ -42,6 +37,7 @@ from edgekit.errors import BoardError
 from edgekit.expansion import hidden, hidden_document
 from edgekit.files import write_atomically
 from edgekit.targets.board import Target
+from edgekit_device.benchmark.statistics import summary as latency_summary
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan

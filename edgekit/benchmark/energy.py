@@ -12,10 +12,10 @@ from pydantic import Field
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, Clock
 from edgekit.benchmark.monitor import Monitor, Sample
-from edgekit.benchmark.statistics import median
 from edgekit.documents import Document, Number
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
+from edgekit_device.benchmark.statistics import median
 
 BUSY = 1.2
 LEAST = 5

@@ -1,5 +1,5 @@
-"""Latency statistics as trtexec prints them, in plain Python; the percentiles that so many frames
-are too few for; and the limits that a measurement must keep (``targets/_bench.yaml``).
+"""How much times vary; the percentiles that so many frames are too few for; and the limits that a
+measurement must keep (``targets/_bench.yaml``). Percentiles are ``edgekit_device``'s.
 """
 
 from __future__ import annotations
@@ -7,22 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.knowledge import data_folder, read_knowledge
-
-# Latency statistics as trtexec prints them, in plain Python.
-#
-# Source: NVIDIA/TensorRT ``samples/common/sampleReporting.cpp`` (``findPercentile``,
-# ``findMedian``, ``findCoeffOfVariance``; the same from v8.6.1 to v11.1): the percentile is a
-# measured value, the one that leaves ``floor((1 - p / 100) * n)`` larger ones out; nothing is
-# interpolated but the median of an even count.
-
-
-PERCENTILES: tuple[float, ...] = (50, 90, 95, 99, 99.9)
+from edgekit_device.benchmark.statistics import PERCENTILES, percentile_name
 
 
 def mean(samples: Sequence[float]) -> float:
@@ -32,31 +22,6 @@ def mean(samples: Sequence[float]) -> float:
     return math.fsum(samples) / len(samples)
 
 
-def median(samples: Sequence[float]) -> float:
-    """Returns the middle sample, or the mean of the two middle ones; ValueError for none."""
-    if not samples:
-        raise ValueError("no samples")
-    ordered = sorted(samples)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def percentile(samples: Sequence[float], percent: float) -> float:
-    """Returns trtexec's percentile: the sample with ``floor((1 - percent/100) * n)`` above it.
-
-    The rank is exact, where trtexec's single precision can be one off at whole multiples.
-
-    Raises:
-        ValueError: No samples, or ``percent`` outside 0 to 100.
-    """
-    if not samples:
-        raise ValueError("no samples")
-    if not 0 <= percent <= 100:
-        raise ValueError(f"percentile {percent} is not in 0 to 100")
-    excluded = math.floor((100 - Fraction(str(percent))) * len(samples) / 100)
-    return sorted(samples)[max(len(samples) - 1 - excluded, 0)]
-
-
 def coefficient_of_variation(samples: Sequence[float]) -> float:
     """Returns population standard deviation over mean (0.02 is 2 %); 0 for a zero mean."""
     centre = mean(samples)
@@ -64,21 +29,6 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
         return 0.0
     variance = math.fsum((value - centre) ** 2 for value in samples) / len(samples)
     return math.sqrt(variance) / abs(centre)
-
-
-def latency_summary(samples: Sequence[float]) -> dict[str, float]:
-    """Returns "min", "mean", "median", "p50" ... "p999" (p99.9), "max" in the samples' unit.
-
-    Raises:
-        ValueError: No samples.
-    """
-    summary = {"min": min(samples), "mean": mean(samples), "median": median(samples)}
-    summary |= {
-        f"p{percent:g}".replace(".", ""): percentile(samples, percent) for percent in PERCENTILES
-    }
-    summary["p50"] = summary["median"]  # one document says one thing
-    summary["max"] = max(samples)
-    return summary
 
 
 def limit(name: str, clock: str = "") -> float:
@@ -126,7 +76,7 @@ def tails(frames: int) -> Tails:
     """Returns what so many frames are too few for; the median is never among it."""
     least = int(limit("tail_frames"))
     beyond = {
-        f"p{percent:g}".replace(".", ""): (100 - Fraction(str(percent))) * frames / 100
+        percentile_name(percent): (1000 - round(10 * percent)) * frames / 1000
         for percent in PERCENTILES
         if percent > 50
     }
@@ -135,21 +85,3 @@ def tails(frames: int) -> Tails:
         tuple(name for name, count in beyond.items() if 1 <= count < least),
         least,
     )
-
-
-def percentile_cell(value: float | None, name: str, frames: int, digits: int = 3) -> str:
-    """Returns a percentile as tables print it.
-
-    Args:
-        value: The percentile; None if there is none.
-        name: Which, as in :class:`Tails`.
-        frames: How many it is of.
-        digits: Decimal places.
-
-    Returns:
-        "-" where no frame is beyond it, a "*" at the end where fewer than ``tail_frames`` are.
-    """
-    found = tails(frames)
-    if value is None or name in found.empty:
-        return "-"
-    return f"{value:.{digits}f}" + "*" * (name in found.few)

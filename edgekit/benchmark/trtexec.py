@@ -13,11 +13,11 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from edgekit.benchmark.measurement import Measurement, TrtexecRun, malformed
-from edgekit.benchmark.statistics import latency_summary
 from edgekit.buildlog.summary import parse_summary
 from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.files import read_file
+from edgekit_device.benchmark.statistics import summary as latency_summary
 
 # trtexec's --exportTimes: one object for each measured iteration.
 #

@@ -10,6 +10,7 @@ import shlex
 
 import click
 
+from edgekit import api
 from edgekit.cli.commands import argument, command
 from edgekit.errors import EdgekitError
 
@@ -19,9 +20,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 def targets(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
     """Returns the boards that begin so."""
-    from edgekit.targets.loader import names
-
-    return [name for name in names() if name.startswith(begun)]
+    return [name for name in api.known_names("targets") if name.startswith(begun)]
 
 
 def precisions(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
@@ -31,19 +30,13 @@ def precisions(_context: click.Context, _item: click.Parameter, begun: str) -> l
 
 def rules(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
     """Returns the ids, families and operators that begin so: what ``explain`` takes."""
-    from edgekit.dla.rules import load_rules
-
-    known = load_rules()
-    every = [*known.titles, *known.rules, *known.operators]
-    return [name for name in every if name.lower().startswith(begun.lower())]
+    return [name for name in api.known_names("rules") if name.lower().startswith(begun.lower())]
 
 
 def rewrites(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
     """Returns the rewrites that begin so, behind those of a list that are there already."""
-    from edgekit.rewriting.rules.order import REWRITES
-
     before, comma, last = begun.rpartition(",")
-    names = (item.name for item in REWRITES)
+    names = api.known_names("rewrites")
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 

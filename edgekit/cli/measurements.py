@@ -4,12 +4,9 @@ actions, and ``compare``.
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
@@ -22,12 +19,20 @@ from edgekit.cli import options as o
 from edgekit.cli.commands import argument
 from edgekit.cli.options import all_of, write_markdown
 from edgekit.cli.options import markdown as markdown_option
-from edgekit.cli.output import mark_printed, print_json, say, say_page, show_page, terminal_format
+from edgekit.cli.output import (
+    mark_printed,
+    print_json,
+    progress,
+    say,
+    say_page,
+    show_page,
+    terminal_format,
+)
 from edgekit.errors import GateError, UsageError
 from edgekit.text import plain, sentence
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.pipeline import Pipeline
+    pass
 
 
 _RATE_MS = click.IntRange(10, 60_000)
@@ -113,26 +118,6 @@ _OPTIONS = all_of(
         help="Sample the idle board for this many seconds first, as the power baseline.",
     ),
 )
-_CELLS = (
-    "id",
-    "at",
-    "name",
-    "clock",
-    "verdict",
-    "board",
-    "target",
-    "power_mode",
-    "precision",
-    "backend",
-    "bundle",
-    "commit",
-    "dirty",
-    "iterations",
-    "throughput_qps",
-    "energy_uj",
-)
-_LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
-_MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _AGE = re.compile(r"(\d{1,5})d")
 _REGRESSION = 1
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
@@ -213,14 +198,16 @@ def bench_command(
     markdown: str | None,
     **settings: Any,
 ) -> None:
-    options = {"target": target, "precision": precision, "model": part, "bench": bench}
-    if tegrastats is not None:
-        from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+    import edgekit
 
-        document = with_tegrastats(Path(model), tegrastats)
+    if tegrastats is not None:
+        document = edgekit.add_power(model, tegrastats)
     else:
-        with o.open_pipeline(model, options, **settings) as pipeline:
-            document = pipeline.bench()
+        shown = progress(settings.pop("quiet"), settings.pop("verbose"))
+        document = edgekit.bench(
+            model, target=target, precision=precision, model=part, bench=bench, progress=shown,
+            **settings,
+        )  # fmt: skip
     if markdown is not None:
         write_markdown(document, markdown)
     if json:
@@ -271,40 +258,43 @@ def bench_command(
 @o.cut
 @o.talk
 def trace_command(
-    source: str | None, output: Path | None, part: dict[str, Any], json: bool, **options: Any
+    source: str | None,
+    nsys: Sequence[Path],
+    profile: Sequence[Path],
+    layer_info: Path | None,
+    times: Path | None,
+    tegrastats: Path | None,
+    dla_core: int,
+    output: Path | None,
+    part: dict[str, Any],
+    json: bool,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
-    from edgekit.pipeline.exports import TraceFiles, trace
+    import edgekit
 
     config, bench = _which(source)
-    files = TraceFiles(
-        bench, options["nsys"], options["profile"], options["layer_info"], options["times"],
-        options["tegrastats"], options["dla_core"],
+    if config is None and any(part.values()):
+        raise UsageError("--shape, --batch and --outputs need a configuration")
+    shown = progress(quiet, verbose)
+    traced = edgekit.trace(
+        save=output, config=config, bench=bench, nsys=nsys, profiles=profile,
+        layer_info=layer_info, times=times, tegrastats=tegrastats, dla_core=dla_core,
+        progress=shown, model=part,
     )  # fmt: skip
-    quiet, verbose = options["quiet"], options["verbose"]
-    if config is None:
-        if any(part.values()):
-            raise UsageError("--shape, --batch and --outputs need a configuration")
-        document = trace(files, output or Path("trace.json"))
-    else:
-        with o.open_pipeline(config, {"model": part}, quiet=quiet, verbose=verbose) as pipeline:
-            document = pipeline.trace(files, output or _timeline_path(pipeline))
     if json:
-        print_json(document)
+        print_json(traced)
         return
-    for line in _process_lines(document["processes"]):
-        print(plain(line, 300))
-    for note in document["notes"]:
-        print(plain(f"note: {sentence(note)}", 1000))
-    print(f"trace: {document['file']}")
-
-
-def _process_lines(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields each source with how it was placed, once for all its processes, and those."""
-    for _, group in groupby(processes, lambda one: (one["source"], one["pid"] // 100)):
+    # each source with how it was placed, once for all its processes, and those
+    for _, group in groupby(traced.processes, lambda one: (one.source, one.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
-        yield f"{own[0]['source']}: {own[0]['alignment']}{together}"
-        yield from (f"  {process['name']}: {process['clock']}" for process in own)
+        print(plain(f"{own[0].source}: {own[0].alignment}{together}", 300))
+        for process in own:
+            print(plain(f"  {process.name}: {process.clock}", 300))
+    for note in traced.notes:
+        print(plain(f"note: {sentence(note)}", 1000))
+    print(f"trace: {traced.file}")
 
 
 def _which(source: str | None) -> tuple[str | None, Path | None]:
@@ -314,11 +304,6 @@ def _which(source: str | None) -> tuple[str | None, Path | None]:
     if source is not None and not source.startswith("builtin:"):
         o.refuse_missing(source, "a YAML configuration or a bench.json")
     return source, None
-
-
-def _timeline_path(pipeline: Pipeline) -> Path:
-    """The bench step's own trace stays as it is: it is what this one is made of."""
-    return pipeline.out / "timeline.json"
 
 
 @commands.command(
@@ -343,18 +328,19 @@ def history_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.results.selection import history_document
-    from edgekit.results.store import ResultStore, repair
+    import edgekit
 
-    mended = repair() if mend else None
-    with ResultStore() as store:
-        found = store.results(name=name, board=board, limit=limit)
-    if json:
-        print_json(history_document(found) | ({"repair": mended} if mended else {}))
-        return
-    if mended:
-        text = f"moved to {mended['moved']}" if mended["repaired"] else "intact: nothing to repair"
-        say(f"the history is {text}; {mended['kept']} results kept")
+    if json or mend:
+        document = edgekit.history(name, board=board, limit=limit, repair=mend)
+        if json:
+            print_json(document)
+            return
+        mended = document.repair
+        if mended:
+            moved = f"moved to {mended.moved}"
+            text = moved if mended.repaired else "intact: nothing to repair"
+            say(f"the history is {text}; {mended.kept} results kept")
+    found = edgekit.measurements(name=name, board=board, limit=limit)
     if not found:
         say("nothing was measured yet" if name is None else f"no results of {name}")
         return
@@ -380,16 +366,13 @@ def show(
     which: str, name: str | None, board: str | None, json: bool, quiet: bool, verbose: bool
 ) -> None:
     """Prints a result; with --json its whole edgekit.bench/1, samples included."""
-    from edgekit.results.selection import select
-    from edgekit.results.store import row_of
+    import edgekit
+    from edgekit.reports.terminal.history import result_text
 
-    for result in select(which, name=name, board=board):
+    for result in edgekit.measurements(which, name=name, board=board):
         if json:
-            print_json({**result.document.to_json(), "samples_ms": list(result.samples),
-                          "history": row_of(result).to_json()})  # fmt: skip
+            print_json(result.shown())
             return
-        from edgekit.reports.terminal.history import result_text
-
         say(result_text(result))
 
 
@@ -403,22 +386,13 @@ def show(
 @o.talk
 def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
     """Names a result."""
-    from edgekit.results.selection import select
-    from edgekit.results.store import ResultStore
+    import edgekit
 
-    if not _MARK.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is not a valid name for a mark", hint="letters, digits, . _ / and -"
-        )
-    with ResultStore() as store:
-        (result, *others) = select(which, store=store)
-        if others or result.id is None:
-            raise UsageError(f"{which!r} names more than one result")
-        store.mark(name, result.id)
+    marked = edgekit.mark_measurement(which, name)
     if json:
-        print_json({"schema": "edgekit.history.mark/1", "name": name, "id": result.id})
+        print_json(marked)
     else:
-        say(f"baseline:{name} is {result.label}")
+        say(f"baseline:{name} is #{marked.id}")
 
 
 @history_command.action(
@@ -445,18 +419,13 @@ def export(
     quiet: bool,
 ) -> None:  # fmt: skip
     """Writes results to a file or stdout."""
+    import edgekit
     from edgekit.files import write_atomically
-    from edgekit.results.selection import select
-    from edgekit.results.store import ResultStore
+    from edgekit.reports.terminal.history import history_csv, history_json
 
-    with ResultStore() as store:
-        found = (
-            select(which, name=name, board=board, store=store)
-            if which
-            else store.results(name=name, board=board)
-        )
+    found = edgekit.measurements(which, name=name, board=board)
     as_csv = form == "csv" if form else bool(output and output.suffix.lower() == ".csv")
-    text = _csv(found) if as_csv else _json(found)
+    text = history_csv(found) if as_csv else history_json(found)
     if output is None:
         sys.stdout.write(text)
         return
@@ -483,33 +452,18 @@ def prune(
     verbose: bool,
 ) -> None:  # fmt: skip
     """Forgets results that no option keeps; marked ones stay always."""
-    from edgekit.results.store import ResultStore, group_of
+    import edgekit
 
-    if keep is None and older_than is None:
-        raise UsageError(
-            "no results are selected for deletion", hint="--keep 50, --older-than 90d, or both"
-        )
-    before = time.time() - _days(older_than) * 86400 if older_than else None
-    gone: list[int] = []
-    retained = 0
-    with ResultStore() as store:
-        counts: dict[tuple[str, str], int] = {}
-        for result in store.results(samples=False):
-            key = (group_of(result.name), result.board)
-            counts[key] = counts.get(key, 0) + 1
-            old = before is None or (result.at or 0) < before
-            if not result.marks and old and (keep is None or counts[key] > keep):
-                gone.append(result.id or 0)
-            elif not result.marks:
-                retained += 1
-        if gone and not dry_run:
-            if not retained and not yes:
-                _agree(len(gone), json)
-            store.remove(gone)
+    def agree(count: int) -> None:
+        if not yes:
+            _agree(count, json)
+
+    days = None if older_than is None else _days(older_than)
+    pruned = edgekit.prune_history(keep, days, dry_run=dry_run, on_all=agree)
     if json:
-        print_json({"schema": "edgekit.history.prune/1", "removed": gone, "dry_run": dry_run})
+        print_json(pruned)
     else:
-        say(f"{len(gone)} results {'would be deleted' if dry_run else 'deleted'}")
+        say(f"{len(pruned.removed)} results {'would be deleted' if dry_run else 'deleted'}")
 
 
 def _agree(count: int, json: bool) -> None:
@@ -535,38 +489,6 @@ def _days(text: str) -> int:
     if not match:
         raise UsageError(f"--older-than {text!r} is not a number of days", hint="--older-than 90d")
     return int(match[1])
-
-
-def _json(results: list[Any]) -> str:
-    from edgekit.results.store import row_of
-
-    rows = [
-        {**row_of(one).to_json(),
-         "document": {**one.document.to_json(), "samples_ms": list(one.samples)}}
-        for one in results
-    ]  # fmt: skip
-    return json.dumps({"schema": "edgekit.history/1", "results": rows}, allow_nan=False) + "\n"
-
-
-def _csv(results: list[Any]) -> str:
-    import csv
-
-    from edgekit.results.store import row_of
-
-    paper = io.StringIO()
-    writer = csv.writer(paper, lineterminator="\n")
-    writer.writerow([*_CELLS, *(f"{key}_ms" for key in _LATENCIES), "marks"])
-    for result in results:
-        row = row_of(result).to_json()
-        latency = row["latency_ms"] or {}
-        cells = [*(row[key] for key in _CELLS), *(latency.get(key) for key in _LATENCIES)]
-        writer.writerow([_harmless(cell) for cell in [*cells, " ".join(row["marks"])]])
-    return paper.getvalue()
-
-
-def _harmless(cell: Any) -> Any:
-    """A name that a spreadsheet would take for a formula is text."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
 
 
 def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:
@@ -622,20 +544,19 @@ def compare_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.results.comparison import Comparison, compare
-    from edgekit.results.selection import select
+    import edgekit
 
-    sides = [select(words, name=name, board=board) for words in (a, b)]
-    document = compare(
-        *sides, metric=metric, threshold=threshold, confidence=confidence, force=force
-    )
+    compared = edgekit.compare(
+        a, b, name=name, board=board, metric=metric, threshold=threshold,
+        confidence=confidence, force=force,
+    )  # fmt: skip
     if markdown is not None:
-        write_markdown(Comparison.model_validate(document), markdown)
+        write_markdown(compared, markdown)
     if json:
-        print_json(document)
+        print_json(compared)
     elif markdown != "-":
         from edgekit.reports.terminal.history import compare_text
 
-        say(compare_text(document, every=verbose))
-    if document["regression"] or (strict and document["regression_possible"]):
+        say(compare_text(compared, every=verbose))
+    if compared.regression or (strict and compared.regression_possible):
         raise SystemExit(_REGRESSION)

@@ -203,9 +203,7 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
         )
     path = Path(config)
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
-        from edgekit.network.source import refuse_foreign
-
-        refuse_foreign(path)
+        api.refuse_foreign(path)
         report = " or a report.json" if context.info_name == "report" else ""
         refuse_missing(config, f"a YAML configuration{report}")
     return config
@@ -219,9 +217,7 @@ def refuse_missing(file: str, kind: str) -> None:
     """
     if Path(file).exists():
         return
-    from edgekit.network.source import near_builtins
-
-    near = near_builtins(file)
+    near = api.near_builtins(file)
     model = f"builtin:{near[0]}" if near else "MODEL.onnx"
     hint = f"give the path of {kind}, or write a configuration with: edgekit init {model}"
     raise ConfigError([Problem("the file does not exist", file, hint)], code="config.missing")
@@ -308,6 +304,12 @@ talk = all_of(
     click.option("-v", "--verbose", is_flag=True, help="Show details of each step."),
     debug,
 )
+
+
+def reporting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns a command's settings with the progress that ``quiet`` and ``verbose`` want."""
+    others = {name: value for name, value in settings.items() if name not in ("quiet", "verbose")}
+    return {**others, "progress": progress(settings["quiet"], settings["verbose"])}
 
 
 def open_pipeline(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from edgekit.api import Accuracy
     from edgekit.errors import EdgekitError
-    from edgekit.pipeline.progress import Progress
+    from edgekit.reports.terminal.progress import Terminal
 
 
 _ROWS = 10
@@ -134,14 +134,13 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
     )  # fmt: skip
 
 
-def progress(quiet: bool, verbose: bool = False) -> Progress:
-    """Returns progress on stderr, or none."""
-    from edgekit.pipeline.progress import Quiet as Silent
-    from edgekit.pipeline.progress import Terminal
+def progress(quiet: bool, verbose: bool = False) -> Terminal:
+    """Returns progress on stderr, which is silent with ``quiet``."""
+    from edgekit.reports.terminal.progress import Terminal
 
-    if quiet:
-        return Silent()
-    return Terminal(console(stderr=True), verbose=verbose)
+    screen = console(stderr=True)
+    screen.quiet = quiet
+    return Terminal(screen, verbose=verbose)
 
 
 # Progress on stderr of a command without numbered steps.

@@ -450,7 +450,7 @@ def tune_command(
     if json:
         print_json(document)
     else:
-        for line in document.lines(verbose=verbose):
+        for line in api.tune_lines(document, verbose=verbose):
             say(line)
     if document.status == "interrupted":
         raise Interrupted

@@ -5,7 +5,6 @@ and ``run``, which runs all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +33,9 @@ from edgekit.cli.output import (
 )
 from edgekit.errors import GateError, UsageError
 from edgekit.text import counted, sentence
-from edgekit_device.protocol.codec import read
 
 if TYPE_CHECKING:
-    from edgekit.api import BoardRow, DeployedRelease, Plans, ServingStatus
+    from edgekit.api import BoardBuild, BoardRow, DeployedRelease, Plans, ServingStatus
     from edgekit.reports.schema import Report
 
 
@@ -70,45 +68,38 @@ def build_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    options = {
+    options: dict[str, Any] = {
         "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
         "accuracy": {"thorough": thorough},
         "parser": parser,
     }
-    with o.open_pipeline(config, options, **settings) as pipeline:
-        document = pipeline.build()
+    document = api.build(config, **options, **o.reporting(settings))
     if json:
         print_json(document)
         return
-    from edgekit.reference.accuracy import Accuracy
-    from edgekit.reports.terminal.quantization import accuracy_headline
-
-    count = counted(len(document["segments"]), "segment")
-    found = read(Accuracy, document["accuracy"])
-    gate = pipeline.file.accuracy
-    text = accuracy_headline(found, gate.metric, gate.min)
-    print(f"{count}, backend {document['backend']}; {text}")
-    say_accuracy(found, emulated=bool(document["boards"]))
-    for board in document["boards"]:
+    count = counted(len(document.segments), "segment")
+    print(f"{count}, backend {document.backend}; {document.figures}")
+    say_accuracy(document.accuracy, emulated=bool(document.boards))
+    for board in document.boards:
         _show_build(board)
     say_notes(document)
 
 
-def _show_build(board: Mapping[str, Any]) -> None:
+def _show_build(board: BoardBuild) -> None:
     """Prints what a board built."""
-    print(f"{board['board']}: built with TensorRT {board['tensorrt']}")
-    for one in board["engines"]:
-        facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
-        if one["stripped"]:
-            full = one["full_bytes"]
+    print(f"{board.board}: built with TensorRT {board.tensorrt}")
+    for one in board.engines:
+        facts = [f"{one.bytes:,} bytes", f"{one.seconds:.0f} s"]
+        if one.stripped:
+            full = one.full_bytes
             size = "full size unknown" if full is None else f"{full:,} with its weights"
             facts.insert(1, f"stripped, {size}")
-        if one["version_compatible"]:
+        if one.version_compatible:
             facts.append("version compatible")
-        print(f"  {one['key']}: {', '.join(facts)}")
-    plan = board["plan"]
+        print(f"  {one.key}: {', '.join(facts)}")
+    plan = board.plan
     if plan["same"]:
         print("  matches the plan: layers, devices and loadables")
     else:
@@ -153,9 +144,8 @@ def bundle_command(
 ) -> None:
     given = {"counter": counter, "valid_until": valid_until}
     release = {name: value for name, value in given.items() if value is not None}
-    over = {"model": part, **({"deploy": {"release": release}} if release else {})}
-    with o.open_pipeline(config, over, **settings) as pipeline:
-        document = pipeline.bundle(full=full)
+    over: dict[str, Any] = {"model": part, **({"deploy": {"release": release}} if release else {})}
+    document = api.bundle(config, full=full, **over, **o.reporting(settings))
     if json:
         print_json(document)
         return
@@ -196,9 +186,8 @@ def deploy_command(
 ) -> None:
     if strict and bundle is not None:
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
-    options = {"model": part, "build": {"strict": strict}}
-    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
-        document = pipeline.deploy(bundle, dry_run=dry_run)
+    options: dict[str, Any] = {"model": part, "build": {"strict": strict}}
+    document = api.deploy(config, file=bundle, dry_run=dry_run, **options, **o.reporting(settings))
     if json:
         print_json(document)
         return
@@ -239,16 +228,13 @@ def _would_deploy(release: DeployedRelease) -> str:
 def refit_command(
     config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, connects=True, **settings) as pipeline:
-        document = pipeline.refit(weights)
+    document = api.refit(config, weights, model=part, **o.reporting(settings))
     if json:
         print_json(document)
         return
-    from edgekit.reports.terminal.quantization import accuracy_headline
-
-    gate = pipeline.file.accuracy
-    text = accuracy_headline(document.accuracy, gate.metric, gate.min)
-    print(f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {text}")
+    print(
+        f"{document.changed} of {counted(document.tensors, 'tensor')} changed; {document.figures}"
+    )
     say_accuracy(document.accuracy, emulated=True)
     for release in document.releases:
         print(f"{release.board.name}: {release.release} ({release.bytes_sent:,} bytes sent)")
@@ -274,16 +260,18 @@ def infer_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
-        document = pipeline.infer(input, output)
+    import edgekit
+
+    shown = progress(settings.pop("quiet"), settings.pop("verbose"))
+    found = edgekit.infer(config, input, output, model=part, progress=shown, **settings)
     if json:
-        print_json(document)
+        print_json(found)
         return
-    for tensor in document["outputs"]:
-        print(f"{tensor['name']} {tensor['dtype']}{tensor['shape']}  min {tensor['min']:.6g}  "
-              f"max {tensor['max']:.6g}  arg max {tensor['argmax']}")  # fmt: skip
-    print(f"written to {document['file']}")
-    say_notes(document)
+    for tensor in found.outputs:
+        print(f"{tensor.name} {tensor.dtype}{tensor.shape}  min {tensor.min:.6g}  "
+              f"max {tensor.max:.6g}  arg max {tensor.argmax}")  # fmt: skip
+    print(f"written to {found.file}")
+    say_notes(found)
 
 
 @commands.command(
@@ -335,7 +323,7 @@ def serve_command(
 
 
 def _server_row(board: BoardRow) -> list[object]:
-    from edgekit.benchmark.statistics import percentile_cell
+    from edgekit.reports.text import percentile_cell
 
     if board.error is not None:
         return ["failed" if board.reachable else "not reached", *["-"] * 5]

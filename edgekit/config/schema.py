@@ -134,7 +134,7 @@ class CalibrationSection(Section):
     skip_broken: bool = Field(False, description="Skip images that cannot be read, and list them.")
     fp16_layers: list[str] = Field(
         default_factory=list,
-        description="Names (globs) of layers and ONNX nodes to keep in FP16; see "
+        description="Names (globs) of layers, ONNX nodes or PyTorch modules to keep in FP16; see "
         "[sensitivity.md](sensitivity.md).",
         examples=[["conv1", "head.*"]],
     )
@@ -450,7 +450,9 @@ class BenchSection(Section):
 class PinSection(Section):
     """Layers that must run on a device."""
 
-    layers: str = Field(description="Layer names (glob).", examples=["*/conv1"])
+    layers: str = Field(
+        description="Names of layers, ONNX nodes or PyTorch modules (glob).", examples=["*/conv1"]
+    )
     device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(
         description="Device for these layers.", examples=["DLA"]
     )

@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
+from edgekit.network.module_names import ModuleNames, read_module_names
 from edgekit.network.protos import (
     FLOAT,
     WITH_BODIES,
@@ -250,6 +251,11 @@ class OnnxGraph:
     def activations(self) -> Iterable[str]:
         """Returns the inputs and every tensor that a node writes."""
         return self._activations
+
+    @cached_property
+    def modules(self) -> ModuleNames | None:
+        """The PyTorch modules of the nodes; None if the file names no modules."""
+        return read_module_names(self.proto.graph)
 
     @cached_property
     def tensor_names(self) -> frozenset[str]:

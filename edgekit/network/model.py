@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from edgekit.network.graph import OnnxGraph
+from edgekit.network.module_names import ModuleNames
 
 #: Those of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -348,6 +349,8 @@ class Layer:
             tensors whose shape the data decide (their unknown sizes are 0 here); else empty.
         formula: Whether ``macs`` and its tensors say what it costs. False for an opaque layer, and
             for an operator without a formula: its cost is unknown and counted nowhere.
+        module: Path of the innermost PyTorch module around the ONNX nodes that it computes
+            ("layer1.0.conv1"); "" for the network itself, and if the file names no modules.
     """
 
     name: str
@@ -365,6 +368,7 @@ class Layer:
     weight_operators: frozenset[str] | None = None
     opaque: str = ""
     formula: bool = True
+    module: str = ""
 
     @property
     def builder_name(self) -> str:
@@ -391,6 +395,7 @@ class Network:
         fixed: The tensors that ``constants`` write, by name; their readers do not list them.
         operators: ONNX operators of the model's nodes, also of those without a layer.
         release: The TensorRT release whose layers these are.
+        modules: The PyTorch modules of the ONNX nodes; None if the file names no modules.
     """
 
     name: str
@@ -403,6 +408,7 @@ class Network:
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     release: str = FOLLOWED
+    modules: ModuleNames | None = None
 
     @property
     def opaque(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def session(
 
 
 def open_session(
-    data: bytes,
+    data: bytes | str,
     lent: Mapping[str, Any],
     *,
     optimise: bool = True,
@@ -84,7 +84,7 @@ def open_session(
     """An ``onnxruntime.InferenceSession`` on the CPU; raises what ONNX Runtime does.
 
     Args:
-        data: The model, serialised.
+        data: The model, serialised; or the path of its file.
         lent: Values of :func:`lent_value` for its initializers without data.
         optimise: False turns ONNX Runtime's graph optimisations off.
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.

@@ -29,6 +29,9 @@ BUILTIN_NAMES = (
 BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
 _START, _HEAD = 1 << 12, 1 << 20
+#: What :func:`foreign` calls PyTorch's files; loading a pickle runs code of its author.
+TORCH_PROGRAM, TORCHSCRIPT = "a program of torch.export (.pt2)", "a TorchScript file"
+TORCH_PICKLES = ("a PyTorch file", "a Python pickle, for example an old PyTorch file")
 _TORCH = (
     "load the network in PyTorch and export it: "
     'torch.onnx.export(model.eval(), (torch.zeros(1, 3, 224, 224),), "model.onnx")'
@@ -54,7 +57,7 @@ _MAGIC = (
     (0, b"BZh", "compressed by bzip2", "uncompress it first: bunzip2 -k {}"),
     (0, b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "uncompress it first: unzstd {}"),
     # magic_number of torch/serialization.py, as a pickle of protocol 2
-    (0, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", "a PyTorch file", _TORCH),
+    (0, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", TORCH_PICKLES[0], _TORCH),
     (0, b"<!DOCTYPE", "a web page", "the download failed: download the file itself"),
     (0, b"<html", "a web page", "the download failed: download the file itself"),
 )  # fmt: skip
@@ -165,7 +168,7 @@ def foreign(path: Path) -> tuple[str, str] | None:
     if head.startswith(b"PK\x03\x04"):
         return _archive(path, named)
     if _PICKLE.match(head):
-        return "a Python pickle, for example an old PyTorch file", _TORCH
+        return TORCH_PICKLES[1], _TORCH
     return _by_form(path, head, size, named)
 
 
@@ -227,14 +230,14 @@ def _archive(path: Path, named: str) -> tuple[str, str]:
         return "a damaged zip archive", "copy the complete file again"
     ends = {name.rpartition("/")[2] for name in names}
     if {"archive_format", "serialized_exported_program.json"} & ends:
-        return "a program of torch.export (.pt2)", (
+        return TORCH_PROGRAM, (
             f'export it: torch.onnx.export(torch.export.load("{path}"), (), "model.onnx", '
             "dynamo=True)"
         )
     if "data.pkl" in ends:
         if any("/code/" in f"/{name}" for name in names):
-            return "a TorchScript file", _TORCH
-        return "a PyTorch file", _TORCH
+            return TORCHSCRIPT, _TORCH
+        return TORCH_PICKLES[0], _TORCH
     if {"config.json", "model.weights.h5"} <= ends:
         return "a Keras model", (
             f'export it: keras.models.load_model("{path}").export("model.onnx", format="onnx")'

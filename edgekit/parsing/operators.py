@@ -101,6 +101,16 @@ class Refusal(_Row):
 
 
 @dataclass(frozen=True, slots=True)
+class Opsets:
+    """Releases, and the newest version of ai.onnx that their parser reads as it is meant."""
+
+    newest: int
+    why: str
+    until: str
+    source: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plugins:
     """The plugins that TensorRT ships, with their versions."""
 
@@ -115,6 +125,7 @@ class OperatorTable:
     oldest: str
     newest: str
     source: tuple[str, ...]
+    opsets: tuple[Opsets, ...]
     operators: Mapping[str, Importer]
     missing: Mapping[str, Importer]
     refusals: tuple[Refusal, ...]
@@ -135,6 +146,7 @@ def operator_table() -> OperatorTable:
         oldest=content["oldest"],
         newest=content["newest"],
         source=tuple(content["source"]),
+        opsets=tuple(Opsets(**_values(row)) for row in content["opsets"]),
         operators={name: Importer(**_values(row)) for name, row in content["operators"].items()},
         missing={name: Importer(**_values(row)) for name, row in content["missing"].items()},
         refusals=tuple(Refusal(**_values(row)) for row in content["refusals"]),
@@ -147,6 +159,16 @@ def operator_table() -> OperatorTable:
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(one) if isinstance(one, list) else one for key, one in row.items()}
+
+
+def newest_opset(release: str) -> int | None:
+    """Returns the newest version of ai.onnx that the parser of a release reads as it is meant.
+
+    None where it reads any that ONNX has; ``release`` is TensorRT's, such as "8.5.2".
+    """
+    version = parse_version(release)
+    rows = operator_table().opsets
+    return next((row.newest for row in rows if within(version, None, row.until)), None)
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
@@ -19,6 +21,7 @@ from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     RunTrace,
+    TracedProcess,
     TraceSource,
     read_bench,
     read_trace,
@@ -27,6 +30,7 @@ from edgekit.benchmark.trace.sources import (
 )
 from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
+from edgekit.documents import Document, Number
 from edgekit.errors import DataError, UsageError
 from edgekit.network.lowering.places import NodePlace, places
 from edgekit.network.writing import annotate_file, save_annotated
@@ -38,7 +42,6 @@ from edgekit.placement.profiles.reader import read_profile
 from edgekit.reports.schema import Report, ReportedLayer
 from edgekit.text import counted
 
-SCHEMA = "edgekit.trace-summary/1"
 _NOTED = 8
 
 
@@ -77,10 +80,22 @@ class TraceFiles:
             raise UsageError("--layer-info needs --profile", hint="add --profile FILE")
 
 
+class Traced(Document):
+    """What is in a trace that was written."""
+
+    schema_: Literal["edgekit.trace-summary/1"] = Field(alias="schema")
+    file: str
+    events: dict[str, int] = Field(description="number by category")
+    seconds: Number = Field(description="when the last event ends")
+    processes: list[TracedProcess]
+    left_out: int = Field(description="events that are not in it")
+    notes: list[str]
+
+
 def trace(
     files: TraceFiles, out: Path, *, context: Context | None = None, folder: Path | None = None
-) -> dict[str, Any]:
-    """Writes the trace and returns what is in it, an ``edgekit.trace-summary/1`` document.
+) -> Traced:
+    """Writes the trace and returns what is in it.
 
     Args:
         files: What was measured.
@@ -102,7 +117,7 @@ def trace(
     notes: list[str] = []
     with ExitStack() as stack:
         sources: list[TraceSource] = []
-        about: dict[str, Any] = {"name": out.stem}
+        about = {"name": out.stem}
         sources += _own(files, context, folder, about, notes)
         linked = linked_layers(placed)
         profiled = [_nsys(path, linked, stack) for path in files.nsys]
@@ -116,18 +131,18 @@ def trace(
         wrong = sum(source.export.wrong.total() for source in profiled)
     if written.left_out:
         notes.append(f"{written.left_out} events beyond the first 5,000,000 were left out")
-    return {
-        "schema": SCHEMA, "file": str(out), "events": written.events,
-        "seconds": written.last_us / 1e6, "processes": written.processes,
-        "left_out": written.left_out + wrong, "notes": notes,
-    }  # fmt: skip
+    return Traced(
+        schema="edgekit.trace-summary/1", file=str(out), events=written.events,
+        seconds=written.last_us / 1e6, processes=written.processes,
+        left_out=written.left_out + wrong, notes=notes,
+    )  # fmt: skip
 
 
 def _own(
     files: TraceFiles,
     context: Context | None,
     folder: Path | None,
-    about: dict[str, Any],
+    about: dict[str, str],
     notes: list[str],
 ) -> list[TraceSource]:
     """What edgekit itself measured and predicted."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.pipeline.steps.bundle import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.placement.check_document import BriefCheck
@@ -25,7 +25,7 @@ class Found:
     plan: Plan | None = None
     bundle: PackedBundle | None = None
     deploy: tuple[InstalledRelease, ...] = ()
-    infer: Mapping[str, Any] | None = None
+    infer: Inference | None = None
     bench: Bench | None = None
     refit: RefitAnswer | None = None
     report: Report | None = None

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
@@ -21,13 +21,7 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import (
-    RunDocument,
-    board_documents,
-    notes_of,
-    run_document,
-    segments_of,
-)
+from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -54,7 +48,15 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
-from edgekit.pipeline.steps.build import backend_for, build_for, check_bundle, every_build
+from edgekit.pipeline.steps.build import (
+    Build,
+    backend_for,
+    board_builds,
+    build_for,
+    check_bundle,
+    every_build,
+    segments_of,
+)
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -66,7 +68,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_key, parser_word
+from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -85,9 +87,10 @@ from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
+    from edgekit.benchmark.inference import Inference
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.exports import TraceFiles
+    from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
@@ -360,29 +363,36 @@ class Pipeline:
         self._run(*needed(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
-    def trace(self, files: TraceFiles, out: Path) -> dict[str, Any]:
-        """Lays measurements on one timeline in ``out``; returns an ``edgekit.trace-summary/1``."""
+    def trace(self, files: TraceFiles, out: Path | None) -> Traced:
+        """Lays measurements on one timeline in ``out``, or in the run's folder when None."""
         from edgekit.pipeline.exports import trace
 
         files.check()
         self._run(*needed("check", "plan"))
+        # the bench step's own trace stays as it is: it is what this one is made of
+        out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
-    def build(self) -> dict[str, Any]:
-        """Builds the engines and returns an ``edgekit.build/1``."""
+    def build(self) -> Build:
+        """Builds the engines."""
         builds = self._run(*needed("build")).builds
-        built = builds[0].artefacts
-        return {
-            "schema": "edgekit.build/1",
-            "steps": write_document(self.log.done),
-            "backend": built.backend,
-            "segments": segments_of(built),
-            "weights": len(built.weights),
-            "accuracy": accuracy(self.context).to_json(),
-            "boards": board_documents(builds),
-            "notes": notes_of(self.context, builds),
-            **parser_key(self.context),
-        }  # fmt: skip
+        built, error = builds[0].artefacts, accuracy(self.context)
+        return Build(
+            steps=tuple(self.log.done),
+            backend=built.backend,
+            segments=segments_of(built),
+            weights=len(built.weights),
+            accuracy=error,
+            boards=board_builds(builds),
+            notes=tuple(notes_of(self.context, builds)),
+            parser=parser_word(self.context),
+            figures=self._figures(error),
+        )
+
+    def _figures(self, error: Accuracy) -> str:
+        from edgekit.reports.terminal.quantization import accuracy_headline
+
+        return accuracy_headline(error, self.file.accuracy.metric, self.file.accuracy.min)
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
@@ -508,12 +518,13 @@ class Pipeline:
             tensors=new.tensors,
             changed=new.changed,
             accuracy=new.accuracy,
+            figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
             releases=tuple(one.row() for one in run.found.deploy),
         )
 
-    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
-        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+    def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
+        """Runs one inference on the first board."""
         from edgekit.pipeline.steps.bench import inputs_of
 
         may_write_for(
@@ -525,7 +536,7 @@ class Pipeline:
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output),
         )  # fmt: skip
-        return dict(known(self._run(*steps, or_serving=True).found.infer))
+        return known(self._run(*steps, or_serving=True).found.infer)
 
     def bench(self) -> Bench:
         """Measures on the first board."""

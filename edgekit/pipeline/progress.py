@@ -1,29 +1,16 @@
-"""The steps of a run, their times and states, and how a run reports them on stderr: numbered
-steps, a spinner on a terminal, one line a step elsewhere.
-"""
+"""The steps of a run, their times and states, and what a run reports them to."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-from rich.markup import escape
+from typing import Protocol
 
 from edgekit.errors import EdgekitError
 from edgekit_device.protocol.codec import choice, member, number, text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.status import Status
-
-
-# before so many seconds, parts and this share, the time left is a guess
-_SURE_S, _SURE_PARTS, _SURE_SHARE = 3.0, 2.0, 0.05
 
 
 class Progress(Protocol):
@@ -73,113 +60,6 @@ def describe_bound(
     """Says how far a search is: the best value found, and what is proven of any other."""
     proven = f"bound {shown(bound)}" if math.isfinite(bound) else "no bound yet"
     return f"best {shown(value) if math.isfinite(value) else 'none'}, {proven}"
-
-
-def _name(text: str) -> str:
-    return re.sub(r"[\d.,]+", "", text)
-
-
-class Terminal:
-    """Reports to a rich console on stderr."""
-
-    def __init__(
-        self,
-        console: Console,
-        *,
-        verbose: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._console = console
-        # a spinner moves the cursor
-        self._live = bool(console.is_terminal and console.color_system)
-        self._verbose = verbose
-        self._shown_name = ""  # what the step was last said to be at, with details
-        self._clock = clock
-        self._status: Status | None = None
-        self._label = ""
-        # of the first news of a count: which clock's, when, done, total
-        self._first: tuple[bool, float, float, float] | None = None
-        self._done = 0.0  # as the last news had it
-        self._least = math.inf  # the shortest time left that this count was given
-
-    def begin(self, number: int, total: int, name: str) -> None:
-        """Shows the step's number and name, with a spinner on a terminal."""
-        self._label = (
-            f"[{number:>2}/{total}] {name}" if self._live else f"[{number}/{total}] {name}"
-        )
-        self._first = None
-        self._shown_name = ""
-        if self._live:
-            self._status = self._console.status(self._text(""))
-            self._status.start()
-
-    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Shows the share done and the time left with the spinner; without one, nothing.
-
-        Verbose, other work than before has a line: texts of the same work differ in numbers.
-        """
-        shown = text
-        if total > 0:
-            shown = (
-                f"{text} {100 * min(1.0, done / total):.0f} %{self._left(done, total, at)}".lstrip()
-            )
-        news = self._verbose and bool(text) and _name(text) != self._shown_name
-        self._shown_name = _name(text)
-        if shown and news:
-            self.note(shown)
-        if shown and self._status is not None:
-            self._status.update(self._text(shown))
-
-    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """Prints the step's line."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-        took = "" if status == "reused" else f"{seconds:6.1f} s"
-        mark = {"done": "", "reused": "reused", "failed": "FAILED", "left": "left"}[status]
-        style = {"done": "", "reused": "dim", "failed": "bold red", "left": "dim"}[status]
-        if self._live:
-            line = f"{self._label:<19} {took or mark:>8}  "
-            line += detail if not took or not mark else f"{mark} {detail}"
-        else:
-            # for a log and for searching in it: no columns
-            words = filter(None, (mark, took.strip(), detail))
-            line = f"{self._label}: {', '.join(words)}"
-        self._label = ""  # what follows is of no step, until the next begins
-        self._console.print(line.rstrip(), style=style, markup=False, highlight=False)
-
-    def note(self, text: str) -> None:
-        """Prints a line below the current step; in a log it names the step."""
-        if text:
-            line = f"{'':<29} {text}" if self._live else f"{self._label}: {text}".removeprefix(": ")
-            self._console.print(line, style="dim", markup=False, highlight=False)
-
-    def detail(self, text: str) -> None:
-        """Prints a line below the current step, verbose alone."""
-        if self._verbose:
-            self.note(text)
-
-    def _left(self, done: float, total: float, at: float | None) -> str:
-        """Words of the time left, from what was done since the first news of this count.
-
-        It never rises: after slower parts than before it stays until it is true again.
-        """
-        now = self._clock() if at is None else at
-        state = (at is None, now, done, total)
-        first = self._first
-        # a count that goes back is another one
-        if first is None or first[0] != state[0] or first[3] != total or done < self._done:
-            first, self._least = state, math.inf
-            self._first = first
-        self._done = done
-        spent, made = now - first[1], done - first[2]
-        if spent < _SURE_S or made < min(_SURE_PARTS, total / 2) or made < _SURE_SHARE * total:
-            return ""
-        self._least = min(self._least, max(0.0, total - done) * spent / made)
-        return f", {self._least:.0f} s left"
-
-    def _text(self, more: str) -> str:
-        return escape(f"{self._label} {more}")
 
 
 @dataclass(frozen=True)

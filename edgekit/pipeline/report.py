@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
@@ -25,7 +26,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BuiltPlan
+from edgekit.pipeline.steps.build import BoardBuild, BuiltPlan, board_builds
 from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.load import named, source, translated
 from edgekit.pipeline.steps.method import choice, plan_scales
@@ -36,8 +37,10 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.placement.plan import Plan
 from edgekit.quantize.scales import change_rows
+from edgekit.reference.accuracy import Accuracy
+from edgekit.reference.method import MethodChoice
+from edgekit.reports.schema import Accuracy as ReportedAccuracy
 from edgekit.reports.schema import (
-    Accuracy,
     BuiltBoard,
     BundleSizes,
     Facts,
@@ -52,7 +55,6 @@ from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease
-    from edgekit.reference.artefacts import Artefacts
     from edgekit.reports.facts import RunFacts
 
 
@@ -92,36 +94,6 @@ def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     return list(dict.fromkeys(one for group in groups for one in group))
 
 
-def segments_of(built: Artefacts) -> list[dict[str, Any]]:
-    """Returns what was built, segment by segment."""
-    return [
-        {"lane": lane, "share": share, "index": s.index, "device": s.device,
-         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
-         "outputs": list(s.outputs)}
-        for lane, (share, segments) in enumerate(built.lanes)
-        for s in segments
-    ]  # fmt: skip
-
-
-def board_documents(builds: Sequence[BuiltPlan]) -> list[dict[str, Any]]:
-    """Returns what boards built, compared with the plan."""
-    return [_board_document(built, built.result) for built in builds if built.result is not None]
-
-
-def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
-            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
-    return {
-        "board": built.board,
-        "job": built.job,
-        "fingerprint": dict(result["fingerprint"]),
-        "tensorrt": result["tensorrt"],
-        "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
-        "plan": built.comparison,
-        "notes": list(result["notes"]),
-    }
-
-
 class RunCheck(Document):
     """What the check counted: layers, those that a DLA could run, and loadables."""
 
@@ -137,7 +109,7 @@ class RunCalibration(Document):
     """Where the INT8 scales come from; ``choice`` is how the method was chosen."""
 
     method: str
-    choice: Facts | None
+    choice: Annotated[MethodChoice, Coded()] | None
     data: str
     changes: list[ScaleChange]
 
@@ -178,11 +150,11 @@ class RunDocument(Document):
     rewrites: list[Facts]
     calibration: RunCalibration | None
     plan: Annotated[Plan, Coded()]
-    built: list[BuiltBoard]
+    built: list[Annotated[BoardBuild, Coded()]]
     bundle: Annotated[PackedBundle, Coded()]
-    accuracy: Facts
+    accuracy: Annotated[Accuracy, Coded()]
     refit: RefitAnswer
-    infer: Facts
+    infer: Inference
     bench: BriefBench
     board: BoardName
     releases: list[RunRelease]
@@ -226,18 +198,18 @@ def run_document(
         rewrites=write(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
-            choice=write(choice(context)),
+            choice=choice(context),
             data=scales.data,
             changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
         )
         if scales
         else None,
         plan=plan(context),
-        built=[BuiltBoard.model_validate(one) for one in board_documents(builds)],
+        built=list(board_builds(builds)),
         bundle=known(found.bundle),
-        accuracy=accuracy(context).to_json(),
+        accuracy=accuracy(context),
         refit=known(found.refit),
-        infer=dict(known(found.infer)),
+        infer=known(found.infer),
         bench=BriefBench(
             clock=bench.clock,
             backend=bench.backend,
@@ -294,11 +266,11 @@ def report_facts(
         mode=context.file.build.mode,
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
-        accuracy=Accuracy.model_validate(figures),
+        accuracy=ReportedAccuracy.model_validate(figures),
         bundle=BundleSizes.model_validate(write(bundle)),
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
-        built=tuple(map(BuiltBoard.model_validate, board_documents(builds))),
+        built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=BoardName.model_validate(write(release.board)),

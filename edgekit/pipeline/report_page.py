@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from edgekit.benchmark.document import write_json
-from edgekit.config.loader import Config
 from edgekit.errors import DataError, EdgekitError
 from edgekit.reports.comparison import with_baseline, without_comparison
 from edgekit.reports.html.page import write_report
@@ -21,15 +20,17 @@ from edgekit.results.selection import read_result, select
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.schedule.plans import Plans
 
 #: The code of a comparison that was refused because the run is the first of its name.
 FIRST_RUN = "report.first-run"
 _UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent")
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
-class ReportPage:
+class ReportPage(Generic[T]):
     """A page that was written.
 
     Attributes:
@@ -39,13 +40,13 @@ class ReportPage:
     """
 
     page: Path
-    report: Report | Plans
+    report: T
     notes: tuple[str, ...] = ()
 
 
 def page_of_file(
     path: Path, *, baseline: str | None, output: Path | None, out: Path | None
-) -> ReportPage:
+) -> ReportPage[Report]:
     """Writes the page of a ``report.json`` again; nothing is run.
 
     Args:
@@ -65,7 +66,7 @@ def page_of_file(
 
 def page_of_run(
     pipeline: Pipeline, *, baseline: str | None, output: Path | None, annotate: Path | None
-) -> ReportPage:
+) -> ReportPage[Report]:
     """Runs the steps that are missing and writes the page.
 
     Args:
@@ -95,25 +96,6 @@ def page_of_run(
         write_report(report, output)
     notes = [note for one in result.document.releases if one.taken_back for note in one.notes]
     return ReportPage(output or page, report, tuple(notes))
-
-
-def page_of_networks(
-    config: Config, *, output: Path | None, out: Path | None, **settings: Any
-) -> ReportPage:
-    """Plans the networks of a configuration that has several, and writes their page.
-
-    Args:
-        config: The configuration.
-        output: The page; ``report.html`` in ``out`` when None.
-        out: A folder; ``edgekit-out/NAME`` when None.
-        settings: Of ``plan_networks``.
-    """
-    from edgekit.schedule.networks import plan_networks, write_networks_report
-
-    plans = plan_networks(config, **settings)
-    page = output or (out or Path("edgekit-out") / config.file.name) / "report.html"
-    write_networks_report(plans, page, name=config.file.name)
-    return ReportPage(page, plans)
 
 
 def check_baseline(baseline: str, name: str) -> None:

@@ -433,7 +433,7 @@ def _report(run: Run, record: StepRecord) -> Run:
     release = found.deploy[0]
     refit = RefitAnswer(
         # this machine can compare one more inference, unless TensorRT's engines gave it
-        bit_equal=bool(release.bit_equal and known(found.infer)["bit_equal"] is not False),
+        bit_equal=bool(release.bit_equal and known(found.infer).bit_equal is not False),
         tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
     )
     facts = report_facts(

@@ -5,7 +5,6 @@ Start with ``explain_layer``.
 
 from __future__ import annotations
 
-import difflib
 import glob
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from pydantic import Field, PlainSerializer
 from edgekit.dla.verdicts import LayerVerdict
 from edgekit.documents import Document, Number, omitted
 from edgekit.errors import GateError, UsageError
+from edgekit.network.layer_names import layers_matching, named_things, nearest_names
 from edgekit.network.model import Layer, Network
 from edgekit.placement.assembly import gpu_best_note
 from edgekit.placement.costs.model import CostModel
@@ -39,6 +39,7 @@ from edgekit.placement.plan import (
 )
 from edgekit.placement.problem import BuiltProblem
 from edgekit.solver.problem import OUTSIDE, Border
+from edgekit.text import listed
 from edgekit_device.protocol.codec import write
 
 DIGITS = 6
@@ -202,17 +203,29 @@ def explain_layer(
 
 
 def find_layer(network: Network, name: str) -> Layer:
-    """Returns a layer by its name or an ONNX node's; UsageError "layer.unknown" without one."""
+    """Returns a layer by its name, an ONNX node's, or a glob or module that names only one.
+
+    Raises:
+        UsageError: "layer.unknown": there is none; "layer.several": there is more than one.
+    """
     layers = network.layers
     for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
         found = next((layer for layer in layers if fits(layer)), None)
         if found is not None:
             return found
-    known = list(dict.fromkeys(one for x in layers for one in (x.name, *x.origin)))
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    matching = layers_matching(network, name)
+    if len(matching) == 1:
+        return network.layer(matching[0])
+    if matching:
+        raise UsageError(
+            f"{name!r} names {len(matching)} layers, and the reasons are of one",
+            code="layer.several",
+            where=network.name,
+            hint=f"name one of {listed(matching)}",
+        )
+    near = nearest_names(network, name)
     raise UsageError(
-        f"there is no layer or ONNX node named {name!r}",
+        f"there is no {named_things(network)} named {name!r}",
         code="layer.unknown",
         where=network.name,
         hint=f"did you mean {' or '.join(near)}?"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, whole
+from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
 from edgekit.placement.costs.kernel_costs import cost_data, noise
@@ -480,9 +480,13 @@ def gpu_reasons(
             if layer.device != "GPU":
                 elsewhere.setdefault(layer.name, set()).add(layer.device)
     sides = _sides(plan, network, judgement, target)
+    pins: dict[str, str] = {}
+    for pin in plan.constraints.pins:  # a later one wins
+        pins.update(dict.fromkeys(layers_matching(network, pin.layers), pin.layers))
     groups: dict[str, list[dict[str, str]]] = {}
     for name in there:
-        rule, text = _reason(plan, name, sorted(elsewhere.get(name, ())), sides.get(name))
+        others = sorted(elsewhere.get(name, ()))
+        rule, text = _reason(plan, pins.get(name), others, sides.get(name))
         groups.setdefault(rule, []).append({"name": name, **text})
     return [
         {"rule": rule, "count": len(layers), "sources": [_SOURCE], "fixes": [_FIX],
@@ -502,14 +506,10 @@ def _sides(
 
 
 def _reason(
-    plan: Plan, name: str, others: Sequence[str], sides: tuple[float, float] | None
+    plan: Plan, pin: str | None, others: Sequence[str], sides: tuple[float, float] | None
 ) -> tuple[str, dict[str, str]]:
     """Returns the kind of the reason; its sentence, what was found and what it is held against."""
     limits = plan.constraints
-    pin = next(
-        (one.layers for one in reversed(limits.pins) if fnmatchcase(name, one.layers)),
-        None,
-    )
     if pin is not None:
         return "pinned to the GPU", _reason_text(f"pin {pin} puts it on the GPU", pin, "")
     if not limits.dla_cores:

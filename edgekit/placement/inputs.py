@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +23,7 @@ from edgekit.dla.memory import (
 )
 from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
 from edgekit.errors import GateError, UsageError
+from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
 from edgekit.placement.costs.handover import Handover
 from edgekit.placement.costs.model import CostModel
@@ -371,13 +371,8 @@ def resolve_pins(network: Network, options: Options) -> dict[str, str]:
     """Returns the pinned device by layer name; a later pin wins over an earlier one."""
     found: dict[str, str] = {}
     for pin in options.pins:
-        names = [layer.name for layer in network.layers if fnmatchcase(layer.name, pin.layers)]
+        names = layers_matching(network, pin.layers)
         if not names:
-            near = get_close_matches(pin.layers, [x.name for x in network.layers], 1)
-            raise UsageError(
-                f"pin {pin.layers!r} matches no layer",
-                code="plan.pin",
-                hint=f"the nearest layer is {near[0]}" if near else "see `edgekit check`",
-            )
+            raise unmatched(pin.layers, network, what="pin", code="plan.pin")
         found.update(dict.fromkeys(names, pin.device))
     return found

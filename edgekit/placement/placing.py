@@ -9,7 +9,6 @@ import glob
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import product
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import Judgement
 from edgekit.documents import Document, Number, omitted
 from edgekit.errors import GateError
+from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
 from edgekit.placement.assembly import assemble, baseline_costs, baselines_keep
 from edgekit.placement.baselines import Baseline, baselines
@@ -373,6 +373,7 @@ class UserConstraint:
         text: For people.
         default: Whether the user wrote nothing.
         why: What it runs into: the rule that keeps a pinned layer off the DLA.
+        layers: Names of the layers that a pin holds.
     """
 
     kind: str
@@ -380,6 +381,7 @@ class UserConstraint:
     text: str
     default: bool = False
     why: str = ""
+    layers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns kind, text and reason."""
@@ -396,12 +398,11 @@ class UserConstraints:
     @cached_property
     def _held(self) -> list[list[str] | None]:
         """By pin the layers that a later one does not take from it; None: all that it names."""
-        names = [layer.name for layer in self.query.network.layers]
         pins = self.query.options.pins
         held: list[list[str] | None] = []
         taken: set[str] = set()
         for pin in reversed(pins):
-            named = [name for name in names if fnmatchcase(name, pin.layers)]
+            named = layers_matching(self.query.network, pin.layers)
             retained = [name for name in named if name not in taken]
             held.append(None if len(retained) == len(named) else retained)
             taken.update(named)
@@ -415,14 +416,16 @@ class UserConstraints:
             held = self._held[number]
             if held == []:
                 continue
+            layers = tuple(held or layers_matching(self.query.network, pin.layers))
             refused = [
                 f"{name}: {verdict.reasons[0].message}"
                 for name, verdict in verdicts.items()
                 if pin.device != "GPU" and not verdict.placeable and verdict.reasons
-                and (fnmatchcase(name, pin.layers) if held is None else name in held)
+                and name in layers
             ]  # fmt: skip
             text = f"pin {pin.layers}={pin.device}"
-            found.append(UserConstraint("pin", number, text, why=refused[0] if refused else ""))
+            why = refused[0] if refused else ""
+            found.append(UserConstraint("pin", number, text, why=why, layers=layers))
         return tuple(found)
 
     def _others(self) -> list[UserConstraint]:
@@ -546,9 +549,7 @@ class Conflict:
         if error.code == "plan.impossible":
             return any(constraint.kind == "gpu" for constraint in self.constraints)
         return any(
-            constraint.kind == "pin"
-            and error.where
-            and fnmatchcase(error.where, constraint.text[4:].rpartition("=")[0])
+            constraint.kind == "pin" and error.where in constraint.layers
             for constraint in self.constraints
         )
 

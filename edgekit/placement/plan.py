@@ -35,7 +35,6 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
-    from edgekit.placement.profiles.profile import Profile
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
@@ -118,7 +117,7 @@ class Options:
     max_transitions: int | None = None
     min_loadable_layers: int = 1
     pools: Mapping[str, int] | None = None
-    profile: Profile | None = None
+    profile: Any = None
     cores_why: str = ""
     split: bool = False
     rate_hz: float | None = None
@@ -388,7 +387,7 @@ class Constraints:
     pools: Mapping[str, int] | None = member(nullable(_pools), default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Placement, loadables, pools, formats and predicted cost: an ``edgekit.plan/1``.
 
@@ -424,9 +423,10 @@ class Plan:
     transitions: int = member(_count)
     predicted: PredictedCost = member(record(PredictedCost))
     objective: str = member(choice(*OBJECTIVES))
-    optimal: bool = member(flag)
-    bound: float = member(_figure)
-    gap: float = member(_figure)
+    # a plan of several networks has no proof of its own
+    optimal: bool = member(flag, default=False)
+    bound: float = member(_figure, default=0.0)
+    gap: float = member(_figure, default=0.0)
     plans: tuple[Share, ...] = member(records(Share, least=1))
     baselines: Mapping[str, PredictedCost | None] = member(mapping(nullable(record(PredictedCost))))
     model_error: str = member(_name)

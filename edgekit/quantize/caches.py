@@ -24,7 +24,9 @@ from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.quantize.needs import FLOATS, Lack, follow, needs, without_too
 from edgekit.quantize.scales import Scales, float32, hex_of, is_scale, make_scales
+from edgekit.targets.releases import parse_version
 from edgekit.text import counted, listed
+from edgekit_device.versions import tensorrt_number
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Model, Network
@@ -47,25 +49,13 @@ _UNNAMED = "(Unnamed Layer*"
 _SHOWN = 3
 
 
-def tensorrt_number(version: str) -> int:
-    """Returns NV_TENSORRT_VERSION: "8.6.2" is 8602, and since version 10, "10.3" is 100300.
+def number_of(version: str) -> int:
+    """Returns NV_TENSORRT_VERSION of a release: "8.6.2" is 8602, and "10.3" is 100300.
 
     Raises:
-        DataError: ``version`` is not up to three numbers with dots.
+        UsageError: ``version`` is none ("tensorrt.version").
     """
-    try:
-        major, minor, patch = [*map(int, version.split(".")), 0, 0][:3]
-        if min(major, minor, patch) < 0 or major > 99 or max(minor, patch) > 99:
-            raise ValueError
-    except ValueError:
-        raise DataError(
-            f"{version!r} is not a TensorRT version",
-            code="tensorrt.version",
-            hint="write it like 8.6.2 or 10.3",
-        ) from None
-    if major >= 10:
-        return major * 10000 + minor * 100 + patch
-    return major * 1000 + minor * 100 + patch
+    return tensorrt_number(parse_version(version))
 
 
 def major_of(number: int) -> int:
@@ -163,7 +153,7 @@ class CalibrationCache:
 
     def for_tensorrt(self, version: str) -> CalibrationCache:
         """Returns the cache with the header that ``version`` and IInt8EntropyCalibrator2 write."""
-        return replace(self, version=tensorrt_number(version), algorithm=ALGORITHM)
+        return replace(self, version=number_of(version), algorithm=ALGORITHM)
 
     def complaint(self, version: str) -> str:
         """Returns what TensorRT ``version`` says of the header on a DLA; empty if nothing.
@@ -173,7 +163,7 @@ class CalibrationCache:
         ranges of trtexec's random inputs. TRT-8600 is reported to be refused so by 10.3, and
         TRT-100300 to be read by 10.16: the major number counts.
         """
-        wanted = tensorrt_number(version)
+        wanted = number_of(version)
         if self.algorithm == ALGORITHM and major_of(self.version) == major_of(wanted):
             return ""
         return (
@@ -282,7 +272,7 @@ def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
         DataError: No TensorRT version; "cache.scale": what is no scale, or none in float32.
     """
     rounded = {name: checked_scale(name, scale) for name, scale in scales.items()}
-    return CalibrationCache(tensorrt_number(tensorrt), ALGORITHM, rounded)
+    return CalibrationCache(number_of(tensorrt), ALGORITHM, rounded)
 
 
 def write_cache(

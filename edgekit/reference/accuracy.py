@@ -77,11 +77,14 @@ class Measures:
 
 @dataclass(frozen=True, kw_only=True)
 class WorstChannel:
-    """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above."""
+    """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above.
+
+    ``exact`` is None in a report that did not keep it.
+    """
 
     channel: int = member(_count)
     snr_db: float | None = member(nullable(_figure))
-    exact: bool = member(flag)
+    exact: bool | None = member(flag, absent=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,7 @@ class ChannelGroup:
     channels: tuple[tuple[int, int], ...] = member(array(array(_count, 2, 2)))
     range: float = member(_figure)
     snr_db: float | None = member(nullable(_figure))
-    exact: bool = member(flag)
+    exact: bool | None = member(flag, absent=None)
     cosine: float = member(_figure)
     worst: WorstChannel = member(record(WorstChannel))
     collapsed: bool = member(flag)

@@ -4,24 +4,21 @@ layers by glob, and a plan with some of them in FP16.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from edgekit.errors import UsageError
+from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
 from edgekit.reference.accuracy import Accuracy, describe_metric
 from edgekit.reference.sensitivity import Impact, Proposal
-from edgekit.text import all_of, listed
+from edgekit.text import all_of
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, Plan
 
 
-_SHOWN = 5
 # to find the head of the ranking takes about ten; the rest gives back halves, quarters and eighths
 _BUILDS = 32
 
@@ -29,35 +26,23 @@ _BUILDS = 32
 def layers_named(
     network: Network, patterns: Iterable[str], *, where: str = "", strict: bool = True
 ) -> frozenset[str]:
-    """Returns the layers whose name, or that of one of their ONNX nodes, matches a glob.
+    """Returns the layers whose name, ONNX nodes or PyTorch modules match a glob.
 
     Args:
         network: The layer graph.
-        patterns: Globs; a name that has brackets of its own also matches as it is written.
+        patterns: Globs, as :func:`~edgekit.network.layer_names.layers_matching` reads them.
         where: What to say where a glob matches nothing.
         strict: Whether that is an error.
 
     Raises:
         UsageError: "calibration.fp16": a glob matches nothing.
     """
-    named: dict[str, set[str]] = {}
-    for layer in network.layers:
-        for name in (layer.name, *layer.origin):
-            named.setdefault(name, set()).add(layer.name)
     found: set[str] = set()
     for pattern in patterns:
-        names = [name for name in named if name == pattern or fnmatchcase(name, pattern)]
+        names = layers_matching(network, pattern, nodes=True)
         if not names and strict:
-            near = difflib.get_close_matches(pattern, named, 1)
-            raise UsageError(
-                f"{pattern!r} does not match a layer or node",
-                code="calibration.fp16",
-                where=where,
-                hint=f"did you mean {near[0]!r}?"
-                if near
-                else f"known are {listed(map(repr, named), _SHOWN)} (edgekit check --by-layer)",
-            )
-        found.update(*(named[name] for name in names))
+            raise unmatched(pattern, network, code="calibration.fp16", where=where)
+        found.update(names)
     return frozenset(found)
 
 

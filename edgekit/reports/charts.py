@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
 
 from edgekit.reports.schema import Line, Slot
 from edgekit.reports.text import clean, microseconds, plan_prefix, several_plans
+from edgekit.schedule.plans import NetworkPlan, Plans, TimelineEntry
 from edgekit.text import counted, percent
 
 LINES = 8
@@ -178,26 +178,26 @@ def ticks(begin: float, end: float, count: int = 10) -> list[float]:
     return [i * step for i in range(first, last + 1)]
 
 
-def busy_window(document: Mapping[str, Any]) -> float:
+def busy_window(document: Plans) -> float:
     """Returns when the frames that arrive first are done; microseconds."""
-    return max((s["end_us"] for s in document["timeline"] if s["frame"] == 0), default=0.0)
+    return max((s.end_us for s in document.timeline if s.frame == 0), default=0.0)
 
 
-def gantt(document: Mapping[str, Any], begin: float = 0.0, end: float | None = None) -> str:
+def gantt(document: Plans, begin: float = 0.0, end: float | None = None) -> str:
     """Draws an ``edgekit.plans/1`` timeline from ``begin`` to ``end``, microseconds.
 
     Without ``end`` it is the whole cycle; work that reaches beyond a cycle that repeats is drawn
     at the cycle's beginning.
     """
-    return _Drawing(document, begin, document["cycle_us"] if end is None else end).svg()
+    return _Drawing(document, begin, document.cycle_us if end is None else end).svg()
 
 
 class _Drawing:
-    def __init__(self, document: Mapping[str, Any], begin: float, end: float) -> None:
+    def __init__(self, document: Plans, begin: float, end: float) -> None:
         self.document = document
         self.begin, self.end = begin, end
-        self.devices = list(document["utilisation"])
-        self.networks = [one["name"] for one in document["networks"]]
+        self.devices = list(document.utilisation)
+        self.networks = [one.name for one in document.networks]
         self.scale = (_WIDTH - _LEFT - 10) / (end - begin) if end > begin else 0.0
 
     def svg(self) -> str:
@@ -243,7 +243,7 @@ class _Drawing:
 
     def _spans(self, start: float, stop: float) -> Iterator[tuple[float, float]]:
         """Yields what of a span is in the window; a cycle that repeats goes on at its beginning."""
-        cycle = self.document["cycle_us"] if self.document["repeats"] else 0.0
+        cycle = self.document.cycle_us if self.document.repeats else 0.0
         shifts: Sequence[float] = (0.0,)
         if cycle:
             shifts = [k * cycle for k in range(int(start // cycle), int(stop // cycle) + 1)]
@@ -256,31 +256,31 @@ class _Drawing:
         for number, device in enumerate(self.devices):
             yield self._row(number, device, "rowname")
             y = number * _ROW + 5
-            for slot in self.document["timeline"]:
-                if slot["device"] != device:
+            for slot in self.document.timeline:
+                if slot.device != device:
                     continue
-                css = self._colour(slot["network"])
-                if slot["kind"] == "reformat":
+                css = self._colour(slot.network)
+                if slot.kind == "reformat":
                     css += " hand"
-                for low, high in self._spans(slot["start_us"], slot["end_us"]):
+                for low, high in self._spans(slot.start_us, slot.end_us):
                     yield self._bar(low, high, y, css, slot)
 
-    def _bar(self, low: float, high: float, y: int, css: str, slot: Mapping[str, Any]) -> str:
+    def _bar(self, low: float, high: float, y: int, css: str, slot: TimelineEntry) -> str:
         x, width = self._x(low), (high - low) * self.scale
-        took = slot["end_us"] - slot["start_us"]
-        if slot["kind"] == "reformat":
+        took = slot.end_us - slot.start_us
+        if slot.kind == "reformat":
             what = "reformat"
         else:
-            what = f"{counted(slot['layers'], 'layer')}, {slot['first']} to {slot['last']}"
-        slower = took / slot["alone_us"] - 1 if slot["alone_us"] else 0.0
+            what = f"{counted(slot.layers, 'layer')}, {slot.first} to {slot.last}"
+        slower = took / slot.alone_us - 1 if slot.alone_us else 0.0
         title = (
-            f"{slot['network']}, frame {slot['frame']} on {slot['device']}: {what}; "
+            f"{slot.network}, frame {slot.frame} on {slot.device}: {what}; "
             f"{microseconds(took)} predicted"
             + (f", {100 * slower:.0f} % of it by contention" if slower > 0.005 else "")
         )
-        label = clean(slot["network"])
+        label = clean(slot.network)
         text = ""
-        if width > len(label) * _LETTER + 8 and slot["kind"] == "layers":
+        if width > len(label) * _LETTER + 8 and slot.kind == "layers":
             text = (
                 f'<text class="inbar" x="{x + width / 2:.2f}" y="{y + 16}" '
                 f'text-anchor="middle">{escape(label)}</text>'
@@ -291,41 +291,41 @@ class _Drawing:
         )
 
     def _network_rows(self) -> Iterator[str]:
-        for index, one in enumerate(self.document["networks"]):
+        for index, one in enumerate(self.document.networks):
             number = len(self.devices) + index
-            yield self._row(number, one["name"], "rowname")
+            yield self._row(number, one.name, "rowname")
             y = number * _ROW + 12 + 5
-            cycle, frames = self.document["cycle_us"], one["frames"]
+            cycle, frames = self.document.cycle_us, one.frames
             for frame in range(frames):
-                arrival = frame * cycle / frames if one["rate_hz"] else 0.0
+                arrival = frame * cycle / frames if one.rate_hz else 0.0
                 own = [
                     slot
-                    for slot in self.document["timeline"]
-                    if slot["network"] == one["name"] and slot["frame"] == frame
+                    for slot in self.document.timeline
+                    if slot.network == one.name and slot.frame == frame
                 ]
-                end = max((slot["end_us"] for slot in own), default=arrival)
+                end = max((slot.end_us for slot in own), default=arrival)
                 title = (
-                    f"{one['name']}, frame {frame}: arrives at {arrival / 1e3:.4g} ms, done after "
+                    f"{one.name}, frame {frame}: arrives at {arrival / 1e3:.4g} ms, done after "
                     f"{microseconds(end - arrival)}"
                 )
                 for low, high in self._spans(arrival, end):
                     yield (
                         f"<g><title>{escape(clean(title))}</title>"
-                        f'<rect class="{self._colour(one["name"])} frame" x="{self._x(low):.2f}" '
+                        f'<rect class="{self._colour(one.name)} frame" x="{self._x(low):.2f}" '
                         f'y="{y + 6}" width="{max((high - low) * self.scale, 0.75):.2f}" '
                         f'height="{_BAR - 12}"/></g>'
                     )
-                if one["deadline_us"] is not None:
-                    yield from self._deadline(one, frame, arrival + one["deadline_us"], y)
+                if one.deadline_us is not None:
+                    yield from self._deadline(one, frame, arrival + one.deadline_us, y)
 
-    def _deadline(self, one: Mapping[str, Any], frame: int, due: float, y: int) -> Iterator[str]:
-        cycle = self.document["cycle_us"]
-        if self.document["repeats"] and due > cycle + 1e-6:
+    def _deadline(self, one: NetworkPlan, frame: int, due: float, y: int) -> Iterator[str]:
+        cycle = self.document.cycle_us
+        if self.document.repeats and due > cycle + 1e-6:
             due %= cycle
         if not self.begin <= due <= self.end + 1e-6:
             return
         x = self._x(due)
-        title = f"{one['name']}, frame {frame}: deadline at {due / 1e3:.4g} ms"
+        title = f"{one.name}, frame {frame}: deadline at {due / 1e3:.4g} ms"
         yield (
             f"<g><title>{escape(clean(title))}</title>"
             f'<line class="deadline" x1="{x:.2f}" x2="{x:.2f}" y1="{y - 2}" y2="{y + _BAR + 2}"/>'

@@ -49,7 +49,9 @@ def with_baseline(report: Report, baseline: Sequence[Result], own: Sequence[Resu
         except DataError as error:
             if error.code != "compare.no-metric":
                 raise
-    found = MoreComparison.model_validate({**first, "more": more})
+    found = MoreComparison.model_validate(
+        {**first.to_json(), "more": [one.to_json() for one in more]}
+    )
     return report_with_baseline(
         report, found, not any(one.regression for one in compared_metrics(found))
     )

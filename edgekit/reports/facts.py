@@ -13,6 +13,7 @@ from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.monitor import Sample
 from edgekit.benchmark.statistics import tails
+from edgekit.reference.accuracy import describe_parts
 from edgekit.reports import text
 from edgekit.reports.schema import (
     Accuracy,
@@ -30,7 +31,6 @@ from edgekit.reports.schema import (
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
 from edgekit_device.arrays.deviation import decibels
-from edgekit_device.protocol.codec import read
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -305,7 +305,7 @@ def measure_words(measures: Accuracy | SegmentDeviation, key: str) -> str:
         return ABSENT
     value: float | None = getattr(measures, key)
     if key == "snr_db" and (value is not None or measures.max_abs is not None):
-        exact = getattr(measures, "exact", measures.max_abs == 0)
+        exact = measures.max_abs == 0 if measures.exact is None else measures.exact
         return decibels(value, value is None and exact)
     if value is None:
         return ABSENT
@@ -323,9 +323,5 @@ def warning_words(accuracy: Accuracy) -> list[str]:
 
 def part_words(accuracy: Accuracy) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
-    from edgekit.reference.accuracy import ChannelGroup, KeptScores, describe_parts
-
-    groups = [read(ChannelGroup, one.to_json()) for one in accuracy.groups]
-    scores = [read(KeptScores, one.to_json()) for one in accuracy.scores]
     constant = [one.output for one in accuracy.constant]
-    return [text.clean(one) for one in describe_parts(groups, scores, constant)]
+    return [text.clean(one) for one in describe_parts(accuracy.groups, accuracy.scores, constant)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from edgekit.reports import text
+from edgekit.schedule.plans import Plans
 from edgekit.text import ABSENT, counted, percent
 
 GOALS = {
@@ -14,49 +12,53 @@ GOALS = {
 }  # fmt: skip
 
 
-def value_text(document: Mapping[str, Any], value: float) -> str:
+def value_text(document: Plans, value: float) -> str:
     """Returns a value of the objective in its unit."""
-    if document["unit"] == "deadline":
+    if document.unit == "deadline":
         return percent(value)
-    return text.energy(value) if document["unit"] == "uj" else text.microseconds(value)
+    return text.energy(value) if document.unit == "uj" else text.microseconds(value)
 
 
-def plans_headline(document: Mapping[str, Any]) -> str:
+def plans_headline(document: Plans) -> str:
     """Returns the answer in one sentence."""
-    networks = document["networks"]
-    cycle = text.microseconds(document["cycle_us"])
-    if all(one["deadline_us"] is not None for one in networks):
-        worst = max(networks, key=lambda one: one["latency_us"]["upper"] / one["deadline_us"])
-        share = worst["latency_us"]["upper"] / worst["deadline_us"]
+    networks = document.networks
+    cycle = text.microseconds(document.cycle_us)
+    shares = {
+        one.name: one.latency_us.upper / one.deadline_us
+        for one in networks
+        if one.deadline_us is not None
+    }
+    if len(shares) == len(networks):
+        tightest = max(shares, key=lambda name: shares[name])
         return (
-            f"All {counted(len(networks), 'network')} meet their deadlines, even with "
-            f"memory contention; {worst['name']} is the tightest, using {percent(share)} of "
-            "its deadline."
+            f"All {counted(len(networks), 'network')} meet their deadlines, even with memory "
+            f"contention; {tightest} is the tightest, using {percent(shares[tightest])} of its "
+            "deadline."
         )
-    if document["objective"] == "period":
+    if document.objective == "period":
         return f"All {counted(len(networks), 'network')} process a frame every {cycle}."
     return f"All {counted(len(networks), 'network')} are done after {cycle}."
 
 
-def plans_rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
+def plans_rows(document: Plans) -> list[dict[str, str]]:
     """Returns a row for each network, as text."""
     rows = []
-    for one in document["networks"]:
-        low, high = one["latency_us"]["lower"], one["latency_us"]["upper"]
-        devices = dict.fromkeys(layer["device"] for layer in one["plan"]["layers"])
-        deadline = one["deadline_us"]
+    for one in document.networks:
+        low, high = one.latency_us.lower, one.latency_us.upper
+        devices = dict.fromkeys(layer.device for layer in one.plan.layers)
+        deadline = one.deadline_us
         rows.append(
             {
-                "name": text.clean(one["name"]),
-                "rate": ABSENT if one["rate_hz"] is None else f"{one['rate_hz']:g} Hz",
+                "name": text.clean(one.name),
+                "rate": ABSENT if one.rate_hz is None else f"{one.rate_hz:g} Hz",
                 "deadline": text.microseconds(deadline),
                 "lower": text.microseconds(low),
                 "upper": text.microseconds(high),
                 "share": ABSENT if deadline is None else percent(high / deadline),
                 "devices": ", ".join(sorted(devices, key=lambda d: (d != "GPU", d))),
-                "loadables": text.count(len(one["plan"]["loadables"])),
-                "alone": text.microseconds(one["plan"]["predicted"]["latency_us"]),
-                "precision": one["plan"]["precision"].upper(),
+                "loadables": text.count(len(one.plan.loadables)),
+                "alone": text.microseconds(one.plan.predicted.latency_us),
+                "precision": one.plan.precision.upper(),
             }
         )
     return rows

@@ -19,6 +19,7 @@ from edgekit.benchmark.validity import Reason
 from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
 from edgekit.errors import DataError
 from edgekit.placement.plan import FrameTimes, SlackChoice
+from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
@@ -288,35 +289,6 @@ class ReportedPower(Document):
     settings: PowerSettings | None = None
 
 
-class Worst(Document):
-    """The channel of a group that is farthest from FP32."""
-
-    channel: int
-    snr_db: float | None = Field(description="null: exact, or nothing varies")
-    exact: bool | None = Field(None, description="no error at all; null: not kept")
-
-
-class ChannelGroup(Document):
-    """Channels of an output that are alike in range, where those of others are not."""
-
-    output: str
-    channels: list[Edge] = Field(description="pairs of first and last channel")
-    range: float = Field(description="largest magnitude in FP32")
-    snr_db: float | None = Field(description="null: exact, or nothing varies")
-    exact: bool | None = Field(None, description="no error at all; null: not kept")
-    cosine: float
-    worst: Worst
-    collapsed: bool = Field(description="nothing of the FP32 result is left")
-
-
-class RemainingScores(Document):
-    """A detector's scores above 0.25 in FP32, and how many of them are above it still."""
-
-    output: str
-    above: int
-    kept: int
-
-
 class ReportedDeviation(Document):
     """How far outputs are from FP32; ``cosine_min`` is of the worst input."""
 
@@ -344,6 +316,11 @@ class Unusable(Document):
 
     told: str = Field(description="the reason as a sentence")
     output: str = ""
+    what: str = Field("", description='"NaN", "infinity" or both')
+    inputs: int | None = Field(None, description="for how many inputs")
+    since: Annotated[NodePlace, Coded()] | None = Field(
+        None, description="the first node whose result is not finite"
+    )
     variation: float | None = Field(
         default=None, description="of the output between the inputs, 0 to 1"
     )
@@ -362,8 +339,8 @@ class Accuracy(ReportedDeviation):
     data: str | None = None
     inputs: int | None = None
     computed: str | None = None
-    groups: list[ChannelGroup] = Field([])
-    scores: list[RemainingScores] = Field([])
+    groups: list[Annotated[ChannelGroup, Coded()]] = Field([])
+    scores: list[Annotated[KeptScores, Coded()]] = Field([])
     failures: list[str] = Field([])
     constant: list[Unusable] = Field(
         default=[], description="outputs nearly the same for all inputs: the figures say nothing"

@@ -76,6 +76,26 @@ def measured(milliseconds: float | None) -> str:
     return f"{milliseconds:,.3f} ms"
 
 
+def percentile_cell(value: float | None, name: str, frames: int, digits: int = 3) -> str:
+    """Returns a percentile as tables print it.
+
+    Args:
+        value: The percentile; None if there is none.
+        name: Which, as in ``edgekit.benchmark.statistics.Tails``.
+        frames: How many it is of.
+        digits: Decimal places.
+
+    Returns:
+        "-" where no frame is beyond it, a "*" at the end where fewer than ``tail_frames`` are.
+    """
+    from edgekit.benchmark.statistics import tails
+
+    found = tails(frames)
+    if value is None or name in found.empty:
+        return "-"
+    return f"{value:.{digits}f}" + "*" * (name in found.few)
+
+
 def energy(value: float | None) -> str:
     """Formats microjoules as J, mJ or µJ."""
     return _scaled(value, ((1e6, "J"), (1e3, "mJ"), (1.0, "µJ")))

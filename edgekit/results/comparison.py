@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Number, OpenDocument
+from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.results.differences import (
     FEWEST_RUNS,
@@ -47,13 +47,12 @@ _SAMPLES_FOR_DRIFT = 30
 # a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
 _SURE = 0.99
 SCHEMA: Final = "edgekit.compare/1"
-_OF_ROW = (
-    "id", "at", "name", "samples", "clock", "verdict", "board", "power_mode", "bundle", "commit",
-    "dirty",
-)  # fmt: skip
 
 
-class ComparedRun(OpenDocument):
+Direction = Literal["better", "worse", "same", "unknown"]
+
+
+class ComparedRun(Document):
     """A run of a side."""
 
     label: str
@@ -71,7 +70,7 @@ class ComparedRun(OpenDocument):
     dirty: bool | None
 
 
-class Side(OpenDocument):
+class Side(Document):
     """The runs of a side, and the median of their values."""
 
     label: str
@@ -79,7 +78,7 @@ class Side(OpenDocument):
     runs: list[ComparedRun]
 
 
-class Ratio(OpenDocument):
+class Ratio(Document):
     """B over A with its interval; null ends where nothing says how sure it is."""
 
     estimate: Number
@@ -88,7 +87,7 @@ class Ratio(OpenDocument):
     confidence: Number
 
 
-class Method(OpenDocument):
+class Method(Document):
     """How the interval was found."""
 
     name: Repeating = Field(
@@ -96,7 +95,7 @@ class Method(OpenDocument):
     )
 
 
-class Other(OpenDocument):
+class Other(Document):
     """What else differs between the sides, values for people."""
 
     what: str
@@ -104,7 +103,7 @@ class Other(OpenDocument):
     b: str
 
 
-class Comparison(OpenDocument):
+class Comparison(Document):
     """B, the new measurements, compared with A."""
 
     schema_: Literal["edgekit.compare/1"] = Field(alias="schema")
@@ -117,7 +116,7 @@ class Comparison(OpenDocument):
     ratio: Ratio
     method: Method
     verdict: str
-    direction: Literal["better", "worse", "same", "unknown"]
+    direction: Direction
     regression: bool = Field(description="the whole interval is worse than the threshold")
     regression_possible: bool = Field(description="a part of it is")
     differences: list[Other]
@@ -218,13 +217,14 @@ def _facts_of(
             yield f"{what}: {key}", one, other
 
 
-def _facts(result: Result, what: str) -> Mapping[str, Any]:
+def _facts(result: Result, what: str) -> Mapping[str, object]:
     """Replaces what was requested by what held: the runtime's flag of that name."""
-    found: Mapping[str, Any] = getattr(result, what)
-    flags = result.runtime.get("flags")
-    if what != "settings" or not isinstance(flags, Mapping):
-        return found
-    return {key: value for key, value in found.items() if key not in flags}
+    if what == "fingerprint":
+        return result.fingerprint
+    if what == "runtime":
+        return result.runtime.to_json()
+    flags = result.runtime.flags or {}
+    return {key: value for key, value in result.settings.to_json().items() if key not in flags}
 
 
 def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:
@@ -232,7 +232,7 @@ def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[s
     return list(dict.fromkeys(str(one) for one in found if one is not None))
 
 
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Returns the leaves of a document by their path; notes are no facts."""
     found: dict[str, str] = {}
     for key, value in mapping.items():
@@ -349,7 +349,7 @@ def compare(
     threshold: float = 0.05,
     confidence: float = 0.95,
     force: bool = False,
-) -> dict[str, Any]:
+) -> Comparison:
     """Compares measurements: B, the new ones, with A.
 
     Args:
@@ -361,11 +361,11 @@ def compare(
         force: Compare also what is INVALID or of another board, power mode or clock.
 
     Returns:
-        An ``edgekit.compare/1``. "ratio" is B over A with its interval. "verdict" is "faster" or
-        "slower" ("less energy", "more energy") where the interval leaves 1 out; "no difference"
-        where it holds 1 and stays within the threshold; otherwise "cannot tell". "direction" says
-        the same for any metric: "better", "worse", "same" or "unknown". "regression" is true where
-        the whole interval is worse than the threshold, "regression_possible" where a part is.
+        ``ratio`` is B over A with its interval. ``verdict`` is "faster" or "slower" ("less
+        energy", "more energy") where the interval leaves 1 out; "no difference" where it holds 1
+        and stays within the threshold; otherwise "cannot tell". ``direction`` says the same for
+        any metric. ``regression`` is true where the whole interval is worse than the threshold,
+        ``regression_possible`` where a part is.
 
     Raises:
         DataError: Something was predicted; something may not be compared (``compare.not-alike``,
@@ -379,7 +379,9 @@ def compare(
         raise _not_comparable(against)
     sides = [[_measured(result, chosen) for result in side] for side in (a, b)]
     found = difference(sides[0], sides[1], confidence)
-    judged = _judge(found, chosen, threshold)
+    verdict, direction = _answer(found, chosen, threshold)
+    worst = _worse_by(found, chosen)
+    limit = 1 + threshold
     return Comparison(
         schema=SCHEMA,
         metric=chosen.name,
@@ -390,11 +392,14 @@ def compare(
         b=_side(b, sides[1]),
         ratio=Ratio(estimate=found.ratio, low=found.low, high=found.high, confidence=confidence),
         method=Method(name=found.method),
-        **judged,
+        verdict=verdict,
+        direction=direction,
+        regression=worst is not None and worst[0] > limit,
+        regression_possible=worst is None or worst[1] > limit,
         differences=other_differences(a, b),
         forced=against,
         notes=[*remarks(a, b, sides), *unknown_facts(a, b)],
-    ).to_json()
+    )
 
 
 def _not_comparable(against: Sequence[str]) -> DataError:
@@ -420,31 +425,38 @@ def _measured(result: Result, metric: Metric) -> Measure:
     return found
 
 
-def _judge(found: Difference, metric: Metric, threshold: float) -> dict[str, Any]:
-    better, worse = metric.words
+def _worse_by(found: Difference, metric: Metric) -> tuple[float, float] | None:
+    """Returns how much worse B is at least and at most, as ratios above 1; None: not known."""
     if found.low is None or found.high is None:
-        return {"verdict": "cannot tell", "direction": "unknown", "regression": False,
-                "regression_possible": True}  # fmt: skip
-    # how much worse B is, as a ratio above 1
-    low, high = (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)
-    limit = 1 + threshold
+        return None
+    return (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)
+
+
+def _answer(found: Difference, metric: Metric, threshold: float) -> tuple[str, Direction]:
+    better, worse = metric.words
+    between = _worse_by(found, metric)
+    if between is None:
+        return "cannot tell", "unknown"
+    low, high = between
     if low > 1:
-        answer = (worse, "worse")
-    elif high < 1:
-        answer = (better, "better")
-    elif high <= limit and low >= 1 / limit:
-        answer = ("no difference", "same")
-    else:
-        answer = ("cannot tell", "unknown")
-    return {"verdict": answer[0], "direction": answer[1], "regression": low > limit,
-            "regression_possible": high > limit}  # fmt: skip
+        return worse, "worse"
+    if high < 1:
+        return better, "better"
+    if high <= 1 + threshold and low >= 1 / (1 + threshold):
+        return "no difference", "same"
+    return "cannot tell", "unknown"
 
 
 def _side(results: Sequence[Result], measures: Sequence[Measure]) -> Side:
     runs = []
     for result, found in zip(results, measures, strict=True):
-        row = row_of(result).to_json()
-        facts = {name: row[name] for name in _OF_ROW}
-        runs.append(ComparedRun(label=result.label, value=found.value, **facts))
+        row = row_of(result)
+        runs.append(
+            ComparedRun(
+                label=result.label, id=row.id, at=row.at, name=row.name, value=found.value,
+                samples=row.samples, clock=row.clock, verdict=row.verdict, board=row.board,
+                power_mode=row.power_mode, bundle=row.bundle, commit=row.commit, dirty=row.dirty,
+            )
+        )  # fmt: skip
     middle = statistics.median(found.value for found in measures)
     return Side(label=", ".join(result.label for result in results), value=middle, runs=runs)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from edgekit.benchmark.statistics import mean, percentile
+from edgekit.benchmark.statistics import mean
 from edgekit.errors import UsageError
 from edgekit.results.store import Result
+from edgekit_device.benchmark.statistics import percentile
 
 _PARTS = 8  # of a run
 _FEWEST = 8  # single times that say anything of a run

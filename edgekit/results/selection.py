@@ -7,18 +7,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from edgekit.benchmark.document import SCHEMA, ReportedBench
+from edgekit.benchmark.document import SCHEMA
 from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError, UsageError
 from edgekit.results.recording import result_of_document, revision
 from edgekit.results.store import (
     HISTORY_SCHEMA,
     History,
-    HistoryRow,
+    RecordedBench,
+    Repaired,
     Result,
     ResultStore,
     history_path,
@@ -129,12 +129,6 @@ def _some(found: list[Result], what: str, store: ResultStore) -> list[Result]:
     return found
 
 
-class _ReadBench(ReportedBench):
-    """A measurement as ``edgekit bench``, a report or ``edgekit history show`` wrote it."""
-
-    history: HistoryRow | None = None
-
-
 def read_result(path: Path) -> Result:
     """Returns the measurement of a ``bench.json``, or of a ``run --json`` or exported document.
 
@@ -147,7 +141,7 @@ def read_result(path: Path) -> Result:
             document = document["bench"]
         if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        return result_of_document(_ReadBench.model_validate(document), str(path))
+        return result_of_document(RecordedBench.model_validate(document), str(path))
     except OSError as error:
         raise DataError(
             f"the file cannot be read: {error.strerror or error}", code="compare.file",
@@ -161,7 +155,13 @@ def read_result(path: Path) -> Result:
         ) from error  # fmt: skip
 
 
-def history_document(results: Sequence[Result]) -> dict[str, Any]:
-    """Returns an ``edgekit.history/1`` of results, in their order."""
+def listed(results: Sequence[Result], mended: Repaired | None = None) -> History:
+    """Returns results in their order."""
     rows = [row_of(result) for result in results]
-    return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows).to_json()
+    return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows, repair=mended)
+
+
+def exported(results: Sequence[Result]) -> History:
+    """Returns results with their documents and single times."""
+    rows = [row_of(one).model_copy(update={"document": one.whole()}) for one in results]
+    return History(schema=HISTORY_SCHEMA, results=rows)

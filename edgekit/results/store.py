@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.document import Bench
-from edgekit.benchmark.measurement import Times
-from edgekit.documents import Document, Number, fault_words
+from edgekit.benchmark.document import Bench, ReportedBench
+from edgekit.benchmark.measurement import Fact, Runtime, Settings, Times
+from edgekit.documents import Document, Number, fault_words, omitted
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
 from edgekit.knowledge import cache_folder
 
@@ -122,7 +122,7 @@ class Result:
     release: str | None = None
     board: str = ""
     host: str = ""
-    fingerprint: dict[str, Any] = field(default_factory=dict)
+    fingerprint: dict[str, Fact] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
 
     @property
@@ -143,14 +143,27 @@ class Result:
         return seen or self.document.power_mode or None
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """How it was measured, as it was asked for."""
-        return self.document.settings.to_json() if self.document.settings else {}
+        return self.document.settings or Settings()
 
     @property
-    def runtime(self) -> dict[str, Any]:
+    def runtime(self) -> Runtime:
         """The runtime with its effective flags."""
-        return self.document.runtime.to_json() if self.document.runtime else {}
+        return self.document.runtime or Runtime()
+
+    def whole(self) -> Bench:
+        """Returns the measurement with its single times."""
+        return self.document.model_copy(update={"samples_ms": list(self.samples)})
+
+    def shown(self) -> RecordedBench:
+        """Returns the measurement with its single times and its row of the history."""
+        names = (name for name in self.document.model_fields_set if name != "schema_")
+        facts = {name: getattr(self.document, name) for name in names}
+        return RecordedBench(
+            schema="edgekit.bench/1",
+            **{**facts, "samples_ms": list(self.samples), "history": row_of(self)},
+        )
 
     def latency_ms(self, key: str) -> float | None:
         """Returns "median", "p99", ... in ms."""
@@ -179,11 +192,11 @@ class HistoryRow(Document):
     backend: str | None
     bundle: str | None = Field(description="its digest")
     release: str | None
-    fingerprint: dict[str, Any]
+    fingerprint: dict[str, Fact]
     commit: str | None
     dirty: bool | None = Field(description="whether tracked files differed from the commit")
-    settings: dict[str, Any]
-    runtime: dict[str, Any]
+    settings: Settings
+    runtime: Runtime
     iterations: int | None
     samples: int = Field(description="number of single times recorded")
     latency_ms: Times | None
@@ -191,14 +204,30 @@ class HistoryRow(Document):
     energy_uj: Number | None = Field(description="of an inference")
     marks: list[str]
     trial: bool = Field(description="whether it is a trial of edgekit tune")
+    document: Bench | None = omitted(description="the measurement, in an export")
+
+
+class Repaired(Document):
+    """What was done with a history that may be damaged."""
+
+    repaired: bool
+    moved: str | None = Field(description="where the damaged file is now")
+    kept: int = Field(description="number of results")
 
 
 class History(Document):
-    """Results, the newest first."""
+    """Results, the newest first; an export has no file."""
 
     schema_: Literal["edgekit.history/1"] = Field(HISTORY_SCHEMA, alias="schema")
-    file: str
+    file: str | None = omitted()
     results: list[HistoryRow]
+    repair: Repaired | None = omitted()
+
+
+class RecordedBench(ReportedBench):
+    """A measurement as ``edgekit history show`` or a report has it."""
+
+    history: HistoryRow | None = None
 
 
 def row_of(result: Result) -> HistoryRow:
@@ -573,11 +602,8 @@ def _ending(board: str) -> str:
 # A damaged history: moved aside, never deleted, and what can be read of it kept.
 
 
-def repair(path: Path | None = None) -> dict[str, Any]:
+def repair(path: Path | None = None) -> Repaired:
     """Makes a history that can be used of one that is damaged; a sound one is left alone.
-
-    Returns:
-        "repaired"; "moved" (where the damaged file is now, or None) and "kept" (results).
 
     Raises:
         EnvironmentLack: The file is of a newer edgekit, or its folder cannot be written.
@@ -586,7 +612,7 @@ def repair(path: Path | None = None) -> dict[str, Any]:
     try:
         with ResultStore(path) as store:
             count = _check_rows(store, path)
-        return {"repaired": False, "moved": None, "kept": count}
+        return Repaired(repaired=False, moved=None, kept=count)
     except EdgekitError as error:
         if error.code not in ("history.corrupt", "history.damaged"):
             raise
@@ -608,7 +634,7 @@ def repair(path: Path | None = None) -> dict[str, Any]:
     rows, marks = _readable(aside)
     with ResultStore(path, write=True) as store:
         restored = store.restore(rows, marks)
-    return {"repaired": True, "moved": str(aside), "kept": restored}
+    return Repaired(repaired=True, moved=str(aside), kept=restored)
 
 
 def _check_rows(store: ResultStore, path: Path) -> int:

@@ -25,7 +25,8 @@ import onnx
 
 from edgekit.network.graph import Node, proto_of
 from edgekit.network.loading.load import canonical
-from edgekit.network.model import Model, joined_weights
+from edgekit.network.model import SAME_VALUES, Model, joined_weights
+from edgekit.network.module_names import common_module, write_module_name
 from edgekit.network.protos import WITH_BODIES, elem_of, reads
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.float64.evaluate import evaluate
@@ -95,6 +96,7 @@ class RewriteGraph:
         self._nodes: dict[str, Node] = {}
         self._producer: dict[str, Node] = {}
         self._readers: dict[str, dict[str, Node]] = {}
+        self._modules = dict(source.modules.nodes) if source.modules else {}
         # where a node stood in the model; new ones have the place of their anchor
         self._place: dict[str, int] = {}
         self._captured: set[str] = set()
@@ -226,6 +228,7 @@ class RewriteGraph:
     def apply(self, step: RewriteStep) -> None:
         """Replaces ``step.old`` by ``step.new``."""
         place = self._place[step.anchor]
+        modules = self._inherited(step) if self._modules else {}
         for node in step.old:
             self._remove(node)
         for name in step.shapes:
@@ -237,6 +240,27 @@ class RewriteGraph:
             self._shapes[item.name], self._dtypes[item.name] = item.value.shape, item.dtype
         for node in step.new:
             self._add(node, place)
+        self._modules |= modules
+
+    def _inherited(self, step: RewriteStep) -> dict[str, str]:
+        """Returns the modules of the new nodes: the innermost around the nodes that they replace.
+
+        An operator that stays is of the module that it was of. Reshapes do not count beside what
+        computes: the one before a layer may be far outside of the layer's module.
+        """
+        old = [(node.op, self._modules[node.name]) for node in step.old]
+        computing = [one for one in old if one[0] not in SAME_VALUES]
+        every = [path for _, path in computing or old]
+        return {
+            node.name: common_module([path for op, path in computing if op == node.op] or every)
+            for node in step.new
+        }
+
+    def name_module(self, proto: onnx.NodeProto) -> None:
+        """Writes the PyTorch module of a node, or of those that it replaced, where it is known."""
+        names = self._source.modules
+        if names is not None and proto.name in self._modules:
+            write_module_name(proto, names, self._modules[proto.name])
 
     def _add(self, node: Node, place: int) -> None:
         read = [name for name in node.inputs if name]
@@ -445,6 +469,8 @@ def emit(graph: RewriteGraph) -> Model:
     recipes = {id(node): node for node in graph.recipes().values()}
     nodes = (*recipes.values(), *graph.nodes())
     proto.graph.node.extend(proto_of(node) for node in nodes)
+    for written_node in proto.graph.node:
+        graph.name_module(written_node)
     brought = {name: _stored(item) for name, item in graph.brought().items()}
     weights = joined_weights(brought, source.weights, list(source.weights))
     written = [name for node in nodes for name in node.outputs if name]

@@ -1,3 +1,3 @@
 """Several networks on one board: their placements, and when each of their parts runs.
-Start with ``plan_networks`` in ``networks``, then ``place_several`` in ``placing``.
+Start with ``place_several`` in ``placing``.
 """

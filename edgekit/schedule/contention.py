@@ -4,9 +4,8 @@ a timetable through with the measured slowdowns, and finds the best one that hol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.costs.model import contention_table
@@ -20,6 +19,7 @@ from edgekit.schedule.timetable import (
     timetable_value,
 )
 from edgekit.targets.board import Target
+from edgekit_device.protocol.codec import mapping, member, number, text
 
 _ROUNDS = 3
 Slowdown = Callable[[int, frozenset[int]], float]
@@ -258,9 +258,9 @@ class _Runs:
         for chain, frames in enumerate(self.old.starts_us):
             for cycle in range(cycles):
                 for frame, row in enumerate(frames):
-                    for number, start in enumerate(row):
-                        device = self.tasks[chain][number].device
-                        key = (chain, cycle * len(frames) + frame, number)
+                    for part, start in enumerate(row):
+                        device = self.tasks[chain][part].device
+                        key = (chain, cycle * len(frames) + frame, part)
                         queues[device].append((start + cycle * whole, key))
         return [[key for _, key in sorted(queue)] for queue in queues]
 
@@ -289,7 +289,18 @@ class _Runs:
         return replace(self.old, starts_us=both[0], ends_us=both[1])
 
 
-def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, dict[str, Any]]:
+@dataclass(frozen=True)
+class Contention:
+    """How much slower devices are beside others, and where that comes from.
+
+    ``slowdown`` is a factor by device ("gpu", "dla") and what works beside it ("dla+gpu").
+    """
+
+    slowdown: Mapping[str, Mapping[str, float]] = member(mapping(mapping(number(0, 1e6))))
+    source: str = member(text(most=1 << 20))
+
+
+def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, Contention]:
     """Returns the slowdown by device, and what the plan's document says of it."""
     data, generation = cost_data("contention"), target.dla.generation
     # a network's tasks wait for the GPU in the timetable itself: only the memory is left
@@ -307,4 +318,4 @@ def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, dict[str,
         own = table.get("dla" if device in cores else "gpu", {})
         return float(own.get("+".join(concurrent), 1.0))
 
-    return slowdown, {"slowdown": table, "source": source}
+    return slowdown, Contention(table, source)

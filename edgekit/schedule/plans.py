@@ -16,29 +16,62 @@ from edgekit.placement.placing import Prepared
 from edgekit.placement.plan import Options, Plan
 from edgekit.placement.problem import BuiltProblem
 from edgekit.placement.search import PlanShare, Solved
-from edgekit.schedule.contention import run_through
+from edgekit.removed import FormerDict
+from edgekit.schedule.contention import Contention, run_through
 from edgekit.schedule.groups import GroupChain
 from edgekit.schedule.own_plans import OwnPlan
 from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, tasks_of
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import OPTIMAL_GAP, Goal, Placing
 from edgekit.targets.board import Target
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    number,
+    record,
+    records,
+    text,
+    write,
+)
 
-PLANS_SCHEMA = "edgekit.plans/1"
+_figure = number(-1e100, 1e100)
+_count = integer(0, 1 << 50)
+_name = text(most=1 << 20)
 _UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "us"}
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBounds:
+    """Microseconds without and with contention for memory."""
+
+    lower: float = member(_figure)
+    upper: float = member(_figure)
 
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """One network's part: its plan, and its latency without and with contention."""
+    """One network's part.
 
-    name: str
-    rate_hz: float | None
-    deadline_us: float | None
-    frames: int
-    latency_lower_us: float
-    latency_upper_us: float
-    plan: Plan
+    Attributes:
+        name: The network's.
+        rate_hz: Frames a second that it has to keep up with; None: one frame.
+        deadline_us: Microseconds from a frame's arrival in which it has to end; None: any.
+        frames: Frames in a cycle.
+        latency_us: The longest of its frames.
+        plan: Its plan. What is proved is said of all networks together.
+    """
+
+    name: str = member(_name)
+    rate_hz: float | None = member(nullable(_figure))
+    deadline_us: float | None = member(nullable(_figure))
+    frames: int = member(_count)
+    latency_us: LatencyBounds = member(record(LatencyBounds))
+    plan: Plan = member(record(Plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +81,68 @@ class TimelineEntry:
     ``kind`` is "layers" or "reformat"; ``alone_us`` is what it takes without contention.
     """
 
-    network: str
-    frame: int
-    device: str
-    kind: str
-    segment: int
-    layers: int
-    first: str
-    last: str
-    start_us: float
-    end_us: float
-    alone_us: float
+    network: str = member(_name)
+    frame: int = member(_count)
+    device: str = member(_name)
+    kind: str = member(choice("layers", "reformat"))
+    segment: int = member(integer(-1, 1 << 40))
+    layers: int = member(_count)
+    first: str = member(_name)
+    last: str = member(_name)
+    start_us: float = member(_figure)
+    end_us: float = member(_figure)
+    alone_us: float = member(_figure)
 
 
 @dataclass(frozen=True)
-class Plans:
-    """Several networks on one board; everything is predicted.
+class LeastValue:
+    """The objective's value without contention for memory, and what is proved of it.
+
+    Attributes:
+        value: The optimum, in the unit.
+        bound: What is proved of it from below, for these groups and each network's own plans.
+        any_placement: What is proved for all placements, whatever the groups.
+        extrapolated: What the networks' plans predict without any published time of its kind.
+        unknown_cost: The networks' layers in no time, as NETWORK/LAYER.
+        gap: The proven gap of the value, relative to it.
+        optimal: Whether the value is proved optimal under the model.
+    """
+
+    value: float = member(_figure)
+    bound: float = member(_figure)
+    any_placement: float = member(_figure)
+    extrapolated: tuple[str, ...] = member(array(_name))
+    unknown_cost: tuple[str, ...] = member(array(_name))
+    gap: float = member(_figure)
+    optimal: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class ReachedValue:
+    """The objective's value with contention as it was measured, in the unit."""
+
+    value: float = member(_figure)
+
+
+@dataclass(frozen=True)
+class BusyShares:
+    """Which share of the time a device works, without and with contention."""
+
+    lower: float = member(_figure)
+    upper: float = member(_figure)
+
+
+@dataclass(frozen=True)
+class CoreLoadables:
+    """Loadables of all networks by core, and how many each core can hold."""
+
+    cores: Mapping[str, int] = member(mapping(_count))
+    most: int = member(_count, key="max")
+
+
+@dataclass(frozen=True)
+class Plans(FormerDict):
+    """Several networks on one board, an ``edgekit.plans/1``; everything is predicted.
 
     Attributes:
         target: The board.
@@ -71,111 +150,48 @@ class Plans:
         tensorrt: The release whose rules hold.
         objective: "latency" (worst latency relative to its deadline), "makespan", "period",
             "energy" or "gpu_time".
-        unit: Of ``lower``, ``bound`` and ``upper``: "deadline" (a share of it), "us" or "uj".
+        unit: Of the values: "deadline" (a share of it), "us" or "uj".
         lower: The optimum without contention for memory.
-        bound: What is proved of it from below, for these groups and each network's own plans.
-        any_placement: What is proved for all placements, whatever the groups.
-        upper: Of these plans with contention as it was measured.
+        upper: Of these plans with contention.
         cycle_us: After what time the timeline repeats; its end for one frame of each.
         repeats: Whether it repeats.
         networks: One each, in the configuration's order.
         timeline: What runs when, with contention.
-        utilisation: By device, without and with contention.
-        slots: Loadables by core, of all networks.
-        max_loadables: What each core can hold.
+        utilisation: By device.
+        loadables: Of all networks.
+        pools: Bytes by pool, the largest that any loadable needs.
         contention: The slowdowns, and where they come from.
         notes: What a reader should know.
+        clock: "predicted".
     """
 
-    target: str
-    power_mode: str
-    tensorrt: str
-    objective: str
-    unit: str
-    lower: float
-    bound: float
-    any_placement: float
-    upper: float
-    cycle_us: float
-    repeats: bool
-    networks: tuple[NetworkPlan, ...]
-    timeline: tuple[TimelineEntry, ...]
-    utilisation: Mapping[str, tuple[float, float]]
-    slots: Mapping[str, int]
-    max_loadables: int
-    contention: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def gap(self) -> float:
-        """The proven gap of ``lower``, relative to it."""
-        return (self.lower - self.bound) / self.lower if self.lower else 0.0
-
-    @property
-    def optimal(self) -> bool:
-        """Whether ``lower`` is proved optimal under the model."""
-        return self.gap <= OPTIMAL_GAP
-
-    @property
-    def extrapolated(self) -> tuple[str, ...]:
-        """What the networks' plans predict without any published time of its kind."""
-        return tuple(dict.fromkeys(why for one in self.networks for why in one.plan.extrapolated))
-
-    @property
-    def unknown_cost(self) -> tuple[str, ...]:
-        """The networks' layers in no time, as NETWORK/LAYER."""
-        return tuple(
-            f"{one.name}/{layer}" for one in self.networks for layer in one.plan.unknown_cost
-        )
+    target: str = member(_name)
+    power_mode: str = member(_name)
+    tensorrt: str = member(_name)
+    objective: str = member(_name)
+    unit: str = member(choice("deadline", "us", "uj"))
+    lower: LeastValue = member(record(LeastValue))
+    upper: ReachedValue = member(record(ReachedValue))
+    cycle_us: float = member(_figure)
+    repeats: bool = member(flag)
+    networks: tuple[NetworkPlan, ...] = member(records(NetworkPlan))
+    timeline: tuple[TimelineEntry, ...] = member(records(TimelineEntry))
+    utilisation: Mapping[str, BusyShares] = member(mapping(record(BusyShares)))
+    loadables: CoreLoadables = member(record(CoreLoadables))
+    pools: Mapping[str, int] = member(mapping(_count))
+    contention: Contention = member(record(Contention))
+    notes: tuple[str, ...] = member(array(_name), default=())
+    clock: str = member(choice("predicted"), default="predicted")
+    schema: str = member(choice("edgekit.plans/1"), default="edgekit.plans/1")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the ``edgekit.plans/1`` document."""
-        return {
-            "schema": PLANS_SCHEMA,
-            "clock": "predicted",
-            "target": self.target,
-            "power_mode": self.power_mode,
-            "tensorrt": self.tensorrt,
-            "objective": self.objective,
-            "unit": self.unit,
-            "lower": {
-                "value": self.lower, "bound": self.bound, "gap": self.gap, "optimal": self.optimal,
-                "extrapolated": list(self.extrapolated),
-                "unknown_cost": list(self.unknown_cost),
-                "any_placement": self.any_placement,
-            },
-            "upper": {"value": self.upper},
-            "cycle_us": self.cycle_us,
-            "repeats": self.repeats,
-            "networks": [_network_plan(one, self.objective) for one in self.networks],
-            "timeline": [
-                {name: getattr(slot, name) for name in TimelineEntry.__slots__}
-                for slot in self.timeline
-            ],
-            "utilisation": {
-                name: {"lower": low, "upper": high}
-                for name, (low, high) in self.utilisation.items()
-            },
-            "loadables": {"cores": dict(self.slots), "max": self.max_loadables},
-            "pools": _pools(self.networks),
-            "contention": dict(self.contention),
-            "notes": list(self.notes),
-        }  # fmt: skip
-
-
-def _network_plan(one: NetworkPlan, objective: str) -> dict[str, Any]:
-    plan = one.plan.to_json()
-    for name in ("optimal", "bound", "gap"):
-        plan.pop(name)  # what is proved is said of all networks together
-    plan["objective"] = objective
-    return {
-        "name": one.name,
-        "rate_hz": one.rate_hz,
-        "deadline_us": one.deadline_us,
-        "frames": one.frames,
-        "latency_us": {"lower": one.latency_lower_us, "upper": one.latency_upper_us},
-        "plan": plan,
-    }
+        """Returns the ``edgekit.plans/1`` document; its plans are without a proof of their own."""
+        document: dict[str, Any] = write(self)
+        for network in document["networks"]:
+            for name in ("optimal", "bound", "gap"):
+                network["plan"].pop(name)
+            network["plan"]["objective"] = self.objective
+        return document
 
 
 def _pools(networks: Sequence[NetworkPlan]) -> dict[str, int]:
@@ -193,7 +209,7 @@ def plans_of(
     lower: Timetable,
     upper: Timetable,
     placement_bound: float,
-    contention: Mapping[str, Any],
+    contention: Contention,
     target: Target,
 ) -> Plans:
     """Returns the answer for a timetable with contention and the optimum without."""
@@ -214,8 +230,10 @@ def plans_of(
             one.member.rate_hz,
             one.chain.deadline_us,
             workload.frames[i],
-            round(min(alone.latency_us(workload, i), upper.latency_us(workload, i)), DIGITS),
-            round(upper.latency_us(workload, i), DIGITS),
+            LatencyBounds(
+                round(min(alone.latency_us(workload, i), upper.latency_us(workload, i)), DIGITS),
+                round(upper.latency_us(workload, i), DIGITS),
+            ),
             plans[i],
         )
         for i, one in enumerate(placed)
@@ -226,23 +244,39 @@ def plans_of(
             slots[f"DLA{loadable.core}"] += 1
     shared = len(workload.used(upper.places)) > 1
     mode = placed[0].prepared.request.model.mode
+    value = round(lower.value, DIGITS + 3)
+    bound = round(min(lower.bound, lower.value), DIGITS + 3)
+    gap = (value - bound) / value if value else 0.0
     return Plans(
         target=target.name,
         power_mode=mode.name,
         tensorrt=plans[0].tensorrt,
         objective=objective,
         unit=_UNITS.get(objective, "uj"),
-        lower=round(lower.value, DIGITS + 3),
-        bound=round(min(lower.bound, lower.value), DIGITS + 3),
-        any_placement=round(placement_bound, DIGITS + 3),
-        upper=round(max(upper.value, lower.value), DIGITS + 3),
+        lower=LeastValue(
+            value=value,
+            bound=bound,
+            any_placement=round(placement_bound, DIGITS + 3),
+            extrapolated=tuple(
+                dict.fromkeys(why for one in networks for why in one.plan.extrapolated)
+            ),
+            unknown_cost=tuple(
+                f"{one.name}/{layer}" for one in networks for layer in one.plan.unknown_cost
+            ),
+            gap=gap,
+            optimal=gap <= OPTIMAL_GAP,
+        ),
+        upper=ReachedValue(round(max(upper.value, lower.value), DIGITS + 3)),
         cycle_us=round(cycle, DIGITS),
         repeats=repeats,
         networks=networks,
         timeline=timeline_of(placed, workload, upper, plans),
-        utilisation=_utilisation(workload, upper, cycle),
-        slots=slots,
-        max_loadables=workload.max_loadables or 0,
+        utilisation={
+            name: BusyShares(low, high)
+            for name, (low, high) in _utilisation(workload, upper, cycle).items()
+        },
+        loadables=CoreLoadables(slots, workload.max_loadables or 0),
+        pools=_pools(networks),
         contention=contention,
         notes=tuple(
             _notes(

@@ -14,7 +14,13 @@ from itertools import pairwise
 from time import monotonic
 from typing import Any
 
-from edgekit.solver.cpsat import timetable_model
+from edgekit.solver.cpsat.timetable_model import (
+    ChainRequest,
+    RouteRequest,
+    TimetableAnswer,
+    TimetableRequest,
+    solve,
+)
 
 # Several networks on shared devices: what is to be scheduled, and the timetable found.
 #
@@ -300,15 +306,15 @@ def timetable(
     """
     scaled = _ScaledRequest(workload, objective, within)
     answer = _run_searches(scaled, hint, limit)
-    if answer["status"] == "infeasible":
+    if answer.status == "infeasible":
         return None
-    if answer["status"] == "unknown":
-        return Timetable((), (), (), math.inf, max(0.0, scaled.bound(answer["bound"])))
-    places = tuple(map(tuple, answer["places"]))
+    if answer.status == "unknown":
+        return Timetable((), (), (), math.inf, max(0.0, scaled.bound(answer.bound)))
+    places = tuple(map(tuple, answer.places))
     starts, ends = scaled.times(places, answer)
     found = Timetable(places, starts, ends, 0.0, 0.0)
     value = timetable_value(workload, objective, found)
-    bound = min(value, scaled.bound(answer["bound"]))
+    bound = min(value, scaled.bound(answer.bound))
     return Timetable(places, starts, ends, value, bound)
 
 
@@ -341,32 +347,31 @@ def best_places(
     """
     scaled = _ScaledRequest(workload, "load", 1.0)
     answer = _run_searches(scaled, None, limit)
-    if answer["status"] != "found":
+    if answer.status != "found":
         return None
-    places = tuple(map(tuple, answer["places"]))
+    places = tuple(map(tuple, answer.places))
     load = max(workload.loads_us(places))
-    return places, load, min(load, scaled.bound(answer["bound"]))
+    return places, load, min(load, scaled.bound(answer.bound))
 
 
 def _run_searches(
     scaled: _ScaledRequest, hint: Sequence[Sequence[int]] | None, limit: SearchLimit | None
-) -> dict[str, Any]:
+) -> TimetableAnswer:
     """Runs one search, which is quick or stuck; then several that share what they find.
 
     Both give the same answer each time, unless the wall clock ends them.
     """
     limit = limit or SearchLimit.of()
-    request = {**scaled.request, "hint": hint}
-    first = {**request, "workers": 1, "effort": min(_FIRST, limit.effort)}
-    answer = timetable_model.solve(first, limit.seconds)
-    if answer["status"] == "infeasible" or answer.get("proved"):
+    first = replace(scaled.request, hint=hint, workers=1, effort=min(_FIRST, limit.effort))
+    answer = solve(first, limit.seconds)
+    if answer.status == "infeasible" or answer.proved:
         return answer
-    hint = answer.get("places", hint)
-    later = {**request, "workers": 4, "effort": limit.effort, "hint": hint}
+    hint = answer.places or hint
+    later = replace(scaled.request, hint=hint, workers=4, effort=limit.effort)
     if limit.effort <= _FIRST:
         return answer
-    again = timetable_model.solve(later, limit.seconds)
-    if again["status"] == "unknown" != answer["status"]:
+    again = solve(later, limit.seconds)
+    if again.status == "unknown" != answer.status:
         return answer
     return again
 
@@ -397,25 +402,25 @@ class _ScaledRequest:
                 for i, (frames, limit) in enumerate(zip(workload.frames, limits, strict=True))
             )
             copies = max(0, math.ceil(reach / self.unit_us / hyper - 1e-9) - 1)
-        self.request: dict[str, Any] = {
-            "devices": len(workload.devices),
-            "cores": list(workload.cores),
-            "launch": [self.up(us or 0.0) for us in workload.launch_us],
-            "launch_cost": [
+        self.request = TimetableRequest(
+            devices=len(workload.devices),
+            cores=list(workload.cores),
+            launch=[self.up(us or 0.0) for us in workload.launch_us],
+            launch_cost=[
                 self._cost(d, (workload.launch_us[d] or 0.0) * watt, 0.0)
                 for d, watt in enumerate(workload.watts)
             ],
-            "slots": workload.max_loadables,
-            "one_core": workload.one_core,
-            "hyper": hyper,
-            "copies": copies,
-            "goal": goals.get(objective, "cost"),
-            "most": self._most(within, horizon),
-            "chains": [
+            slots=workload.max_loadables,
+            one_core=workload.one_core,
+            hyper=hyper,
+            copies=copies,
+            goal=goals.get(objective, "cost"),
+            most=self._most(within, horizon),
+            chains=[
                 self._chain(i, chain, hyper, limits[i], deadlines[i])
                 for i, chain in enumerate(workload.chains)
             ],
-        }
+        )
 
     def up(self, us: float) -> int:
         """Returns a duration in units, rounded up."""
@@ -457,42 +462,42 @@ class _ScaledRequest:
         hyper: int | None,
         limit_us: float,
         deadline_us: float,
-    ) -> dict[str, Any]:
+    ) -> ChainRequest:
         frames = self.workload.frames[number]
         watt = self.workload.watts[0]
-        return {
-            "times": [
+        return ChainRequest(
+            times=[
                 [None if us is None else self.up(us) for us in row] for row in chain.times_us
             ],
-            "hands": [
+            hands=[
                 [[self.up(us) for us in row] for row in border] for border in chain.hands_us
             ],
-            "cost": [
+            cost=[
                 [
                     self._cost(d, uj, us or 0.0)
                     for d, (uj, us) in enumerate(zip(energy, times, strict=True))
                 ]
                 for energy, times in zip(chain.energy_uj, chain.times_us, strict=True)
             ],
-            "hand_cost": [
+            hand_cost=[
                 [[self._cost(0, us * watt, us) for us in row] for row in border]
                 for border in chain.hands_us
             ],
-            "frames": frames,
-            "period": 0 if hyper is None else hyper // frames,
-            "weight": self.weights[number],
-            "limit": self.down(limit_us),
-            "too_large": [list(run) for run in chain.too_large],
-            "routes": [self._route(route) for route in chain.routes],
-        }  # fmt: skip
+            frames=frames,
+            period=0 if hyper is None else hyper // frames,
+            weight=self.weights[number],
+            limit=self.down(limit_us),
+            too_large=[list(run) for run in chain.too_large],
+            routes=[self._route(route) for route in chain.routes],
+        )  # fmt: skip
 
-    def _route(self, route: Route) -> dict[str, Any]:
+    def _route(self, route: Route) -> RouteRequest:
         gpu = sum(task.work_us for task in route.tasks if task.device == 0)
-        return {
-            "tasks": [[task.device, self.up(task.work_us)] for task in route.tasks],
-            "loadables": list(route.loadables),
-            "cost": self._cost(0, route.energy_uj, gpu),
-        }
+        return RouteRequest(
+            tasks=[(task.device, self.up(task.work_us)) for task in route.tasks],
+            loadables=list(route.loadables),
+            cost=self._cost(0, route.energy_uj, gpu),
+        )
 
     def bound(self, value: float) -> float:
         """Returns a bound of the scaled problem as one of the workload.
@@ -517,13 +522,13 @@ class _ScaledRequest:
             for frames, chain in zip(self.workload.frames, self.workload.chains, strict=True)
         )
 
-    def times(self, places: tuple[tuple[int, ...], ...], answer: dict[str, Any]) -> tuple[Any, Any]:
+    def times(
+        self, places: tuple[tuple[int, ...], ...], answer: TimetableAnswer
+    ) -> tuple[Any, Any]:
         """Returns starts and ends of all tasks in microseconds."""
         all_starts: list[Any] = []
         all_ends: list[Any] = []
-        for chain, (frames, hands) in enumerate(
-            zip(answer["starts"], answer["hands"], strict=True)
-        ):
+        for chain, (frames, hands) in enumerate(zip(answer.starts, answer.hands, strict=True)):
             tasks = tasks_of(self.workload, chain, places[chain])
             starts = []
             whole = route_of(self.workload.chains[chain], places[chain]) is not None

@@ -83,7 +83,8 @@ def is_planned_release(release: str, planned: str) -> bool:
 
 def as_planned(release: str, planned: str) -> str:
     """Returns a board's release with as many numbers as a plan's, for ``tensorrt:``."""
-    return versions.show(versions.parse_version(release)[: max(2, len(planned.split(".")))])
+    stated = len(versions.parse_version(planned))
+    return versions.show(versions.parse_version(release)[: max(2, stated)])
 
 
 def _minor(version: Version) -> Version:
@@ -102,7 +103,7 @@ def check_release(target: Target, tensorrt: str) -> None:
             ``tensorrt.version``).
     """
     version = parse_version(tensorrt)
-    if tensorrt == target.tensorrt:
+    if version == parse_version(target.tensorrt):
         return
     # the lists are for other releases than the usual one: a plain check does without them
     from edgekit.targets.jetpack import jetpacks, tensorrt_releases
@@ -144,7 +145,7 @@ def release_sources(target: Target, tensorrt: str) -> str:
 
     They differ on which TensorRT the JetPack brings to the board.
     """
-    if tensorrt == target.tensorrt:
+    if parse_version(tensorrt) == parse_version(target.tensorrt):
         return ""
     from edgekit.targets.jetpack import jetpacks
 
@@ -161,7 +162,7 @@ def unbrought(target: Target, tensorrt: str) -> str:
     Releases that can be installed beside a JetPack count as its own, and the releases of a board
     that runs no JetPack, or that are older than the listed JetPacks, are not known so well.
     """
-    if tensorrt == target.tensorrt:
+    if parse_version(tensorrt) == parse_version(target.tensorrt):
         return ""
     from edgekit.targets.jetpack import jetpacks
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,18 @@ from edgekit.errors import BuildError
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.weights import digest_of
 from edgekit.text import counted
+from edgekit_device.protocol.codec import write
 from edgekit_device.tensorrt.weights import named_weights, origins
 
 if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedEngine, RequestedLane
-    from edgekit_device.build.request import EngineSpec, IoSpec
+    from edgekit_device.build.request import (
+        BuildResult,
+        BuiltTensor,
+        EngineResult,
+        EngineSpec,
+        IoSpec,
+    )
 
 
 Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
@@ -31,7 +39,7 @@ _TAKES_OTHERS = ("any", "individual")
 
 
 def artefacts_of(
-    request: BuildRequest, result: Mapping[str, Any], lanes: Sequence[RequestedLane], fetch: Fetch
+    request: BuildRequest, result: BuildResult, lanes: Sequence[RequestedLane], fetch: Fetch
 ) -> Artefacts:
     """Returns the artefacts of a build.
 
@@ -42,7 +50,7 @@ def artefacts_of(
 
     Args:
         request: The request.
-        result: The board's ``edgekit.build.result/1``.
+        result: The board's answer.
         lanes: The engines that the request was made of.
         fetch: Returns blobs of the board by SHA-256.
 
@@ -50,7 +58,7 @@ def artefacts_of(
         BuildError: "build.result": the answer does not fit the request; "build.weights": a weight
             that an engine lacks is not in its model.
     """
-    built = {one["key"]: one for one in result["engines"]}
+    built = {one.key: one for one in result.engines}
     missing = [e.key for lane in lanes for e in lane.engines if e.key not in built]
     if missing:
         raise BuildError(
@@ -59,10 +67,10 @@ def artefacts_of(
             where=request.job.name,
             hint="remove the job (edgekit jobs remove) and build again",
         )
-    engines = dict(fetch(dict.fromkeys(built[key]["engine"] for key in built)))
+    engines = dict(fetch(dict.fromkeys(one.engine for one in built.values())))
     store = _EngineWeights()
     facts: dict[str, Any] = {}
-    notes = list(result["notes"])
+    notes = list(result.notes)
     requested = {one.key: one for one in request.job.engines}
     found = []
     for lane in lanes:
@@ -76,28 +84,28 @@ def artefacts_of(
                     tuple(layer.name for layer in engine.layers),
                     tuple(tensor.name for tensor in engine.inputs),
                     tuple(tensor.name for tensor in engine.outputs),
-                    one["engine"],
+                    one.engine,
                 )
             )
-            known = facts.get(one["engine"])
+            known = facts.get(one.engine)
             if known is not None:
                 # the same bytes for another device: which one is the segment's to say
                 if known["dla_core"] is None:
-                    known["dla_core"] = one["dla_core"]
+                    known["dla_core"] = one.dla_core
                 continue
-            facts[one["engine"]] = _facts(engine, one, result)
-            if not one["stripped"] and one["refit"] not in _TAKES_OTHERS:
+            facts[one.engine] = _facts(engine, one)
+            if not one.stripped and one.refit not in _TAKES_OTHERS:
                 continue
             try:
                 renamed = store.take(engine, one, request.blobs, requested[engine.key])
             except BuildError as error:
-                if one["stripped"]:
+                if one.stripped:
                     raise
-                facts[one["engine"]]["refit"] = "none"
+                facts[one.engine]["refit"] = "none"
                 notes.append(f"{engine.key} cannot be refitted: {error.message}")
                 continue
             if renamed:
-                facts[one["engine"]]["weights"] = renamed
+                facts[one.engine]["weights"] = renamed
         found.append((lane.share, tuple(segments)))
     return Artefacts(
         backend="tensorrt",
@@ -105,7 +113,7 @@ def artefacts_of(
         engines=engines,
         weights=store.weights,
         values=store.values,
-        fingerprint=dict(result["fingerprint"]),
+        fingerprint=dict(result.fingerprint),
         inputs=tuple(tensor.name for tensor in request.job.network.inputs),
         outputs=tuple(tensor.name for tensor in request.job.network.outputs),
         notes=tuple(notes),
@@ -113,43 +121,50 @@ def artefacts_of(
     )
 
 
-def golden_of(result: Mapping[str, Any], fetch: Fetch) -> list[dict[str, Any]]:
+@dataclass(frozen=True, eq=False)
+class BoardGolden:
+    """What the unstripped engines answered on the board; ``lane`` None where there is one."""
+
+    seed: int
+    lane: int | None
+    outputs: dict[str, np.ndarray]
+
+
+def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     """Returns what the unstripped engines answered on the board, with the outputs as arrays."""
-    cases = result["golden"]
-    blobs = fetch(dict.fromkeys(x["digest"] for case in cases for x in case["outputs"].values()))
+    blobs = fetch(dict.fromkeys(x.digest for case in result.golden for x in case.outputs.values()))
     return [
-        {
-            "seed": case["seed"],
-            "lane": case.get("lane"),
-            "outputs": {
-                name: np.frombuffer(blobs[x["digest"]], np.dtype(x["dtype"])).reshape(x["shape"])
-                for name, x in case["outputs"].items()
+        BoardGolden(
+            case.seed,
+            case.lane,
+            {
+                name: np.frombuffer(blobs[x.digest], np.dtype(x.dtype)).reshape(x.shape)
+                for name, x in case.outputs.items()
             },
-        }
-        for case in cases
+        )
+        for case in result.golden
     ]
 
 
-def _facts(
-    engine: RequestedEngine, one: Mapping[str, Any], result: Mapping[str, Any]
-) -> dict[str, Any]:
-    io = {"input": [], "output": []}  # type: dict[str, list[dict[str, Any]]]
-    for tensor in one["io"]:
-        io[tensor["mode"]].append({key: tensor[key] for key in tensor if key != "mode"})
-    own = {"kind": engine.kind, "tensorrt": result["tensorrt"], **one}
+def _facts(engine: RequestedEngine, one: EngineResult) -> dict[str, Any]:
     return {
-        **{key: own[key] for key in _FACTS},
-        "inputs": _ordered(io["input"], engine.inputs),
-        "outputs": _ordered(io["output"], engine.outputs),
+        **{key: getattr(one, key) for key in _FACTS},
+        "inputs": _ordered(one.io, "input", engine.inputs),
+        "outputs": _ordered(one.io, "output", engine.outputs),
     }
 
 
 def _ordered(
-    found: Sequence[Mapping[str, Any]], requested: Sequence[IoSpec]
+    found: Sequence[BuiltTensor], mode: str, requested: Sequence[IoSpec]
 ) -> list[dict[str, Any]]:
     at = {tensor.name: number for number, tensor in enumerate(requested)}
-    ordered = sorted(found, key=lambda tensor: at.get(str(tensor["name"]), len(at)))
-    return [dict(tensor) for tensor in ordered]
+    ordered = sorted(found, key=lambda tensor: at.get(tensor.name, len(at)))
+    # the list that they stand in says their mode
+    return [
+        {key: value for key, value in write(tensor).items() if key != "mode"}
+        for tensor in ordered
+        if tensor.mode == mode
+    ]
 
 
 class _EngineWeights:
@@ -162,7 +177,7 @@ class _EngineWeights:
     def take(
         self,
         engine: RequestedEngine,
-        one: Mapping[str, Any],
+        one: EngineResult,
         blobs: Mapping[str, bytes],
         requested: EngineSpec,
     ) -> dict[str, str]:
@@ -170,8 +185,8 @@ class _EngineWeights:
 
         Names that the parser makes up ("tmp_batch_norm_weight") mean something else in each engine.
         """
-        arrays, by_node = _named(blobs, requested, one["weights"])
-        lacking = sorted(set(one["weights"]) - set(arrays))
+        arrays, by_node = _named(blobs, requested, one.weights)
+        lacking = sorted(set(one.weights) - set(arrays))
         if lacking:
             raise BuildError(
                 f"{len(lacking)} of the engine's weights are missing from its model, such as "

@@ -6,20 +6,95 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from edgekit.buildlog.comparison import compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.verdicts import Judgement
+from edgekit.documents import Document
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
     from edgekit.tensorrt.requests import RequestedLane
+    from edgekit_device.build.request import BuildResult
 
 
-SCHEMA = "edgekit.built/1"
 _SHOWN = 5
+
+
+class Disagreement(Document):
+    """A layer of which ``can_run_on_DLA`` answers otherwise than edgekit's verdict."""
+
+    layer: str
+    ours: bool
+    builder: bool
+    certainty: str
+    rules: list[str]
+
+
+class Capability(Document):
+    """What ``can_run_on_DLA`` answered, by number of layers."""
+
+    asked: int
+    disagree: list[Disagreement]
+
+
+class Misplaced(Document):
+    """A layer that the builder placed elsewhere; ``builder`` "slots": for want of loadables."""
+
+    layer: str
+    plan: str
+    builder: str
+    words: list[str]
+
+
+class BuiltLoadables(Document):
+    """Number of loadables planned, built, and equal in both."""
+
+    plan: int
+    builder: int
+    same: int
+
+
+class BuiltPlacement(Document):
+    """The plan's devices and those of the builder's log."""
+
+    evidence: str
+    layers: int
+    differ: list[Misplaced]
+    loadables: BuiltLoadables
+    warnings: list[str]
+
+
+class InspectedLoadables(Document):
+    """Number of loadables planned, and of those that the engine inspector lists."""
+
+    plan: int
+    engine: int
+
+
+class ComparedEngine(Document):
+    """An engine and its plan."""
+
+    key: str
+    device: str
+    capability: Capability
+    placement: BuiltPlacement | None = Field(description="null: no log, or not one whole engine")
+    inspector: InspectedLoadables | None = Field(description="null: it names no layer's type")
+    reformats: list[str] = Field(description="reformats of inputs and outputs that are left")
+    unmapped: list[str] = Field(description="layers of the builder that are none of the model's")
+
+
+class BuiltComparison(Document):
+    """Where a build differs from the plan; ``differences`` are sentences."""
+
+    schema_: Literal["edgekit.built/1"] = Field(alias="schema")
+    engines: list[ComparedEngine]
+    differences: list[str]
+    same: bool
 
 
 def compare_build(
@@ -27,10 +102,10 @@ def compare_build(
     judgement: Judgement,
     plan: Plan,
     lanes: Sequence[RequestedLane],
-    result: Mapping[str, Any],
+    result: BuildResult,
     logs: Mapping[str, str],
-) -> dict[str, Any]:
-    """Returns an ``edgekit.built/1``: where the build differs from the plan.
+) -> BuiltComparison:
+    """Returns where the build differs from the plan.
 
     Three things are compared: what ``can_run_on_DLA`` answered with our verdict, layer by layer;
     where the builder's log says that layers went with the plan's devices; and the loadables, by
@@ -43,67 +118,62 @@ def compare_build(
         judgement: Our verdicts.
         plan: What was requested.
         lanes: The engines of the request.
-        result: The board's ``edgekit.build.result/1``.
+        result: The board's answer.
         logs: The builder's log by engine key; may lack some.
     """
-    built = {one["key"]: one for one in result["engines"]}
+    built = {one.key: one for one in result.engines}
     engines = []
     for number, lane in enumerate(lanes):
         placed = plan.plans[number].layers
         for engine in lane.engines:
             one = built[engine.key]
-            capable = _capability(judgement, one["can_run_on_dla"])
-            own = {
-                "key": engine.key,
-                "device": engine.device,
-                "capability": capable,
-                "placement": None,
-                "inspector": None,
-                "reformats": list(one["reformats"]),
-                "unmapped": list(one["unmapped"]),
-            }
             whole = len(lane.engines) == 1 and engine.kind == "plan" and engine.device != "GPU"
-            if whole:
-                own["inspector"] = _inspected(plan, number, one["layers"])
-            if whole and engine.key in logs:
-                own["placement"] = _placement(
-                    network, judgement, plan, number, placed, logs[engine.key]
+            log = logs.get(engine.key) if whole else None
+            engines.append(
+                ComparedEngine(
+                    key=engine.key,
+                    device=engine.device,
+                    capability=_capability(judgement, one.can_run_on_dla),
+                    placement=None
+                    if log is None
+                    else _placement(network, judgement, plan, number, placed, log),
+                    inspector=_inspected(plan, number, one.layers) if whole else None,
+                    reformats=list(one.reformats),
+                    unmapped=list(one.unmapped),
                 )
-            engines.append(own)
+            )
     differences = [text for one in engines for text in _describe_difference(one)]
-    return {
-        "schema": SCHEMA,
-        "engines": engines,
-        "differences": differences,
-        "same": not differences,
-    }
+    return BuiltComparison(
+        schema="edgekit.built/1", engines=engines, differences=differences, same=not differences
+    )
 
 
-def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> dict[str, Any]:
+def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability:
     wrong = []
     for name, answer in answers.items():
         verdict = judgement.verdicts.get(name)
         if verdict is not None and verdict.ok != answer:
             wrong.append(
-                {
-                    "layer": name,
-                    "ours": verdict.ok,
-                    "builder": answer,
-                    "certainty": verdict.certainty,
-                    "rules": [reason.rule for reason in verdict.reasons],
-                }
+                Disagreement(
+                    layer=name,
+                    ours=verdict.ok,
+                    builder=answer,
+                    certainty=verdict.certainty,
+                    rules=[reason.rule for reason in verdict.reasons],
+                )
             )
-    return {"asked": len(answers), "disagree": wrong}
+    return Capability(asked=len(answers), disagree=wrong)
 
 
 def _inspected(
     plan: Plan, number: int, layers: Sequence[Mapping[str, Any]]
-) -> dict[str, int] | None:
+) -> InspectedLoadables | None:
     """Counts the loadables that the inspector lists; None where it says no layer's type."""
     if not any(layer["device"] for layer in layers):
         return None
     planned = sum(loadable.plan == number for loadable in plan.loadables)
-    return {"plan": planned, "engine": sum(layer["device"] == "DLA" for layer in layers)}
+    inside = sum(layer["device"] == "DLA" for layer in layers)
+    return InspectedLoadables(plan=planned, engine=inside)
 
 
 def _placement(
@@ -113,14 +183,16 @@ def _placement(
     number: int,
     placed: Sequence[PlacedLayer],
     log: str,
-) -> dict[str, Any]:
+) -> BuiltPlacement:
     """Holds the plan's devices against the builder's lists of layers."""
     devices = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in placed}
     ours = [loadable.layers for loadable in plan.loadables if loadable.plan == number]
     requested = replace(judgement, placed={**judgement.placed, **devices})
     found = compare(network, requested, parse_log(log.splitlines()))
     wrong = [
-        {"layer": x.layer, "plan": devices[x.layer], "builder": x.builder, "words": list(x.words)}
+        Misplaced(
+            layer=x.layer, plan=devices[x.layer], builder=x.builder, words=list(x.words)
+        )
         for x in found.layers
         # a layer that the DLA could run and the plan has on the GPU is no difference
         if x.layer in devices and x.builder in ("DLA", "GPU", "slots")
@@ -128,55 +200,51 @@ def _placement(
     ]  # fmt: skip
     theirs = [frozenset(x.built) for x in found.loadables if x.built]
     wanted = [frozenset(layers) for layers in ours]
-    return {
-        "evidence": found.evidence,
-        "layers": len(devices),
-        "differ": wrong,
-        "loadables": {
-            "plan": len(ours),
-            "builder": len(theirs),
-            "same": sum(group in theirs for group in wanted),
-        },
-        "warnings": list(found.warnings),
-    }
+    return BuiltPlacement(
+        evidence=found.evidence,
+        layers=len(devices),
+        differ=wrong,
+        loadables=BuiltLoadables(
+            plan=len(ours),
+            builder=len(theirs),
+            same=sum(group in theirs for group in wanted),
+        ),
+        warnings=list(found.warnings),
+    )
 
 
-def _describe_difference(one: Mapping[str, Any]) -> list[str]:
+def _describe_difference(one: ComparedEngine) -> list[str]:
     """Returns an engine's differences as sentences."""
     texts = []
-    for wrong in one["capability"]["disagree"]:
-        word = "can" if wrong["builder"] else "cannot"
-        own = "cannot" if wrong["builder"] else "can"
-        why = f" ({', '.join(wrong['rules'])})" if wrong["rules"] else ""
+    for wrong in one.capability.disagree:
+        word = "can" if wrong.builder else "cannot"
+        own = "cannot" if wrong.builder else "can"
+        why = f" ({', '.join(wrong.rules)})" if wrong.rules else ""
         texts.append(
-            f"{wrong['layer']}: {word} run on a DLA according to TensorRT, {own} according to "
+            f"{wrong.layer}: {word} run on a DLA according to TensorRT, {own} according to "
             f"edgekit{why}"
         )
-    place = one["placement"]
+    place = one.placement
     if place is not None:
-        for wrong in place["differ"]:
-            why = f": {wrong['words'][0]}" if wrong["words"] else ""
-            on = "GPU" if wrong["builder"] == "slots" else wrong["builder"]
-            texts.append(
-                f"{wrong['layer']}: planned on the {wrong['plan']}, built on the {on}{why}"
-            )
-        count = place["loadables"]
-        if place["evidence"] == "placement" and count["plan"] != count["builder"]:
-            texts.append(
-                f"{one['key']}: {count['plan']} loadables planned, {count['builder']} built"
-            )
-    inside = one["inspector"]
+        for moved in place.differ:
+            why = f": {moved.words[0]}" if moved.words else ""
+            on = "GPU" if moved.builder == "slots" else moved.builder
+            texts.append(f"{moved.layer}: planned on the {moved.plan}, built on the {on}{why}")
+        count = place.loadables
+        if place.evidence == "placement" and count.plan != count.builder:
+            texts.append(f"{one.key}: {count.plan} loadables planned, {count.builder} built")
+    inside = one.inspector
     # the log says more, and distinguishes loadables of Q/DQ nodes alone from those with our layers
-    silent = place is None or place["evidence"] != "placement"
-    if silent and inside is not None and inside["plan"] != inside["engine"]:
+    silent = place is None or place.evidence != "placement"
+    if silent and inside is not None and inside.plan != inside.engine:
         texts.append(
-            f"{one['key']}: {inside['plan']} loadables planned, {inside['engine']} in the engine "
+            f"{one.key}: {inside.plan} loadables planned, {inside.engine} in the engine "
             "(engine inspector)"
         )
-    if one["reformats"]:
-        names, more = one["reformats"][:_SHOWN], len(one["reformats"]) - _SHOWN
+    if one.reformats:
+        names, more = one.reformats[:_SHOWN], len(one.reformats) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
         texts.append(
-            f"{one['key']}: the engine still reformats inputs or outputs: {', '.join(names)}{rest}"
+            f"{one.key}: the engine still reformats inputs or outputs: {', '.join(names)}{rest}"
         )
     return texts

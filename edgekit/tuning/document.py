@@ -7,7 +7,7 @@ from __future__ import annotations
 import glob
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -176,16 +176,6 @@ class Tuned(Document):
     changes: list[MovedLayers]
     files: dict[str, str]
     notes: list[str]
-
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """Yields the outcome, what was learnt and what was tried, for people.
-
-        Args:
-            verbose: All kinds of layers and all layers by name.
-        """
-        from edgekit.tuning.text import tune_text
-
-        yield from tune_text(self, verbose=verbose)
 
 
 def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tuned:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from pydantic import Field
 
-from edgekit.benchmark.statistics import median
 from edgekit.documents import Document, Number, omitted
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.placement.plan import Plan
@@ -30,6 +29,7 @@ from edgekit.placement.profiles.profile import (
 from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
 from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
+from edgekit_device.benchmark.statistics import median
 
 if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery

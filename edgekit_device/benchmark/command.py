@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +28,7 @@ from edgekit_device.arrays.npz import read_npz, receive_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.benchmark.measure import bench, cuda_of
 from edgekit_device.benchmark.settings import BenchSettings, parse_settings
+from edgekit_device.benchmark.statistics import median
 from edgekit_device.benchmark.trtexec import cross_check
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import held_power

@@ -8,10 +8,8 @@ times ("segments_clock") are CUDA events around their work ("gpu", without copie
 host), or the processor's clock around their runs ("cpu") where one of them has no events.
 "phases_ms" are CUDA events around copies and engines, and the host's time in enqueueV3.
 
-trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for
-at least --warmUp milliseconds, then runs at least --iterations times and at least --duration
-seconds; a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larger ones
-out.
+trtexec (TensorRT 10.3, samples/common/sampleInference.cpp) warms up for at least --warmUp
+milliseconds, then runs at least --iterations times and at least --duration seconds.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from edgekit_device.benchmark.events import (
 )
 from edgekit_device.benchmark.fixed_addresses import FixedLane, why_not
 from edgekit_device.benchmark.settings import BenchSettings
+from edgekit_device.benchmark.statistics import summary
 from edgekit_device.cuda.driver import Cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime.model import Model
@@ -53,33 +52,6 @@ _END_S = 2.0
 
 #: Runs one frame of one lane: (lane, index of the frame, number, record).
 RunFrame = Callable[[LaneRun, int, int, Optional[Callable[[SegmentEvent], None]]], None]
-
-
-def summary(values: Sequence[float]) -> Dict[str, float]:
-    """min, mean, median, p50 to p99.9 and max of ``values`` (not empty), as trtexec has them.
-
-    "p50" is the median, and "p999" p99.9.
-    """
-    ordered = sorted(values)
-    count = len(ordered)
-    middle = count // 2
-    median = ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-    def percentile(permille: int) -> float:
-        # whole numbers: (1 - 0.9) * 10 is a little below 1 in doubles
-        return ordered[max(count - 1 - (1000 - permille) * count // 1000, 0)]
-
-    return {
-        "min": ordered[0],
-        "mean": sum(ordered) / count,
-        "median": median,
-        "p50": median,
-        "p90": percentile(900),
-        "p95": percentile(950),
-        "p99": percentile(990),
-        "p999": percentile(999),
-        "max": ordered[-1],
-    }
 
 
 def bench(

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgekit_device.build.network import MappedLayers
 from edgekit_device.build.request import EngineSpec
 from edgekit_device.errors import DeviceError, listed
+from edgekit_device.versions import parse_version, tensorrt_number
 
 _PRECISION_FLAGS = {"fp16": "FP16", "int8": "INT8"}
 _CONSTRAINTS = {"prefer": "PREFER_PRECISION_CONSTRAINTS", "obey": "OBEY_PRECISION_CONSTRAINTS"}
@@ -223,16 +224,6 @@ def refit_kind(flags: Sequence[str]) -> str:
     return next((kind for flag, kind in kinds.items() if flag in flags), "none")
 
 
-def version_number(version: str) -> int:
-    """NV_TENSORRT_VERSION of a release: "8.6.1" is 8601, "10.3.0.30" is 100300."""
-    parts = [int(part) for part in re.findall(r"\d+", version)[:3]]
-    major, minor, patch = [*parts, 0, 0, 0][:3]
-    # two digits for each part since version 10 (NvInferVersion.h)
-    return (
-        major * 10000 + minor * 100 + patch if major >= 10 else major * 1000 + minor * 100 + patch
-    )
-
-
 def for_release(cache: bytes, version: str) -> bytes:
     """The cache with the header that this release's IInt8EntropyCalibrator2 writes itself.
 
@@ -245,7 +236,7 @@ def for_release(cache: bytes, version: str) -> bytes:
             "not a calibration cache: it does not begin with TRT-VERSION-ALGORITHM",
             code="build.calibration",
         )
-    header = "TRT-{}-{}".format(version_number(version), _ALGORITHM)
+    header = "TRT-{}-{}".format(tensorrt_number(parse_version(version)), _ALGORITHM)
     return header.encode("ascii") + b"\n" + rest
 
 

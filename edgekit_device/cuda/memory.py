@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from edgekit_device.cuda.driver import Cuda
 
 _LARGER = 2  # a buffer so many times as large as wanted still serves
+# the legacy default stream: where PyTorch and CuPy work unless they are told otherwise
+_DEFAULT_STREAM = 0
 _Kind = Tuple[Any, ...]
 
 
@@ -269,6 +271,34 @@ class DeviceTensor:
         array = unpack(memory, self.shape, self.dtype, self.format, self.strides)
         return convert(array, dtype or self.dtype, self.scale, None)
 
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        """The tensor for PyTorch (``torch.as_tensor(tensor, device="cuda")``), CuPy and Numba,
+        without a copy: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
+
+        Only LINEAR tensors whose elements are their values have it; ``Model`` makes such ones.
+        """
+        import numpy as np
+
+        if self.format != "LINEAR" or self.scale is not None:
+            raise AttributeError("{} tensors have no CUDA array interface".format(self.format))
+        # no stream: the values are there already
+        return {
+            "shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.ptr, False),
+            "version": 3, "strides": None, "stream": None,
+        }  # fmt: skip
+
+
+class _BorrowedMemory:
+    """Memory of another library's tensor, which lives as long as this."""
+
+    def __init__(self, cuda: Any, ptr: int, nbytes: int, tensor: Any) -> None:
+        self.cuda = cuda
+        self._ptr, self._nbytes, self._tensor = ptr, nbytes, tensor
+
+    def fetch(self) -> np.ndarray:
+        return fetched(self.cuda, self._ptr, self._nbytes)
+
 
 # Arrays travel through pinned memory. Formats are made on the GPU by our kernels where NVRTC is
 # there (``cuda.kernels``), else by NumPy. The first result of a kernel is compared with NumPy's,
@@ -332,6 +362,57 @@ class Feeder:
                 return made
         stored = pack(convert(array, io.dtype, None, io.scale, io.name), io.format, io.strides)
         return self._upload(stored, stream, keep, target)
+
+    def borrowed(self, tensor: Any) -> DeviceTensor:
+        """A tensor of PyTorch, CuPy or Numba on the GPU, read where it lies.
+
+        Waits for the stream that its interface names, or else for the default stream: work on
+        another stream must be waited for by the caller.
+
+        Args:
+            tensor: Has ``__cuda_array_interface__``.
+
+        Raises:
+            DeviceError: "input.strides" for one that is not contiguous; "cuda.*".
+        """
+        import numpy as np
+
+        about = tensor.__cuda_array_interface__
+        kind, shape = np.dtype(about["typestr"]), tuple(about["shape"])
+        steps: List[int] = []
+        size = kind.itemsize
+        for length in reversed(shape):
+            steps.insert(0, size)
+            size *= length
+        given = about.get("strides")
+        if given is not None and tuple(given) != tuple(steps):
+            raise DeviceError(
+                "a tensor on the GPU is not contiguous: its strides are {}".format(list(given)),
+                code="input.strides",
+                hint="pass tensor.contiguous() (CuPy: cupy.ascontiguousarray(tensor))",
+            )
+        stream = about.get("stream", _DEFAULT_STREAM)
+        if stream is not None:
+            self._cuda.synchronize(stream)
+        pointer = int(about["data"][0])
+        owner = _BorrowedMemory(self._cuda, pointer, size, tensor)
+        return DeviceTensor(pointer, size, str(kind), shape, "LINEAR", (), None, owner)
+
+    def plain(self, tensor: DeviceTensor, dtype: str) -> DeviceTensor:
+        """The tensor in planes ("LINEAR") of values of ``dtype``: itself, or made on the GPU.
+
+        Raises:
+            DeviceError: "cuda.*" or "format.*".
+        """
+        io = IoEntry("", dtype, tensor.shape, "LINEAR", (), None)
+        retained: List[Any] = []
+        with self.device.stream() as stream:
+            address = self.put(io, tensor, stream, retained)
+            self._cuda.synchronize(stream)
+        if address == tensor.ptr:
+            return tensor
+        owner = next(one for one in retained if getattr(one, "ptr", 0) == address)
+        return DeviceTensor(address, owner.nbytes, dtype, tensor.shape, "LINEAR", (), None, owner)
 
     def _upload(self, array: np.ndarray, stream: int, keep: List[Any], target: int) -> int:
         import numpy as np

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
-from edgekit_device.benchmark.measure import summary
+from edgekit_device.benchmark.statistics import summary
 from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted
 from edgekit_device.protocol.manifest import TensorEntry

@@ -27,13 +27,21 @@ from edgekit_device.files import check_kept
 from edgekit_device.protocol.manifest import Engines, Manifest, SegmentEntry, TensorEntry
 from edgekit_device.release.changed import need_unchanged
 from edgekit_device.release.releases import check_release
-from edgekit_device.runtime.pipeline import LaneRun, OnSegmentEvent, run_alone, run_stream
+from edgekit_device.runtime.pipeline import (
+    LaneRun,
+    OnSegmentEvent,
+    run_alone,
+    run_on_devices,
+    run_stream,
+)
 from edgekit_device.store.root import check_root, default_root
 from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open_bundle
 from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from edgekit_device.cuda.memory import DeviceTensor, Feeder
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
@@ -79,6 +87,12 @@ class Model:
             LaneRun(number, lane, runs[number], names, dtypes)
             for number, lane in enumerate(manifest.lanes)
         ]
+        cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
+        self._feeder = None
+        if cuda is not None:
+            from edgekit_device.cuda.memory import Feeder
+
+            self._feeder = Feeder(cuda)
         # a single frame takes the plan that most frames take
         self._main = max(range(len(self.lanes)), key=lambda i: (self.lanes[i].share, -i))
 
@@ -92,16 +106,40 @@ class Model:
 
         Args:
             inputs: An array by input name; an array alone for a model of one input. NaN is
-                allowed.
+                allowed. Tensors of PyTorch and CuPy on the GPU are read where they lie.
 
         Returns:
             An array by output name.
 
         Raises:
-            DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape", or
-                "engine.failed".
+            DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape",
+                "input.strides", "input.device", or "engine.failed".
         """
         return run_alone(self.lanes[self._main], self.check(inputs))
+
+    def on_gpu(self, inputs: Inputs) -> Dict[str, DeviceTensor]:
+        """Runs one frame as a call does, and leaves its results on the GPU.
+
+        Returns:
+            A tensor by output name, in the output's own type and shape, for PyTorch
+            (``torch.as_tensor(tensor, device="cuda")``) and CuPy without a copy. It keeps its
+            memory.
+
+        Raises:
+            DeviceError: As for a call; "model.no-gpu" for a bundle that runs on the CPU.
+        """
+        lane = self.lanes[self._main]
+        if self._feeder is None:
+            raise DeviceError(
+                "this bundle's engines run on the CPU (backend {})".format(self.backend),
+                code="model.no-gpu",
+                where=self.name,
+                hint="call the model itself: it returns arrays",
+            )
+        found = {}
+        for name, value in run_on_devices(lane, self.check(inputs)).items():
+            found[name] = self._feeder.plain(value, lane.dtypes[name])
+        return found
 
     def stream(
         self, frames: Iterable[Inputs], depth: int = 0, timeout_s: Optional[float] = None
@@ -130,9 +168,11 @@ class Model:
         """Runs one frame on one lane (plan variant); ``inputs`` are not checked."""
         return run_alone(self.lanes[lane], inputs, record, number)
 
-    def check(self, inputs: Inputs) -> Dict[str, np.ndarray]:
-        """Checks names, dtypes and shapes; returns contiguous arrays by name."""
-        return check_inputs(self.name, self.inputs, inputs)
+    def check(self, inputs: Inputs) -> Dict[str, Any]:
+        """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
+        GPU as ``DeviceTensor``.
+        """
+        return check_inputs(self.name, self.inputs, inputs, self._feeder)
 
 
 def load(
@@ -243,21 +283,40 @@ def check_inputs(
     model: str,
     tensors: Sequence[TensorEntry],
     inputs: Union[Mapping[str, np.ndarray], np.ndarray],
-) -> Dict[str, np.ndarray]:
+    feeder: Optional[Feeder] = None,
+) -> Dict[str, Any]:
     """Checks names, dtypes and shapes.
 
     Args:
         model: Its name, for errors.
         tensors: What it takes.
         inputs: An array by name; an array alone where it takes one.
+        feeder: The GPU's, whose tensors may be inputs too; None for a model on the CPU.
 
     Returns:
-        Contiguous arrays by name.
+        Contiguous arrays by name, and tensors on the GPU as ``DeviceTensor``.
 
     Raises:
-        DeviceError: "input.unknown", "input.missing", "input.dtype" or "input.shape".
+        DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape",
+            "input.strides" or "input.device".
     """
     import numpy as np
+
+    def checked(value: Any, tensor: TensorEntry) -> Any:
+        if not hasattr(value, "__cuda_array_interface__"):
+            return check_array(np.asarray(value), tensor)
+        if feeder is None:
+            raise DeviceError(
+                "{!r} lies on the GPU, but this bundle's engines run on the CPU".format(
+                    tensor.name
+                ),
+                code="input.device",
+                where=tensor.name,
+                hint="pass tensor.cpu() (CuPy: cupy.asnumpy(tensor))",
+            )
+        found = feeder.borrowed(value)
+        check_kind(np.dtype(found.dtype), found.shape, tensor)
+        return found
 
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:
@@ -287,7 +346,7 @@ def check_inputs(
             where=model,
             hint="the model's inputs are {}".format(_names(tensors)),
         )
-    return {name: check_array(np.asarray(inputs[name]), tensor) for name, tensor in known.items()}
+    return {name: checked(inputs[name], tensor) for name, tensor in known.items()}
 
 
 def _names(tensors: Sequence[TensorEntry]) -> str:
@@ -304,20 +363,31 @@ def check_array(array: np.ndarray, tensor: TensorEntry) -> np.ndarray:
     """
     import numpy as np
 
-    if array.dtype != np.dtype(tensor.dtype):
+    check_kind(array.dtype, array.shape, tensor)
+    return np.ascontiguousarray(array).reshape(tensor.shape)
+
+
+def check_kind(dtype: np.dtype, shape: Sequence[int], tensor: TensorEntry) -> None:
+    """Checks a type and a shape.
+
+    Raises:
+        DeviceError: "input.dtype" or "input.shape".
+    """
+    import numpy as np
+
+    if dtype != np.dtype(tensor.dtype):
         raise DeviceError(
-            "{!r} is {}, but the model needs {}".format(tensor.name, array.dtype, tensor.dtype),
+            "{!r} is {}, but the model needs {}".format(tensor.name, dtype, tensor.dtype),
             code="input.dtype",
             where=tensor.name,
             hint="convert it with .astype({!r})".format(tensor.dtype),
         )
-    if array.shape != tensor.shape:
+    if tuple(shape) != tensor.shape:
         raise DeviceError(
             "{!r} has shape {}, but the model needs {}".format(
-                tensor.name, list(array.shape), list(tensor.shape)
+                tensor.name, list(shape), list(tensor.shape)
             ),
             code="input.shape",
             where=tensor.name,
             hint="the network was built for this shape only; resize or reshape the array",
         )
-    return np.ascontiguousarray(array).reshape(tensor.shape)

@@ -4,13 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.benchmark.statistics import (
-    coefficient_of_variation,
-    latency_summary,
-    mean,
-    median,
-    percentile,
-)
+from edgekit.benchmark.statistics import coefficient_of_variation, mean
+from edgekit_device.benchmark.statistics import median, percentile
+from edgekit_device.benchmark.statistics import summary as latency_summary
 
 samples = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from edgekit.benchmark.statistics import latency_summary, percentile_cell, tails
+from edgekit.benchmark.statistics import tails
+from edgekit.reports.text import percentile_cell
+from edgekit_device.benchmark.statistics import summary as latency_summary
 
 
 @pytest.mark.parametrize(

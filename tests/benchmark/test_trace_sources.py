@@ -93,7 +93,7 @@ def test_clocks_that_know_the_time_of_day_meet(tmp_path):
     export = open_export(engine_run(tmp_path / "a.sqlite"))
     document, written = combined([own, NsysSource(export, "a")], tmp_path / "t.json")
     export.close()
-    shifts = {p["source"]: p["shift_us"] for p in written.processes}
+    shifts = {p.source: p.shift_us for p in written.processes}
     # the export's 0 is 0.25 s before the frames
     assert shifts == {"bench": pytest.approx(250_000.0, abs=1), "a": 0.0}
     assert {p["alignment"] for p in document["otherData"]["processes"]} == {

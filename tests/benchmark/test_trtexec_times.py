@@ -2,9 +2,9 @@
 
 import pytest
 
-from edgekit.benchmark.statistics import latency_summary
 from edgekit.benchmark.trtexec import read_times
 from edgekit.errors import DataError
+from edgekit_device.benchmark.statistics import summary as latency_summary
 
 FIELDS = ("startEnqMs", "endEnqMs", "startH2dMs", "endH2dMs", "startComputeMs", "endComputeMs",
           "startD2hMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs")  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 
 from edgekit.cli import main, steps
 from edgekit.errors import UsageError
+from edgekit.pipeline.steps.build import BoardBuild, BoardEngine
 from tests.pipeline.nets import small_config
 
 ORIN = "jetson-agx-orin-64gb"
@@ -53,10 +54,9 @@ def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, 
 def test_a_stripped_engine_whose_full_size_nobody_knows_is_reported_all_the_same(
     capsys, full, says
 ):
-    engine = {"key": "net", "bytes": 1000, "full_bytes": full, "seconds": 2.0, "stripped": True,
-              "version_compatible": False}  # fmt: skip
-    steps._show_build({"board": "lab", "tensorrt": "10.3.0",
-                       "engines": [engine], "plan": {"same": True, "differences": []}})  # fmt: skip
+    engine = BoardEngine("net", 1000, full, True, False, False, "none", None, 0, (), 2.0, {})
+    same = {"same": True, "differences": []}
+    steps._show_build(BoardBuild("lab", "", {}, "10.3.0", (engine,), same, ()))
     assert says in capsys.readouterr().out
 
 
@@ -68,7 +68,8 @@ def test_what_builds_can_be_strict(tmp_path, monkeypatch, name):
         seen.append(options["build"])
         raise UsageError("far enough")
 
-    monkeypatch.setattr("edgekit.cli.options.open_pipeline", opened)
+    way = "edgekit.cli.options.open_pipeline" if name == "run" else "edgekit.api.open_pipeline"
+    monkeypatch.setattr(way, opened)
     for options in (["--strict"], []):
         with pytest.raises(UsageError, match="far enough"):
             main.app([name, str(small_config(tmp_path)), *options])

@@ -19,7 +19,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import LocalTransport, Transport, frames, read_frames
 from edgekit.errors import BoardError
-from edgekit_device.jobs.job import LIVE, Job
+from edgekit_device.jobs.job import LIVE, Job, StartedJob
 from edgekit_device.store.root import Root
 from tests.boards.fixtures import StartBoard, hard_kill, remote
 from tests.boards.toy_jobs import request, toy_loader, until
@@ -71,8 +71,7 @@ def test_a_job_outlives_its_board_s_ssh_server_and_is_attached_again(
     assert caught.value.code == "board.connection-lost"
     assert state(root, job) == "running"
     second = client(remote(boards(root)))
-    assert second.start_job("build", wanted) == {
-        "job": job, "state": "running", "reused": False, "joined": True}  # fmt: skip
+    assert second.start_job("build", wanted) == StartedJob(job, "running", False, True)
     gate.touch()
     assert [event.phase for event in second.watch_job(job, after=1)] == ["end"]
     assert second.job_result(job) == {"schema": "toy", "made": []}
@@ -116,7 +115,7 @@ def test_a_host_that_is_killed_leaves_its_job(
         "python=sys.executable)\n"
         "client = BoardClient(board, connect(board), Path(loader))\n"
         "steps = [['progress', 'begin', 0, 1], ['wait', gate]]\n"
-        "job = client.start_job('build', {'name': 'net', 'steps': steps})['job']\n"
+        "job = client.start_job('build', {'name': 'net', 'steps': steps}).job\n"
         "for event in client.watch_job(job): print(job, flush=True)\n"
     )
     words = [board.host, board.port, board.user, board.key, board.host_key, root, toy, gate]
@@ -155,7 +154,7 @@ def test_log_cancel_list_and_remove(boards: StartBoard, client: Client, tmp_path
         board.job_result(job)
     assert caught.value.code == "job.cancelled"
     board.remove_job(job)
-    assert board.jobs() == []
+    assert board.jobs() == ()
 
 
 def test_what_one_board_made_is_fetched(boards: StartBoard, client: Client, tmp_path: Path) -> None:
@@ -288,8 +287,8 @@ def test_two_hosts_share_one_job(boards: StartBoard, client: Client, tmp_path: P
     for thread in threads:
         thread.start()
     until(lambda: len(answers) == 2)
-    assert answers[0]["job"] == answers[1]["job"]
-    assert state(tmp_path / "board", answers[0]["job"]) in LIVE
+    assert answers[0].job == answers[1].job
+    assert state(tmp_path / "board", answers[0].job) in LIVE
     gate.touch()
     for thread in threads:
         thread.join()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from edgekit.dla.formats import strides as host_strides
-from edgekit.quantize.caches import parse_cache, tensorrt_number
+from edgekit.quantize.caches import parse_cache
 from edgekit_device.arrays.formats import stored_shape
 from edgekit_device.build.attempt import BuilderLog, last_errors
 from edgekit_device.build.builder import STEPS, Phases, TimingCache, timing_file
-from edgekit_device.build.config import for_release, missing_scales, read_scales, version_number
+from edgekit_device.build.config import for_release, missing_scales, read_scales
 from edgekit_device.build.engine import entry_of
 from edgekit_device.build.inspection import generation_of, reformats, strides, summary
 from edgekit_device.errors import DeviceError
@@ -59,12 +59,6 @@ def test_a_log_without_end_keeps_the_lines_that_say_why(monkeypatch: pytest.Monk
 
 def test_errors_are_shown_once_and_in_one_line() -> None:
     assert last_errors(["a\n b", "c", "a\n b"]) == "a b; c"
-
-
-def test_releases_are_numbered_as_the_host_numbers_them() -> None:
-    for version in ("8.5.2", "8.6.1", "10.3.0", "10.16.1"):
-        assert version_number(version) == tensorrt_number(version)
-    assert version_number("10.3.0.30") == 100300
 
 
 def test_scales_are_read_as_the_host_reads_them() -> None:

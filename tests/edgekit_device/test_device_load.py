@@ -15,8 +15,9 @@ from edgekit.bundles.files import write
 from edgekit.bundles.manifest import Bundle, golden_inputs
 from edgekit.bundles.sign import sign
 from edgekit_device.arrays.npz import write_npz
-from edgekit_device.benchmark.measure import bench, summary
+from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
+from edgekit_device.benchmark.statistics import summary
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Extent
 from edgekit_device.protocol.manifest import parse

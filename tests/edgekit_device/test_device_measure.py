@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from edgekit_device.arrays.npz import write_npz
 from edgekit_device.benchmark.command import data_of, given
 from edgekit_device.benchmark.events import segment_times
-from edgekit_device.benchmark.measure import BenchStream, Pace, run_streams, summary
+from edgekit_device.benchmark.measure import BenchStream, Pace, run_streams
+from edgekit_device.benchmark.statistics import summary
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.runtime.pipeline import SegmentEvent

@@ -141,7 +141,7 @@ def test_plan_build_and_run_have_its_word(config, parser, tmp_path, capsys):
     word = {"release": SAID["release"], "ok": False, "problems": [PROBLEM, PROBLEM]}
     documents = [
         edgekit.plan(config).to_json(),
-        edgekit.build(config),
+        edgekit.build(config).to_json(),
         json.loads((command(capsys, "run", config, "--out", tmp_path / "out", "--json"))[1].out),
     ]
 

@@ -28,8 +28,8 @@ def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
     config = small_config(folder)
     with opened(config, folder) as pipeline:
-        int8 = pipeline.build()["accuracy"]["snr_db"]
-    half = edgekit.build(config, precision="fp16")["accuracy"]["snr_db"]
+        int8 = pipeline.build().accuracy["snr_db"]
+    half = edgekit.build(config, precision="fp16").accuracy["snr_db"]
     assert half > int8 + 10
     return folder, int8, half
 
@@ -173,7 +173,7 @@ def test_builds_are_tried_on_the_first_inputs_where_there_are_many(plain, monkey
     for bound in ("_FEWEST_INPUTS", "_MOST_INPUTS"):
         monkeypatch.setattr(bounds, bound, 2)
     with Pipeline(load_config(config), cache=Cache(folder / "many-cache")) as pipeline:
-        document = pipeline.build()
+        document = pipeline.build().to_json()
     assert any("tried builds on the first 2 inputs" in note for note in document["notes"])
     # the gate itself is about all inputs
     assert document["accuracy"]["count"] == 3
@@ -246,7 +246,7 @@ def test_scales_are_not_measured_again_for_other_fp16_layers(tmp_path):
         pipeline.build()
     config.write_text(config.read_text().replace("count: 3}", "count: 3, fp16_layers: [fc]}"))
     with opened(config, tmp_path) as pipeline:
-        steps = {step["name"]: step["status"] for step in pipeline.build()["steps"]}
+        steps = {step["name"]: step["status"] for step in pipeline.build().to_json()["steps"]}
     assert steps["calibrate"] == "reused"
     assert steps["build"] == "done"
 
@@ -255,7 +255,7 @@ def test_a_placement_that_the_gate_changed_is_said(plain):
     folder, int8, _ = plain
     for name, minimum in (("kept", int8 + 3), ("changed", int8 + 20)):
         with opened(gated(folder, name, minimum), folder) as pipeline:
-            steps = {step["name"]: step["detail"] for step in pipeline.build()["steps"]}
+            steps = {step["name"]: step["detail"] for step in pipeline.build().to_json()["steps"]}
             layers = plan(pipeline.context).layers
         share = f"{sum(layer.device != 'GPU' for layer in layers)} of {len(layers)} layers"
         reported = f"; placement is now {share} on the DLA"

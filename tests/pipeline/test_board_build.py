@@ -85,12 +85,12 @@ def test_a_board_builds_serves_and_refits(tmp_path):
         assert "conv1.w" in manifest["weights"]
         # the same again is answered from what is kept: no second job
         with pipeline(path, tmp_path) as two:
-            steps = {step["name"]: step["status"] for step in two.build()["steps"]}
+            steps = {step["name"]: step["status"] for step in two.build().to_json()["steps"]}
         assert steps["build"] == "reused"
         assert len(jobs(tmp_path)) == 1
         # another host, which knows nothing, is answered by the board
         with pipeline(path, tmp_path, cache=Cache(tmp_path / "fresh")) as elsewhere:
-            again = elsewhere.build()["boards"]
+            again = elsewhere.build().to_json()["boards"]
         assert len(jobs(tmp_path)) == 1
         assert again[0]["job"] == document["built"][0]["job"]
         other = tmp_path / "other.onnx"
@@ -115,7 +115,7 @@ def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt):
     with board(tmp_path, version, **options) as (deploy, _):
         path = config_of(tmp_path, deploy, tensorrt, "{}")
         with pipeline(path, tmp_path) as one:
-            document = one.build()
+            document = one.build().to_json()
     (built,) = document["boards"]
     assert built["tensorrt"].startswith(tensorrt[:4])
     assert built["plan"]["same"], built["plan"]["differences"]
@@ -147,8 +147,8 @@ def test_loadables_run_through_cudla(tmp_path, build, devices):
             path.write_text(path.read_text().replace(whole, part))
         with pipeline(path, tmp_path) as one:
             document = one.run().document
-            segments = one.build()["segments"]
-    assert [segment["device"] for segment in segments] == devices
+            segments = one.build().segments
+    assert [segment.device for segment in segments] == devices
     assert document["refit"]["bit_equal"]
     assert document["bench"]["clock"] == "board-measured"
     calls = (tmp_path / "python" / "cudla.txt").read_text()
@@ -167,7 +167,7 @@ def test_a_build_that_differs_is_reported_and_fails_when_strict(tmp_path):
     with board(tmp_path, "10.3.0", gpu_only=["conv2"]) as (deploy, _):
         path = config_of(tmp_path, deploy, "10.3", "{}")
         with pipeline(path, tmp_path) as one:
-            document = one.build()
+            document = one.build().to_json()
         (reported,) = document["boards"]
         assert not reported["plan"]["same"]
         assert any("conv2" in text for text in document["notes"])
@@ -188,7 +188,7 @@ def test_flags_that_fail_are_done_without_and_not_tried_again(tmp_path):
         path = config_of(tmp_path, deploy, "10.3", "{}")
         with pipeline(path, tmp_path) as one:
             known(one)
-            document = one.build()
+            document = one.build().to_json()
         (engine,) = document["boards"][0]["engines"]
         assert engine["attempt"] > 0
         assert not engine["version_compatible"]
@@ -197,11 +197,11 @@ def test_flags_that_fail_are_done_without_and_not_tried_again(tmp_path):
         small_net(tmp_path / "config" / "small.onnx", seed=5)
         with pipeline(path, tmp_path) as two:
             known(two)
-            (engine,) = two.build()["boards"][0]["engines"]
+            (engine,) = two.build().to_json()["boards"][0]["engines"]
         assert [attempt["ok"] for attempt in engine["attempts"]] == [True]
         with pipeline(path, tmp_path, force=True) as three:
             known(three)
-            (engine,) = three.build()["boards"][0]["engines"]
+            (engine,) = three.build().to_json()["boards"][0]["engines"]
         assert [attempt["ok"] for attempt in engine["attempts"]] == [False, True]
 
 
@@ -212,14 +212,14 @@ def test_one_board_builds_for_all_that_are_like_it(tmp_path):
         path = config_of(tmp_path, deploy, "10.3", "{}")
         with pipeline(path, tmp_path) as one:
             known(one)
-            document = one.build()
+            document = one.build().to_json()
         assert [built["board"] for built in document["boards"]] == ["left"]
         assert not jobs(tmp_path, "right")
         # boards of which it is not known build for themselves
         with pipeline(path, tmp_path) as two:
             for client in two.boards.clients():
                 two.boards.probe(client)["fingerprint"]["module"] = ""
-            document = two.build()
+            document = two.build().to_json()
         assert [built["board"] for built in document["boards"]] == ["left", "right"]
 
 

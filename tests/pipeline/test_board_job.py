@@ -13,7 +13,6 @@ from edgekit.pipeline.progress import Quiet
 from edgekit.pipeline.steps.build import run_build_job
 from edgekit_device.build.request import BuildResult
 from edgekit_device.jobs.job import StartedJob
-from edgekit_device.protocol.codec import write
 from tests.pipeline.nets import small_config
 
 RESULT = BuildResult("a" * 64, {}, "10.3", (), (), ())
@@ -60,7 +59,7 @@ def built(lab, folder, *, force):
     config = open_config(small_config(folder))
     context = Context(config, Cache(folder / "cache"), Session(progress), force=force)
     record = run_build_job(context, lab, SimpleNamespace(blobs={}, document={}))
-    assert record["result"] == write(RESULT)
+    assert record.result == RESULT
     return lab.calls, reported[0]
 
 

@@ -35,7 +35,8 @@ def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(folder: Path, method: str = "auto", **gate: Any) -> dict[str, Any]:
     calibration = {"data": str(folder / "data.npy"), "count": 16, "method": method}
-    return edgekit.build(folder / "net.onnx", calibration=calibration, accuracy=gate, **BOARD)
+    found = edgekit.build(folder / "net.onnx", calibration=calibration, accuracy=gate, **BOARD)
+    return found.to_json()
 
 
 def snr_of(folder: Path) -> dict[str, float]:

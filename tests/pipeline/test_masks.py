@@ -132,7 +132,7 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
 
     # no --missing: the cache itself says which tensors have no scale
     plan = edgekit.plan(path, calibration={"cache": str(cache)}, **BOARD)
-    built = edgekit.build(path, calibration=data, rewrite={"enable": "none"}, **BOARD)
+    built = edgekit.build(path, calibration=data, rewrite={"enable": "none"}, **BOARD).to_json()
     assert built["accuracy"]["snr_db"] > 20
     floats = {layer.name for layer in plan.layers if layer.precision != "int8"}
     assert bare <= floats
@@ -170,7 +170,9 @@ def test_products_whose_reshape_and_transpose_are_merged_have_a_scale(
     rows = {row["name"]: row for row in show_document(cache, str(path)).to_json()["tensors"]}
     assert rows["q.m"]["known"]
     for calibration in ({}, {"cache": str(cache)}):
-        built = edgekit.build(path, calibration=calibration, rewrite={"enable": "none"}, **BOARD)
+        built = edgekit.build(
+            path, calibration=calibration, rewrite={"enable": "none"}, **BOARD
+        ).to_json()
         assert not any("has no scale" in note for note in built["notes"])
 
 
@@ -207,7 +209,7 @@ def test_a_constant_mask_of_infinities_is_treated_as_one_of_the_lowest_float(
     assert found["without"] == ["sum"]
     (reported,) = [note for note in found["notes"] if "no INT8 scale fits" in note]
     assert "'sum'; in FP16 instead: sum; " in reported
-    built = edgekit.build(path, **BOARD)
+    built = edgekit.build(path, **BOARD).to_json()
     assert reported in built["notes"]
     assert built["accuracy"]["snr_db"] > 20
 

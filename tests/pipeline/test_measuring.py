@@ -1,14 +1,15 @@
 """What a board's benchmark is asked for a configuration's section."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from edgekit.config.schema import BenchSection
 from edgekit.errors import EnvironmentLack
-from edgekit.pipeline.progress import Terminal
 from edgekit.pipeline.steps.bench import board_settings, report_stages, tensorrt_of
+from edgekit.reports.terminal.progress import Terminal
 
 
 def requested(backend="tensorrt", tensorrt="10.3.0.30", **section):
@@ -40,12 +41,12 @@ def test_the_probe_reports_what_a_hello_does_not():
     def never():
         pytest.fail("asked")
 
-    probe = {"fingerprint": {"tensorrt": "10.3.0.30"}}
+    probe = SimpleNamespace(fingerprint={"tensorrt": "10.3.0.30"})
     constraint = BenchSection(with_trtexec=True)
-    assert tensorrt_of(constraint, {"tensorrt": "8.6.2.3"}, never) == "8.6.2.3"
-    assert tensorrt_of(BenchSection(), {}, never) is None
+    assert tensorrt_of(constraint, SimpleNamespace(tensorrt="8.6.2.3"), never) == "8.6.2.3"
+    assert tensorrt_of(BenchSection(), None, never) is None
     # a release that was refitted or already serves comes without a hello
-    assert tensorrt_of(constraint, {}, lambda: probe) == "10.3.0.30"
+    assert tensorrt_of(constraint, None, lambda: probe) == "10.3.0.30"
 
 
 def test_a_monitor_is_off_or_not_too_quick():

@@ -99,7 +99,9 @@ def test_auto_is_at_most_one_db_below_the_best_whatever_the_data_query_for(tmp_p
         calibration = {"data": saved(tmp_path, draw, 24), "count": 16}
         snr: dict[str, float] = {}
         for method in (*METHODS, "auto"):
-            built = edgekit.build(path, calibration={**calibration, "method": method}, **BOARD)
+            built = edgekit.build(
+                path, calibration={**calibration, "method": method}, **BOARD
+            ).to_json()
             snr[method] = built["accuracy"]["snr_db"]
         best = max(METHODS, key=snr.__getitem__)
         assert snr["auto"] > snr[best] - 1, (draw, snr)
@@ -125,7 +127,7 @@ def test_what_was_compared_is_reported(tmp_path: Path) -> None:
     (note,) = [note for note in found["notes"] if note.startswith("Calibration method")]
     assert all(f"{name} {value:.1f}" in note for name, value in choice["snr_db"].items())
     assert "emulated on this machine" in note
-    built = edgekit.build(path, calibration=calibration, **BOARD)
+    built = edgekit.build(path, calibration=calibration, **BOARD).to_json()
     assert note in built["notes"]
 
 
@@ -251,7 +253,7 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
         path, calibration={**calibration, "method": choice["method"]},
         accuracy={"fallback": "none"}, **BOARD,
     )  # fmt: skip
-    (scores,) = built["accuracy"]["scores"]
+    (scores,) = built.accuracy["scores"]
     assert scores["above"] >= 20
     assert scores["kept"] >= 0.95 * scores["above"]
     # others lose them, and it is said
@@ -283,7 +285,7 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
         "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
         "precision: int8\ncalibration: {count: 4}\n"
     )
-    document = edgekit.build(tmp_path / "net.yaml")
+    document = edgekit.build(tmp_path / "net.yaml").to_json()
     (note,) = [note for note in document["notes"] if note.startswith("Calibration method")]
     assert "All methods give the same SNR against FP32 on 8 inputs other than those" in note
     (step,) = [step for step in document["steps"] if step["name"] == "build"]

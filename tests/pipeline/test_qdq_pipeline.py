@@ -74,12 +74,12 @@ def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
 
 def test_the_build_runs_the_plain_network(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path) as steps:
-        document = steps.build()
+        document = steps.build().to_json()
         (network_input,) = model(steps.context).proto.graph.input
     assert network_input.name == "x"
     assert document["accuracy"]["cosine"] > 0.99
     with pipeline(file, tmp_path) as steps:
-        again = steps.build()
+        again = steps.build().to_json()
     assert {step["name"]: step["status"] for step in again["steps"]}["build"] == "reused"
 
 
@@ -324,12 +324,12 @@ def test_biases_in_int32_are_refused_where_tensorrt_reads_the_q_dq_model(
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])
 def test_what_fp32_means_is_reported(float_biases: Path, tmp_path: Path, release: str) -> None:
     with pipeline(float_biases, tmp_path, tensorrt=release) as steps:
-        notes = steps.build()["notes"]
+        notes = steps.build().notes
         ranking = sensitivity(steps).notes
     for reported in (notes, ranking):
         assert sum("without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(float_biases.parent / "small.onnx", tmp_path) as steps:
-        assert not any("FP32 means" in note for note in steps.build()["notes"])
+        assert not any("FP32 means" in note for note in steps.build().notes)
 
 
 @pytest.mark.parametrize(

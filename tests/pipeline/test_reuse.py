@@ -72,7 +72,7 @@ def test_other_calibration_inputs_give_other_golden_vectors(tmp_path):
 def test_damaged_blobs_are_made_again(damage, tmp_path):
     config = small_config(tmp_path)
     with pipeline(config, tmp_path) as p:
-        before = p.build()["accuracy"]
+        before = p.build().accuracy
         weight = next(w for w in artefacts(p.context).weights.values() if w.name == "conv2.w#int8")
         blob = p.cache.blob_path(weight.digest)
     data = blob.read_bytes()
@@ -82,7 +82,7 @@ def test_damaged_blobs_are_made_again(damage, tmp_path):
         blob.write_bytes(b"" if damage == "empty" else data[:10])
     shutil.rmtree(tmp_path / "cache" / "steps" / "accuracy")
     with pipeline(config, tmp_path) as p:
-        assert p.build()["accuracy"] == before
+        assert p.build().accuracy == before
     assert blob.read_bytes() == data
 
 
@@ -95,7 +95,7 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
     with pipeline(config, tmp_path) as p:
         (release,) = p.deploy().to_json()["releases"]
         assert release["bytes_sent"] > 10_000
-        assert p.infer()["bit_equal"] is True
+        assert p.infer().bit_equal is True
 
 
 @pytest.mark.boards
@@ -184,7 +184,7 @@ def test_refit_reports_swapped_weights_from_unchanged_ones(tmp_path):
         same = p.refit(tmp_path / "small.onnx").to_json()
     assert (same["changed"], same["digest"]) == (0, base["digest"])
     with pipeline(config, tmp_path) as p:
-        assert p.infer()["bit_equal"] is True
+        assert p.infer().bit_equal is True
     with pipeline(config, tmp_path) as p:
         swapped = p.refit(tmp_path / "swapped.onnx").to_json()
     assert swapped["changed"] == 2

@@ -246,8 +246,8 @@ def test_refit_ships_only_what_changed(whole):
     # a refitted release gives what a fresh build of those weights gives, scales being the same
     with Pipeline(load_config(config), out=folder / "refitted", cache=cache) as pipeline:
         answer = pipeline.infer(output=folder / "refitted.npz")
-    assert answer["release"] == release["release"]
-    assert answer["bit_equal"] is None
+    assert answer.release == release["release"]
+    assert answer.bit_equal is None
     old = np.load(folder / "out" / "outputs.npz")["y"]
     new = np.load(folder / "refitted.npz")["y"]
     assert not np.array_equal(old, new)

@@ -13,8 +13,9 @@ from edgekit.config.loader import open_config
 from edgekit.errors import BoardError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import Quiet, StepLog, Terminal, describe_bound
+from edgekit.pipeline.progress import FinishedStep, Quiet, StepLog, describe_bound
 from edgekit.pipeline.run import STEP_NAMES as STEPS
+from edgekit.reports.terminal.progress import Terminal
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -34,10 +35,10 @@ def test_statuses_and_seconds():
     with pytest.raises(BoardError), steps.step("deploy"):
         raise BoardError("the disk is full")
     assert steps.done == [
-        {"name": "check", "status": "done", "seconds": 1.0, "detail": ""},
-        {"name": "plan", "status": "reused", "seconds": 1.0, "detail": "same as before"},
-        {"name": "build", "status": "failed", "seconds": 1.0, "detail": "interrupted"},
-        {"name": "deploy", "status": "failed", "seconds": 1.0, "detail": "the disk is full"},
+        FinishedStep("check", "done", 1.0, ""),
+        FinishedStep("plan", "reused", 1.0, "same as before"),
+        FinishedStep("build", "failed", 1.0, "interrupted"),
+        FinishedStep("deploy", "failed", 1.0, "the disk is full"),
     ]
 
 
@@ -236,7 +237,7 @@ def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
     config = small_config(tmp_path, precision="fp16")
     small_net(tmp_path / "small.onnx", scale=scale)  # 0: its outputs are those of the last bias
     with Pipeline(open_config(config), cache=Cache(tmp_path / "cache")) as pipeline:
-        steps = pipeline.build()["steps"]
+        steps = pipeline.build().to_json()["steps"]
     (reported,) = (step["detail"] for step in steps if step["name"] == "build")
     assert "3 synthetic" in reported
     assert "emulated on this CPU" in reported

@@ -86,7 +86,7 @@ def test_the_joined_end_stays_in_fp16_and_keeps_both_of_its_parts(tmp_path, targ
     assert [precision[n] for n in ("stem", "box", "cls")] == ["int8"] * 3
     (note,) = [note for note in plan.notes if "the network's end" in note]
     assert "boxes3" in note
-    document = edgekit.build(path)
+    document = edgekit.build(path).to_json()
     wide, narrow = document["accuracy"]["groups"]
     assert (wide["channels"], narrow["channels"]) == ([[0, 3]], [[4, 5]])
     assert wide["range"] > 100
@@ -140,7 +140,7 @@ def test_a_segment_below_a_cosine_of_09_is_an_error_with_the_tensor(tmp_path):
     assert "of tensor 'p1' of segment" in caught.value.message
     assert "below 0.9" in caught.value.message
     # with FP16 allowed the layer is found and kept
-    document = edgekit.build(config(tmp_path, more=more))
+    document = edgekit.build(config(tmp_path, more=more)).to_json()
     assert document["accuracy"]["failures"] == []
     assert any(note.startswith("kept in FP16") for note in document["notes"])
 
@@ -202,7 +202,7 @@ DLA = "placement: {pin: [{layers: '*', device: DLA0}]}\nrewrite: {enable: none}\
 @pytest.mark.parametrize("more", [DLA, "rewrite: {enable: none}\n"])
 def test_a_concatenation_of_much_different_ranges_is_planned_in_fp16_and_said(tmp_path, more):
     neck(tmp_path / "net.onnx", 0.01)
-    document = edgekit.build(config(tmp_path, more=more))
+    document = edgekit.build(config(tmp_path, more=more)).to_json()
     (note,) = [note for note in document["notes"] if "'join' joins" in note]
     assert "'a' (up to 0." in note
     assert "with 'b' (up to " in note

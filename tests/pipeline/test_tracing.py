@@ -62,7 +62,7 @@ def test_ranges_that_no_layer_has_are_reported(here):
         out.range("something else", 10, 90)
     with Pipeline(open_config("c.yaml")) as pipeline:
         reported = pipeline.trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json")
-    assert any("no range has the name of a layer" in note for note in reported["notes"])
+    assert any("no range has the name of a layer" in note for note in reported.notes)
 
 
 def test_events_whose_times_are_none_are_counted_and_reported(here, capsys):

@@ -93,7 +93,7 @@ def test_a_qdq_model_is_planned_in_int8_and_stays_as_it_is(whole, tmp_path):
     text = config.read_text().replace("small.onnx", str(source))
     config.write_text(text + "rewrite: {enable: none}\n")
     with open_pipeline(config, tmp_path) as pipeline:
-        built = pipeline.build()
+        built = pipeline.build().to_json()
         placed, context = plan(pipeline.context), pipeline.context
         assert typed_model(context) is named(context)
         assert scales(context).method == "qdq"

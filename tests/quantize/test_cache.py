@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.errors import DataError
+from edgekit.errors import DataError, UsageError
 from edgekit.network.model import Network, Tensor
 from edgekit.quantize.caches import (
     ALGORITHM,
     CalibrationCache,
     cache_of,
     load_cache,
+    number_of,
     scales_of,
-    tensorrt_number,
     write_cache,
 )
 from edgekit.quantize.scales import Scales, make_scales
@@ -98,7 +98,7 @@ def test_written_text_is_tensorrts(tmp_path: Path) -> None:
     [("8.5.2", 8502), ("8.6.2", 8602), ("8.6", 8600), ("10.3", 100300), ("10.3.0.30", 100300)],
 )
 def test_version_numbers(version: str, number: int) -> None:
-    assert tensorrt_number(version) == number
+    assert number_of(version) == number
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_unreadable_and_unwritable_files(tmp_path: Path) -> None:
     assert caught.value.code == "cache.unwritable"
     with pytest.raises(DataError, match="line break"):
         write_cache(make_scales({"a\nb": 1.0}, method="mse", data=""), tmp_path / "c", "10.3")
-    with pytest.raises(DataError, match="not a TensorRT version"):
+    with pytest.raises(UsageError, match="not a TensorRT version"):
         write_cache(scales, tmp_path / "c", "ten")
     assert np.all([p.name != "c" for p in tmp_path.iterdir()])
 

@@ -3,15 +3,13 @@
 import re
 from html.parser import HTMLParser
 
-import pytest
 from markdown_it import MarkdownIt
 
 from edgekit.benchmark.document import Bench
-from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
 from edgekit.reports.schema import checked
-from edgekit.results.comparison import Comparison, compare
+from edgekit.results.comparison import compare
 from tests.reports import handmade_run
 from tests.results.measurements import bench, bench_json, times
 from tests.results.test_compare import result
@@ -50,7 +48,7 @@ def test_a_nasty_name_is_read_as_it_is_and_is_nothing_else():
 
 def test_comparison():
     a, b = result(times(99, 2.0, seed=1), NASTY), result(times(99, 3.0, seed=2), "b")
-    text = markdown(Comparison.model_validate(compare([a], [b])))
+    text = markdown(compare([a], [b]))
     found = seen(text)
     assert "slower" in found.text
     assert "2.000 ms" in found.text
@@ -114,11 +112,6 @@ def test_a_command_in_a_sentence_is_code():
     assert (
         found.text.strip() == "add nodes with edgekit calibrate to-qdq <x>, or *not*; one ` alone"
     )
-
-
-def test_another_document_is_refused():
-    with pytest.raises(DataError, match="no Markdown"):
-        markdown({"schema": "edgekit.plan/1"})
 
 
 def test_a_measurement_has_its_percentiles_and_what_it_takes():

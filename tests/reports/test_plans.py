@@ -1,5 +1,6 @@
 """The page and the text of several networks, in a real browser, too."""
 
+import json
 import re
 
 import pytest
@@ -7,39 +8,57 @@ import pytest
 from edgekit.reports.charts import gantt, ticks
 from edgekit.reports.html.plans import render_plans, write_plans_report
 from edgekit.reports.terminal.plan import plans_text
+from edgekit.schedule.contention import Contention
+from edgekit.schedule.plans import (
+    BusyShares,
+    CoreLoadables,
+    LatencyBounds,
+    LeastValue,
+    NetworkPlan,
+    Plans,
+    ReachedValue,
+    TimelineEntry,
+)
+from tests.benchmark import handmade_plan
 from tests.reports.chromium_pipe import CHROMIUM, Browser
 from tests.reports.shown import shown
 
 
 def slot(network, frame, device, start, end, layers=3):
-    return {
-        "network": network, "frame": frame, "device": device,
-        "kind": "layers" if layers else "reformat", "segment": 0, "layers": layers,
-        "first": "conv1", "last": "<b>fc</b>", "start_us": start, "end_us": end,
-        "alone_us": (end - start) / 1.1,
-    }  # fmt: skip
+    return TimelineEntry(
+        network, frame, device, "layers" if layers else "reformat", 0, layers, "conv1",
+        "<b>fc</b>", start, end, (end - start) / 1.1,
+    )  # fmt: skip
 
 
 def document():
-    layer = {"name": "conv1", "device": "GPU", "segment": 0, "predicted_us": 100.0}
-    plan = {"layers": [layer, {**layer, "name": "fc", "device": "DLA0", "segment": 1}],
-            "loadables": [{}], "predicted": {"latency_us": 800.0}, "precision": "int8"}  # fmt: skip
-    networks = [
-        {"name": name, "rate_hz": 1000 * n, "deadline_us": 1000 / n, "frames": n,
-         "latency_us": {"lower": 400.0, "upper": 450.0}, "plan": plan}
+    plan = handmade_plan.plan()
+    networks = tuple(
+        NetworkPlan(name, 1000 * n, 1000 / n, n, LatencyBounds(400.0, 450.0), plan)
         for name, n in (("detect", 1), ("<i>net</i>", 2))
-    ]  # fmt: skip
-    return {
-        "target": "jetson-agx-orin-64gb", "power_mode": "MAXN", "tensorrt": "10.3",
-        "objective": "latency", "unit": "deadline", "cycle_us": 1000.0, "repeats": True,
-        "lower": {"value": 0.4, "bound": 0.4, "gap": 0.0, "optimal": True},
-        "upper": {"value": 0.9}, "networks": networks,
-        "timeline": [slot("detect", 0, "GPU", 0, 300), slot("<i>net</i>", 0, "DLA0", 0, 250),
-                     slot("detect", 0, "DLA0", 300, 450), slot("<i>net</i>", 1, "DLA0", 900, 1050)],
-        "utilisation": {"GPU": {"lower": 0.3, "upper": 0.3}, "DLA0": {"lower": 0.5, "upper": 0.6}},
-        "loadables": {"cores": {"DLA0": 2}, "max": 16}, "pools": {"managed_sram": 1 << 20},
-        "contention": {"source": "an issue"}, "notes": ["nothing is measured"],
-    }  # fmt: skip
+    )
+    timeline = (
+        slot("detect", 0, "GPU", 0, 300), slot("<i>net</i>", 0, "DLA0", 0, 250),
+        slot("detect", 0, "DLA0", 300, 450), slot("<i>net</i>", 1, "DLA0", 900, 1050),
+    )  # fmt: skip
+    return Plans(
+        target="jetson-agx-orin-64gb", power_mode="MAXN", tensorrt="10.3", objective="latency",
+        unit="deadline", lower=LeastValue(0.4, 0.4, 0.4, (), (), 0.0, True),
+        upper=ReachedValue(0.9), cycle_us=1000.0, repeats=True, networks=networks,
+        timeline=timeline,
+        utilisation={"GPU": BusyShares(0.3, 0.3), "DLA0": BusyShares(0.5, 0.6)},
+        loadables=CoreLoadables({"DLA0": 2}, 16), pools={"managed_sram": 1 << 20},
+        contention=Contention({}, "an issue"), notes=("nothing is measured",),
+    )  # fmt: skip
+
+
+def test_what_is_proved_is_in_no_single_plan():
+    made = document()
+    written = json.loads(json.dumps(made.to_json()))
+    assert written["loadables"] == {"cores": {"DLA0": 2}, "max": 16}
+    (first, _) = written["networks"]
+    assert first["plan"]["objective"] == "latency"
+    assert not {"optimal", "bound", "gap"} & set(first["plan"])
 
 
 def test_ticks_are_round_and_few():

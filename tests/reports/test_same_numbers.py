@@ -316,8 +316,8 @@ def test_the_page_of_several_plans_shows_what_each_segment_takes(
         f"target: {BOARD}\nprecision: int8\n"
         "placement: {dla_cores: [0, 1], objective: gpu_time}\n"
     )
-    document = edgekit.plan_networks(str(path)).to_json()
-    page = plain(render_plans(document))
+    plans = edgekit.plan_networks(str(path))
+    document, page = plans.to_json(), plain(render_plans(plans))
     on_dla = [layer for one in document["networks"] for layer in one["plan"]["loadables"]]
     assert on_dla  # whose launches are in no layer's time
     for one in document["networks"]:

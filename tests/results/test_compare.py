@@ -26,26 +26,26 @@ def pair(seed, ratio=1.0, *, count=400, memory=0.7, spread=0.02):
 @pytest.mark.whole
 def test_autocorrelated_runs_of_the_same_are_seldom_reported_apart():
     """Of 40 pairs, 5 % would be 2; a test that takes samples for independent finds about 16."""
-    reported = [compare(*pair(seed))["direction"] for seed in range(40)]
+    reported = [compare(*pair(seed)).direction for seed in range(40)]
     assert sum(word in ("better", "worse") for word in reported) <= 5
     assert reported.count("same") >= 35
 
 
 def test_a_small_real_difference_is_found():
     reported = [compare(*pair(seed, 1.03)) for seed in range(10)]
-    assert sum(one["verdict"] == "slower" for one in reported) >= 9
-    assert not any(one["regression"] for one in reported)
-    assert all(one["ratio"]["low"] < one["ratio"]["estimate"] < one["ratio"]["high"]
+    assert sum(one.verdict == "slower" for one in reported) >= 9
+    assert not any(one.regression for one in reported)
+    assert all(one.ratio.low < one.ratio.estimate < one.ratio.high
                for one in reported)  # fmt: skip
 
 
 def test_drift_widens_the_interval():
     steady, drifting = times(600, 2.0, seed=5), times(600, 2.0, seed=6)
     drifting = [value * (1 + 0.06 * i / 600) for i, value in enumerate(drifting)]
-    quiet = compare([result(steady)], [result(times(600, 2.0, seed=7))])["ratio"]
+    quiet = compare([result(steady)], [result(times(600, 2.0, seed=7))]).ratio
     found = compare([result(steady)], [result(drifting)])
-    assert found["ratio"]["high"] - found["ratio"]["low"] > 3 * (quiet["high"] - quiet["low"])
-    assert any("drifts by +" in note for note in found["notes"])
+    assert found.ratio.high - found.ratio.low > 3 * (quiet.high - quiet.low)
+    assert any("drifts by +" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_words_for_latency_and_throughput(ratio, verdict, regression):
     a, b = pair(3, ratio, memory=0.0)
     for metric in ("median", "latency.mean", "throughput"):
         found = compare(a, b, metric=metric)
-        assert (found["verdict"], found["regression"]) == (verdict, regression)
+        assert (found.verdict, found.regression) == (verdict, regression)
 
 
 def test_an_imprecise_measurement_cannot_report():
     found = compare(*pair(1, count=12, spread=0.3))
-    assert (found["verdict"], found["regression"]) == ("cannot tell", False)
-    assert found["regression_possible"]
+    assert (found.verdict, found.regression) == ("cannot tell", False)
+    assert found.regression_possible
 
 
 def test_runs_are_what_repeats():
@@ -70,15 +70,15 @@ def test_runs_are_what_repeats():
     levels = [2.0, 2.06, 1.95, 2.03, 1.98, 2.05, 1.96, 2.02]
     runs = [result(times(300, level, seed=i, spread=0.005), f"r{i}")
             for i, level in enumerate(levels)]  # fmt: skip
-    assert compare(runs[:1], runs[1:2])["verdict"] == "slower"
+    assert compare(runs[:1], runs[1:2]).verdict == "slower"
     found = compare(runs[:4], runs[4:])
-    assert found["direction"] in ("same", "unknown")
-    assert found["method"]["name"] == "runs"
+    assert found.direction in ("same", "unknown")
+    assert found.method.name == "runs"
     faster = [result([v * 0.8 for v in run.samples], "f") for run in runs[4:]]
-    assert compare(runs[:4], faster)["verdict"] == "faster"
+    assert compare(runs[:4], faster).verdict == "faster"
     # one new run is believed to vary as the known ones do
-    assert compare(runs[:4], runs[4:5])["direction"] in ("same", "unknown")
-    assert compare(runs[:4], faster[:1])["verdict"] == "faster"
+    assert compare(runs[:4], runs[4:5]).direction in ("same", "unknown")
+    assert compare(runs[:4], faster[:1]).verdict == "faster"
 
 
 def test_one_odd_run_does_not_decide():
@@ -88,8 +88,8 @@ def test_one_odd_run_does_not_decide():
     a, b = ([result(times(50, level, seed=seed), f"{level}") for seed, level in enumerate(side)]
             for side in sides)  # fmt: skip
     found = compare(a, b)
-    assert (found["verdict"], found["regression"]) == ("slower", True)
-    assert found["ratio"]["estimate"] == pytest.approx(1.2, rel=0.02)
+    assert (found.verdict, found.regression) == ("slower", True)
+    assert found.ratio.estimate == pytest.approx(1.2, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -100,24 +100,24 @@ def test_few_runs_have_a_wide_interval_and_three_have_none(a, b, tells):
         return [result(times(100, level * (1 + 0.01 * i), seed=i), f"{level} {i}")
                 for i in range(count)]  # fmt: skip
 
-    assert compare(runs(a, 2.0), runs(b, 2.02))["direction"] in ("same", "unknown")
+    assert compare(runs(a, 2.0), runs(b, 2.02)).direction in ("same", "unknown")
     found = compare(runs(a, 2.0), runs(b, 3.0))
-    assert (found["verdict"] == "slower") is tells
-    assert any("too few for an interval" in note for note in found["notes"]) is not tells
+    assert (found.verdict == "slower") is tells
+    assert any("too few for an interval" in note for note in found.notes) is not tells
 
 
 def test_a_rate_without_single_times_needs_repetitions():
     samples = times(100, 2.0, seed=1)
     alone = [result(samples, throughput_qps=900.0)]  # two streams: not 1 / latency
     found = compare(alone, alone, metric="throughput")
-    assert found["verdict"] == "cannot tell"
-    assert any("overlapped" in note for note in found["notes"])
+    assert found.verdict == "cannot tell"
+    assert any("overlapped" in note for note in found.notes)
 
 
 def test_a_tail_needs_samples():
     found = compare(*pair(1, count=300), metric="p99")
-    assert found["verdict"] == "cannot tell"
-    assert any("2,000 inferences" in note for note in found["notes"])
+    assert found.verdict == "cannot tell"
+    assert any("2,000 inferences" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_is_not_alike_is_refused(changes, said):
     with pytest.raises(DataError) as caught:
         compare([a], [b])
     assert said in str(caught.value)
-    assert said in " ".join(compare([a], [b], force=True)["forced"])
+    assert said in " ".join(compare([a], [b], force=True).forced)
 
 
 def test_a_prediction_is_never_compared():
@@ -165,8 +165,8 @@ def test_a_prediction_is_never_compared():
 def test_settings_that_differ_are_reported():
     a = result(times(50, 2.0, seed=1))
     b = result(times(50, 2.0, seed=2), settings={"streams": 1, "graph": True, "spin": False})
-    found = compare([a], [b])["differences"]
-    assert found == [{"what": "settings: graph", "a": "off", "b": "on"}]
+    found = compare([a], [b]).differences
+    assert [one.to_json() for one in found] == [{"what": "settings: graph", "a": "off", "b": "on"}]
 
 
 def test_a_setting_that_did_not_hold_is_no_difference():
@@ -176,19 +176,19 @@ def test_a_setting_that_did_not_hold_is_no_difference():
         result(times(50, 2.0, seed=seed), settings=settings, runtime={"flags": flags})
         for seed, settings in ((1, requested), (2, {**requested, "graph": False}))
     ]
-    assert compare(runs[:1], runs[1:])["differences"] == []
+    assert compare(runs[:1], runs[1:]).differences == []
     held = result(
         times(50, 2.0, seed=3), settings=requested, runtime={"flags": {**flags, "graph": True}}
     )
-    (reported,) = compare(runs[:1], [held])["differences"]
-    assert reported == {"what": "runtime: flags.graph", "a": "off", "b": "on"}
+    (reported,) = compare(runs[:1], [held]).differences
+    assert reported.to_json() == {"what": "runtime: flags.graph", "a": "off", "b": "on"}
 
 
 def test_energy_has_its_own_words():
     def runs(level):
         return [result(times(20, 2.0, seed=i), energy=energy(level + i)) for i in range(4)]
 
-    assert compare(runs(900), runs(700), metric="energy")["verdict"] == "less energy"
+    assert compare(runs(900), runs(700), metric="energy").verdict == "less energy"
     with pytest.raises(DataError, match="no energy"):
         compare([result([1.0])], [result([1.0])], metric="energy")
     with pytest.raises(UsageError, match="no metric"):

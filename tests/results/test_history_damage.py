@@ -68,5 +68,5 @@ def test_a_file_that_sqlite_cannot_read_is_retained_whole_next_to_a_new_one(tmp_
         path = tmp_path / f"{name}.sqlite"
         path.write_bytes(left)
         assert reported(read, path) == "history.corrupt"
-        assert Path(repair(path)["moved"]).read_bytes() == left
+        assert Path(repair(path).moved).read_bytes() == left
         assert record(bench([1.0, 2.0]), path=path) > 0

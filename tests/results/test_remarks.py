@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.benchmark.statistics import latency_summary
 from edgekit.results.comparison import compare, drift
+from edgekit_device.benchmark.statistics import summary as latency_summary
 from tests.results.measurements import times
 from tests.results.test_compare import result
 
@@ -15,8 +15,8 @@ from tests.results.test_compare import result
 def test_a_value_is_what_bench_calls_so(count, metric):
     samples = times(count, 120.0, seed=count, spread=0.2)
     found = compare([result(samples)], [result(samples[::-1])], metric=metric)
-    assert found["a"]["value"] == pytest.approx(latency_summary(samples)[metric], rel=1e-12)
-    assert found["ratio"]["estimate"] == pytest.approx(1)
+    assert found.a.value == pytest.approx(latency_summary(samples)[metric], rel=1e-12)
+    assert found.ratio.estimate == pytest.approx(1)
 
 
 def test_noise_is_seldom_called_a_drift():
@@ -25,16 +25,16 @@ def test_noise_is_seldom_called_a_drift():
     assert sum(drift(samples) is not None for samples in runs) <= 3
     steps = [value * (1 + 0.1 * i / 600) for i, value in enumerate(times(600, 2.0, seed=1))]
     assert drift(steps) == pytest.approx(0.067, abs=0.01)
-    rising = compare([result(times(600, 2.0, seed=2), "a")], [result(steps, "b")])["notes"]
-    falling = compare([result(times(600, 2.0, seed=2), "a")], [result(steps[::-1], "b")])["notes"]
+    rising = compare([result(times(600, 2.0, seed=2), "a")], [result(steps, "b")]).notes
+    falling = compare([result(times(600, 2.0, seed=2), "a")], [result(steps[::-1], "b")]).notes
     assert any("drifts by +" in note and "hot" in note for note in rising)
     assert any("drifts by -" in note and "not warmed up" in note for note in falling)
 
 
 def test_a_run_with_itself_is_noticed_under_any_name():
     samples = times(100, 2.0, seed=1)
-    same = compare([result(samples, "#4")], [result(samples, "bench.json")])["notes"]
-    other = compare([result(samples, "#4")], [result(times(100, 2.0, seed=2), "#5")])["notes"]
+    same = compare([result(samples, "#4")], [result(samples, "bench.json")]).notes
+    other = compare([result(samples, "#4")], [result(times(100, 2.0, seed=2), "#5")]).notes
     assert any("the same measurement" in note for note in same)
     assert not any("the same measurement" in note for note in other)
 
@@ -42,13 +42,13 @@ def test_a_run_with_itself_is_noticed_under_any_name():
 def test_a_short_run_tells_ten_times_as_slow():
     long, short = result(times(600, 10.0, seed=1), "a"), times(12, 100.0, seed=2, spread=0.1)
     found = compare([long], [result(short, "b")])
-    assert (found["verdict"], found["regression"], found["method"]["name"]) == (
+    assert (found.verdict, found.regression, found.method.name) == (
         "slower", True, "parts",
     )  # fmt: skip
     near = [value / 10 for value in short]
-    assert compare([long], [result(near, "b")])["verdict"] == "cannot tell"
+    assert compare([long], [result(near, "b")]).verdict == "cannot tell"
     # a tail may lie beyond all that was seen
-    assert compare([long], [result(short, "b")], metric="p99")["verdict"] == "cannot tell"
+    assert compare([long], [result(short, "b")], metric="p99").verdict == "cannot tell"
 
 
 def test_what_a_side_does_not_report_is_no_difference():
@@ -56,10 +56,10 @@ def test_what_a_side_does_not_report_is_no_difference():
     bare = result(samples, "bench.json")
     reported = replace(bare, label="#4", bundle="ab" * 32, fingerprint={"numpy": "2.0"})
     found = compare([bare], [reported])
-    assert found["differences"] == []
-    assert "not known for A: bundle, fingerprint: numpy" in found["notes"]
+    assert found.differences == []
+    assert "not known for A: bundle, fingerprint: numpy" in found.notes
     other = replace(bare, label="#5", bundle="cd" * 32, fingerprint={"numpy": "2.1"})
-    assert [one["what"] for one in compare([reported], [other])["differences"]] == [
+    assert [one.what for one in compare([reported], [other]).differences] == [
         "bundle", "fingerprint: numpy",
     ]  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_what_a_side_does_not_report_is_no_difference():
 @pytest.mark.parametrize("metric", ["median", "throughput"])
 def test_five_times_are_too_few_and_not_missing(metric):
     few = [result(times(5, 2.0, seed=seed), name) for seed, name in enumerate("ab")]
-    (note, *_) = compare(few[:1], few[1:], metric=metric)["notes"]
+    (note, *_) = compare(few[:1], few[1:], metric=metric).notes
     assert "it needs at least 8 inferences, but there are 5" in note
     bare = [replace(one, samples=()) for one in few]
-    assert "not recorded" in compare(bare[:1], bare[1:], metric=metric)["notes"][0]
+    assert "not recorded" in compare(bare[:1], bare[1:], metric=metric).notes[0]

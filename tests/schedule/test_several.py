@@ -129,7 +129,7 @@ def test_a_device_that_has_too_much_to_do_is_named(small):
 
 
 def test_deadlines_that_hold_alone_and_not_together_are_named(small):
-    alone = place_several([small("a", 1000, dla_cores=())], TARGET).networks[0].latency_upper_us
+    alone = place_several([small("a", 1000, dla_cores=())], TARGET).networks[0].latency_us.upper
     both = [small(name, 1000, 1.5e-3 * alone, dla_cores=()) for name in "ab"]
     with pytest.raises(GateError, match=r"not all deadlines can be met; at best [ab] takes") as no:
         place_several(both, TARGET)

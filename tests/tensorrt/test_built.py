@@ -15,6 +15,7 @@ from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
 from edgekit_device.build.request import Attempt, NetworkSpec, NetworkTensor
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
+from tests.tensorrt.results import build_result
 
 NORM = ("scale", "bias", "mean", "var")
 NAMES = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")
@@ -60,7 +61,8 @@ def built(stripped=True, refit="identical", names=NAMES):
             for mode in ("outputs", "inputs") for t in spec[mode]
         ]  # fmt: skip
         engines.append({
-            "key": spec["key"], "engine": hashlib.sha256(data).hexdigest(), "io": io,
+            "key": spec["key"], "kind": spec["kind"], "tensorrt": "10.3.0.30",
+            "engine": hashlib.sha256(data).hexdigest(), "io": io,
             "stripped": plan and stripped, "version_compatible": False, "lean_embedded": False,
             "refit": refit if plan else "none", "dla_core": None if plan else 0,
             "weights": {n: {"dtype": "float32"} for n in names} if plan and refit != "none" else {},
@@ -74,7 +76,7 @@ def built(stripped=True, refit="identical", names=NAMES):
 
 def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
     request, result, lanes, fetch, weights = built()
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, build_result(**result), lanes, fetch)
     first, _, last = (segment.engine for segment in made.lanes[0][1])
     assert "weights" not in made.engine_facts[first]
     renamed = made.engine_facts[last]["weights"]
@@ -93,7 +95,7 @@ def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
 
 def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
     request, result, lanes, fetch, _ = built()
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, build_result(**result), lanes, fetch)
     for engine in lanes[0].engines:
         digest = hashlib.sha256(engine.key.encode()).hexdigest()
         facts = made.engine_facts[digest]
@@ -104,7 +106,7 @@ def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
 
 def test_engines_with_their_weights_have_none_to_send():
     request, result, lanes, fetch, _ = built(stripped=False)
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert made.weights == {}
     assert made.backend == "tensorrt"
 
@@ -113,7 +115,7 @@ def test_a_weight_that_is_not_in_the_model_is_reported():
     request, result, lanes, fetch, _ = built()
     result["engines"][0]["weights"]["tmp_weight_7"] = {"dtype": "float32"}
     with pytest.raises(BuildError) as caught:
-        artefacts_of(request, result, lanes, fetch)
+        artefacts_of(request, build_result(**result), lanes, fetch)
     assert caught.value.code == "build.weights"
     assert "tmp_weight_7" in caught.value.message
     assert "strip" in caught.value.hint
@@ -122,13 +124,13 @@ def test_a_weight_that_is_not_in_the_model_is_reported():
 @pytest.mark.parametrize("refit", ["any", "individual"])
 def test_engines_that_take_other_weights_have_theirs_in_the_bundle(refit):
     request, result, lanes, fetch, _ = built(stripped=False, refit=refit)
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert set(NAMES) < set(made.weights)
     assert {facts["refit"] for facts in made.engine_facts.values()} == {refit, "none"}
     # one that has a weight which no name leads to keeps those that it was built with
     names = (*NAMES, "tmp_weight_7")
     request, result, lanes, fetch, _ = built(stripped=False, refit=refit, names=names)
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert made.weights == {}
     assert {facts["refit"] for facts in made.engine_facts.values()} == {"none"}
     assert any("tmp_weight_7" in note for note in made.notes)
@@ -146,7 +148,7 @@ def test_equal_bytes_for_two_devices_are_one_engine(cores):
     two = {**one, "key": "engine9", "dla_core": cores[1]}
     result["engines"] = [*result["engines"][:-1], one, two]
     lanes = [lane, replace(lane, engines=(*lane.engines[:-1], other))]
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert [segments[-1].device for _, segments in made.lanes] == [engine.device, "DLA1"]
     assert made.engine_facts[one["engine"]]["dla_core"] == next(c for c in cores if c is not None)
     # each weight is in the bundle once, under the name that the engine's entry leads to
@@ -159,7 +161,7 @@ def test_an_answer_without_an_engine_is_refused():
     request, result, lanes, fetch, _ = built()
     result["engines"] = result["engines"][1:]
     with pytest.raises(BuildError) as caught:
-        artefacts_of(request, result, lanes, fetch)
+        artefacts_of(request, build_result(**result), lanes, fetch)
     assert caught.value.code == "build.result"
 
 
@@ -167,6 +169,6 @@ def test_golden_outputs_are_arrays():
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
     digest = hashlib.sha256(value.tobytes()).hexdigest()
     outputs = {"y": {"digest": digest, "dtype": "float32", "shape": [2, 3]}}
-    result = {"golden": [{"seed": 7, "lane": None, "outputs": outputs}]}
+    result = build_result(golden=[{"seed": 7, "lane": None, "outputs": outputs}])
     (case,) = golden_of(result, lambda digests: dict.fromkeys(digests, value.tobytes()))
-    np.testing.assert_array_equal(case["outputs"]["y"], value)
+    np.testing.assert_array_equal(case.outputs["y"], value)

@@ -11,6 +11,7 @@ from edgekit.placement.plan import PlannedLoadable
 from edgekit.placement.segments import segmented
 from edgekit.tensorrt.comparison import compare_build
 from edgekit.tensorrt.requests import lanes_of
+from tests.tensorrt.results import build_result
 from tests.tensorrt.test_engines import SCALES, model_of, network_of, node, place_all, plan_of, toy
 
 LOG = """\
@@ -52,56 +53,52 @@ def compared(
     ]
     logs = {lanes[0].engines[0].key: text} if text else {}
     return compare_build(
-        network, judged(network, *refused), plan, lanes, {"engines": engines}, logs
+        network, judged(network, *refused), plan, lanes, build_result(engines), logs
     )
 
 
 def test_a_build_as_planned_has_no_differences():
     found = compared(log("{ForeignNode[b]}", "a", "c"), answers={"a": True, "b": True, "c": True})
-    assert found["differences"] == []
-    assert found["same"]
-    (engine,) = found["engines"]
-    assert engine["placement"]["loadables"] == {"plan": 1, "builder": 1, "same": 1}
-    assert engine["capability"]["asked"] == 3
+    assert found.differences == []
+    assert found.same
+    (engine,) = found.engines
+    assert engine.placement.loadables.to_json() == {"plan": 1, "builder": 1, "same": 1}
+    assert engine.capability.asked == 3
 
 
 def test_a_layer_that_the_builder_moved_is_named_with_both_places():
     found = compared(log("{ForeignNode[c]}", "a", "b"))
-    assert not found["same"]
-    moved = {
-        x["layer"]: (x["plan"], x["builder"]) for x in found["engines"][0]["placement"]["differ"]
-    }
+    assert not found.same
+    moved = {x.layer: (x.plan, x.builder) for x in found.engines[0].placement.differ}
     assert moved == {"b": ("DLA", "GPU"), "c": ("GPU", "DLA")}
 
 
 def test_what_can_run_on_dla_says_is_held_against_our_verdict():
     found = compared("", refused=("a",), answers={"a": True, "b": False, "c": True})
-    wrong = {
-        x["layer"]: (x["ours"], x["builder"]) for x in found["engines"][0]["capability"]["disagree"]
-    }
+    wrong = {x.layer: (x.ours, x.builder) for x in found.engines[0].capability.disagree}
     assert wrong == {"a": (False, True), "b": (True, False)}
-    assert len(found["differences"]) == 2
-    assert found["engines"][0]["placement"] is None  # nothing tells where the layers went
+    assert len(found.differences) == 2
+    assert found.engines[0].placement is None  # nothing tells where the layers went
 
 
 def test_reformats_at_fixed_borders_are_differences():
     found = compared("", mode="split", reformats=["Reformatting CopyNode for Input Tensor 0"])
-    assert len(found["differences"]) == len(found["engines"]) == 3
-    assert all("Reformatting CopyNode" in text for text in found["differences"])
+    assert len(found.differences) == len(found.engines) == 3
+    assert all("Reformatting CopyNode" in text for text in found.differences)
 
 
 def test_the_inspector_counts_loadables_where_the_log_reports_nothing():
     dla = {"name": "{ForeignNode[b]}", "type": "DLA", "device": "DLA"}
     gpu = {"name": "a", "type": "CaskConvolution", "device": "GPU"}
-    assert compared("", layers=[gpu, dla, gpu])["same"]
+    assert compared("", layers=[gpu, dla, gpu]).same
     names_only = {"name": "{ForeignNode[b]}", "type": "", "device": ""}
-    assert compared("", layers=[names_only])["engines"][0]["inspector"] is None
+    assert compared("", layers=[names_only]).engines[0].inspector is None
     found = compared("", layers=[gpu])
-    assert found["engines"][0]["inspector"] == {"plan": 1, "engine": 0}
-    assert "inspector" in found["differences"][0]
+    assert found.engines[0].inspector.to_json() == {"plan": 1, "engine": 0}
+    assert "inspector" in found.differences[0]
     # a log that says the same is told once
     both = compared(log("", "a", "b", "c"), layers=[gpu])
-    assert sum("loadables" in text for text in both["differences"]) == 1
+    assert sum("loadables" in text for text in both.differences) == 1
 
 
 def test_lanes_are_compared_with_their_own_plans():
@@ -127,7 +124,7 @@ def test_lanes_are_compared_with_their_own_plans():
         for lane in lanes
     ]
     logs = {"lane0": log("", "a"), "lane1": log("{ForeignNode[a]}")}
-    found = compare_build(network, judged(network), plan, lanes, {"engines": engines}, logs)
-    assert found["engines"][0]["placement"] is None  # the GPU alone: nothing to hold against it
-    assert found["engines"][1]["placement"]["loadables"]["same"] == 1
-    assert found["same"], found["differences"]
+    found = compare_build(network, judged(network), plan, lanes, build_result(engines), logs)
+    assert found.engines[0].placement is None  # the GPU alone: nothing to hold against it
+    assert found.engines[1].placement.loadables.same == 1
+    assert found.same, found.differences

@@ -21,6 +21,9 @@ from edgekit.errors import DataError
 # "M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
 
 
+#: An event's arguments: JSON of any kind.
+Args = dict[str, Any]
+#: An event of the format.
 Event = dict[str, Any]
 Keyed = tuple[int, int, int, int, Event]
 HOST = "host"
@@ -30,7 +33,7 @@ dumps: Callable[[Any], str] = json.JSONEncoder(
 ).encode
 #: An event: when it begins and ends in microseconds, its category, and its JSON.
 EventLine = tuple[float, float, str, str]
-Events = list[Mapping[str, Any]]
+Events = list[Event]
 # half a nanosecond in microseconds: the format has no finer time
 TOLERANCE_US = 0.0005
 # the phases edgekit writes, out of those the format knows
@@ -192,7 +195,7 @@ class EventLines:
         self.quoted = lru_cache(maxsize=_KNOWN)(dumps)
         self._known: dict[Any, str] = {}
 
-    def args(self, key: object, values: Callable[[], Mapping[str, Any]]) -> str:
+    def args(self, key: object, values: Callable[[], Args]) -> str:
         """Returns the text of arguments, made once for all events with that key."""
         text = self._known.get(key)
         if text is None:
@@ -329,7 +332,7 @@ def _is_number(value: object) -> bool:
 
 def event_faults(at: str, event: object) -> list[str]:
     """Returns the faults of one event's own fields; ``at`` begins each."""
-    if not isinstance(event, Mapping):
+    if not isinstance(event, dict):
         return [f"{at} is no object"]
     faults = []
     phase = event.get("ph")
@@ -351,19 +354,19 @@ def event_faults(at: str, event: object) -> list[str]:
     if phase in ("s", "t", "f") and type(event.get("id")) is not int:
         faults.append(f"{at}.id is no whole number")
     args = event.get("args")
-    if not isinstance(args, Mapping):
+    if not isinstance(args, dict):
         return [*faults, f"{at}.args is no object"]
     return faults + (_series(at, args) if phase == "C" else _args(at, event, args))
 
 
-def _series(at: str, args: Mapping[str, Any]) -> list[str]:
+def _series(at: str, args: Args) -> list[str]:
     """A counter's ``args`` are its series: numbers, and no clock among them."""
     if not args:
         return [f"{at}.args has no series"]
     return [f"{at}.args.{key} is no number" for key, value in args.items() if not _is_number(value)]
 
 
-def _args(at: str, event: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
+def _args(at: str, event: Event, args: Args) -> list[str]:
     faults = []
     clock = args.get("clock")
     if not isinstance(clock, str) or clock not in CLOCKS:

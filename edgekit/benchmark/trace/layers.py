@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
-from edgekit.benchmark.trace.chrome import HOST, TraceProcess, nanoseconds
+from edgekit.benchmark.trace.chrome import HOST, Args, TraceProcess, nanoseconds
 from edgekit.placement.profiles.profile import Profile, booked_rows
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ _WORDS = {
         "sum of the measured times",
     ),
 }
-Linked = Callable[[str], "dict[str, Any] | None"]
+Linked = Callable[[str], "Args | None"]
 
 
-def layer_args(layer: PlacedLayer) -> dict[str, Any]:
+def layer_args(layer: PlacedLayer) -> Args:
     """Returns a placed layer as arguments of an event."""
     return {
         "layer": layer.name, "nodes": list(layer.nodes), "device": layer.device,
@@ -51,7 +51,7 @@ def layer_args(layer: PlacedLayer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def layers_args(members: Sequence[PlacedLayer]) -> dict[str, Any]:
+def layers_args(members: Sequence[PlacedLayer]) -> Args:
     """Returns the layers of a fusion as arguments of an event; its place is that of the first."""
     args = layer_args(members[0])
     if len(members) > 1:
@@ -61,7 +61,7 @@ def layers_args(members: Sequence[PlacedLayer]) -> dict[str, Any]:
     return args
 
 
-def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] | None]:
+def linked_layers(plan: Plan | Share | None) -> Linked:
     """Returns what finds a name's layer: by its own name, its nodes', or those it is fused of.
 
     A loadable (``{ForeignNode[first...last]}``) is all layers from its first to its last that are
@@ -72,16 +72,16 @@ def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] |
     for number, layer in enumerate(layers):
         for node in layer.nodes:
             place.setdefault(node, number)
-    known: dict[str, dict[str, Any] | None] = {}
+    known: dict[str, Args | None] = {}
 
-    def find(name: str) -> dict[str, Any] | None:
+    def find(name: str) -> Args | None:
         if name not in known:
             if len(known) >= 1 << 14:
                 known.clear()
             known[name] = _found(name)
         return known[name]
 
-    def _found(name: str) -> dict[str, Any] | None:
+    def _found(name: str) -> Args | None:
         if name in place:
             return layer_args(layers[place[name]])
         match = _FOREIGN.match(name)
@@ -128,7 +128,7 @@ class Laid:
     device: str
     start: int
     end: int
-    args: dict[str, Any]
+    args: Args
 
 
 class Owners:
@@ -176,7 +176,7 @@ class Owners:
             return None
         return layer
 
-    def fused(self, name: str) -> dict[str, Any]:
+    def fused(self, name: str) -> Args:
         """Returns what the plan says of a fusion or a loadable, as arguments of an event."""
         return dict(self._linked(name) or {})
 
@@ -230,7 +230,7 @@ def parts_of(
 
 def _grouped(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
-) -> Iterator[tuple[str, float, dict[str, Any]]]:
+) -> Iterator[tuple[str, float, Args]]:
     groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
     for node in nodes:
         border = owners.borders(node.node, run.segment, within)
@@ -272,7 +272,7 @@ def _verb(nodes: Sequence[NodeTime]) -> str:
 
 def _hybrid(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners
-) -> Iterator[tuple[str, float, dict[str, Any]]]:
+) -> Iterator[tuple[str, float, Args]]:
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
         layer = owners.find(row.name) if is_layer else None
         known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else {}
@@ -331,5 +331,5 @@ def profile_process(
     return process
 
 
-def _args(linked: Linked, names: tuple[str, ...]) -> dict[str, Any]:
+def _args(linked: Linked, names: tuple[str, ...]) -> Args:
     return next((dict(found) for name in names if (found := linked(name))), {})

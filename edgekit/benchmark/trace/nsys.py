@@ -7,13 +7,14 @@ from __future__ import annotations
 import heapq
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED
-from edgekit.benchmark.trace.chrome import Event, EventLine, EventLines, meta
+from edgekit.benchmark.trace.chrome import Args, Event, EventLine, EventLines, meta
+from edgekit.benchmark.trace.layers import Linked
 from edgekit.benchmark.trace.nsys_export import Export, copy_names, range_words
 from edgekit.errors import DataError
 
@@ -40,7 +41,6 @@ _CALLS = 1 << 16  # launches whose work has not come yet
 _THREADS = 1 << 12
 _NAME = 300
 _SEQUENCE = re.compile(r"\s*(?:\[\d+\]|#\d+)$")
-Linked = Callable[[str], "dict[str, Any] | None"]
 Detail = tuple[tuple[str, Any], ...]
 
 
@@ -378,7 +378,7 @@ class NsysSource:
     def _found_call(self, span: NsysSpan) -> _LaunchCall | None:
         return self._calls.pop((span.owner, span.link), None) if span.link else None
 
-    def _layer(self, name: str) -> dict[str, Any] | None:
+    def _layer(self, name: str) -> Args | None:
         if self._linked is None:
             return None
         found = self._linked(_SEQUENCE.sub("", name))

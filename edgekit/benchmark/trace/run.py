@@ -26,7 +26,7 @@ from edgekit.benchmark.measurement import (
     runs_in_flight,
 )
 from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
-from edgekit.benchmark.trace.chrome import HOST, Event, TraceProcess, nanoseconds
+from edgekit.benchmark.trace.chrome import HOST, Args, Event, TraceProcess, nanoseconds
 from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.placement.plan import Plan
@@ -107,7 +107,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
         for kind, layers, name, us in _kernels(slot, network):
             begin, elapsed = min(nanoseconds(elapsed), end), elapsed + us
             stop = min(nanoseconds(elapsed), end)
-            args: dict[str, Any] = {"segment": slot.segment, "device": slot.device}
+            args: Args = {"segment": slot.segment, "device": slot.device}
             if layers:
                 args = layers_args([placed[layer] for layer in layers])
             process.add(slot.device, name, begin, stop, kind, **args)

@@ -17,6 +17,7 @@ from edgekit.benchmark.document import SCHEMA, Bench
 from edgekit.benchmark.measurement import (
     BOARD_MEASURED,
     CLOCKS,
+    Clock,
     Measured,
     Measurement,
     read_measurement,
@@ -33,7 +34,7 @@ from edgekit.benchmark.trace.chrome import (
 )
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
-from edgekit.documents import load_json
+from edgekit.documents import Document, Number, load_json
 from edgekit.errors import DataError
 from edgekit.files import write_atomically
 
@@ -132,6 +133,17 @@ class PreparedSource:
         return self._metadata
 
 
+class TracedProcess(Document):
+    """A process of a trace: whose clock its times are of, and how it was placed."""
+
+    pid: int
+    name: str
+    source: str
+    clock: Clock
+    alignment: str
+    shift_us: Number
+
+
 @dataclass
 class WrittenTrace:
     """What a trace file holds.
@@ -144,7 +156,7 @@ class WrittenTrace:
     """
 
     events: dict[str, int] = field(default_factory=dict)
-    processes: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[TracedProcess] = field(default_factory=list)
     last_us: float = 0.0
     left_out: int = 0
 
@@ -175,7 +187,7 @@ def align(sources: Sequence[TraceSource]) -> list[tuple[float, str]]:
 
 
 def write_trace(
-    path: Path, sources: Sequence[TraceSource], about: Mapping[str, Any], *, most: int = 5_000_000
+    path: Path, sources: Sequence[TraceSource], about: Mapping[str, str], *, most: int = 5_000_000
 ) -> WrittenTrace:
     """Writes one trace of several sources, event by event; memory does not grow with them.
 
@@ -210,15 +222,17 @@ def write_trace(
                 file.write(("" if first else ",\n") + json.dumps(event))
                 first = False
                 if event["name"] == "process_name":
-                    written.processes.append({
-                        "pid": event["pid"], "name": event["args"]["name"], "source": source.name,
-                        "clock": event["args"]["clock"], "alignment": how,
-                        "shift_us": round(shift, 3),
-                    })  # fmt: skip
+                    written.processes.append(
+                        TracedProcess(
+                            pid=event["pid"], name=event["args"]["name"], source=source.name,
+                            clock=event["args"]["clock"], alignment=how, shift_us=round(shift, 3),
+                        )
+                    )  # fmt: skip
         other = {
             "schema": "edgekit.trace/1", **about,
-            "clocks": {one["name"]: one["clock"] for one in written.processes},
-            "processes": written.processes, "left_out": written.left_out,
+            "clocks": {one.name: one.clock for one in written.processes},
+            "processes": [one.to_json() for one in written.processes],
+            "left_out": written.left_out,
         }  # fmt: skip
         file.write('\n], "otherData": ' + json.dumps(other, allow_nan=False) + "}\n")
     return written
@@ -247,8 +261,7 @@ class RunTrace:
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:
         self.name = name
         events: list[Event] = document["traceEvents"]
-        self.about: dict[str, Any] = document["otherData"]
-        wall = self.about.get("wall")
+        wall = document["otherData"].get("wall")
         self.wall = float(wall) if type(wall) in (int, float) and 0 < wall < 1e12 else None
         self._metadata = [event for event in events if event["ph"] == "M"]
         self._events = sorted(

@@ -33,6 +33,7 @@ from edgekit.network.model import (
     real,
     weight_arrays,
 )
+from edgekit.network.module_names import keep_module_names
 from edgekit.network.protos import (
     UNLISTED,
     dtype_name,
@@ -120,7 +121,8 @@ def emit(
         ],
     )
     for node in graph.node:
-        _forget_origin(node)
+        keep_module_names(node)
+        _forget_sources(node)
     opsets = [helper.make_opsetid("", state.version)]
     for domain in dict.fromkeys(node.domain for node in nodes if node.domain):
         opsets.append(helper.make_opsetid(domain, domains.get(domain, 1)))
@@ -246,15 +248,14 @@ def _type(state: Evaluation, name: str) -> int:
     return state.types[name]
 
 
-def _forget_origin(node: onnx.NodeProto) -> None:
+def _forget_sources(node: onnx.NodeProto) -> None:
     """Exporters leave source paths and stack traces: not part of what the model computes."""
     node.ClearField("doc_string")
-    if "metadata_props" in node.DESCRIPTOR.fields_by_name:
-        node.ClearField("metadata_props")
     for body in subgraphs(node):
         body.ClearField("doc_string")
         for inner in body.node:
-            _forget_origin(inner)
+            inner.ClearField("metadata_props")
+            _forget_sources(inner)
 
 
 def load(
@@ -327,7 +328,8 @@ def canonical(
 ) -> Model:
     """Makes a Model of a ModelProto, which is left as it is.
 
-    Of its metadata only edgekit's own is kept ("edgekit.rewrite", ...).
+    Of its metadata only edgekit's own is kept ("edgekit.rewrite", ...), of the nodes' the names of
+    their PyTorch modules.
 
     Args:
         proto: The graph; an initializer may be a stub whose values stand in ``weights``, so a

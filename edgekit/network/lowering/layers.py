@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from edgekit.network.graph import IMPORTED, PLUGIN, LayerSource, Node
+from edgekit.network.graph import IMPORTED, PLUGIN, LayerSource, Node, OnnxGraph
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
@@ -15,7 +16,8 @@ from edgekit.network.lowering.arithmetic import macs_of
 from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
 from edgekit.network.lowering.placer import Placer
-from edgekit.network.model import FOLLOWED, Model, Network
+from edgekit.network.model import FOLLOWED, Layer, Model, Network
+from edgekit.network.module_names import common_module
 from edgekit.network.protos import has_importer
 
 _Family = Callable[[Placer, Node], None]
@@ -97,7 +99,27 @@ def layers(model: Model, release: str = FOLLOWED) -> Network:
     """
     # Identity and Dropout are layers until the builder removes them
     removed = Counter(gone.after for gone in model.folded.values() if gone.reason == "identity")
-    return lowered(model.graph, release, removed)
+    return _with_modules(lowered(model.graph, release, removed), model.graph)
+
+
+def _with_modules(network: Network, graph: OnnxGraph) -> Network:
+    """Gives each layer the module of its nodes, where the file names modules."""
+    names = graph.modules
+    if names is None:
+        return network
+
+    def named(layer: Layer) -> Layer:
+        # erased reshapes and nodes that prepare its weights are of other operators, and may be of
+        # other modules
+        own = [name for name in layer.origin if graph.node(name).op == layer.op]
+        return replace(layer, module=common_module(names.nodes[n] for n in own or layer.origin))
+
+    return replace(
+        network,
+        layers=tuple(map(named, network.layers)),
+        constants=tuple(map(named, network.constants)),
+        modules=names,
+    )
 
 
 def lowered(

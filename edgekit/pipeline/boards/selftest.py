@@ -19,6 +19,7 @@ from edgekit.removed import FormerDict
 from edgekit.tensorrt.releases import release
 from edgekit_device.protocol.codec import flag, integer, mapping, member, record, text, write
 from edgekit_device.selftest import SelftestResult
+from edgekit_device.versions import parse_version, show
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -84,7 +85,7 @@ def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
     }
     build = {
         "schema": "edgekit.build.request/1",
-        "tensorrt": ".".join(version.split(".")[:2]),
+        "tensorrt": show(parse_version(version)[:2]),
         "timing_cache": True,
         "lanes": [{"share": 1.0, "engines": ["toy"]}],
         "network": sides,

@@ -24,6 +24,7 @@ from edgekit.benchmark.document import (
     profile_notes,
     write_json,
 )
+from edgekit.benchmark.inference import Inference, InferredOutput
 from edgekit.benchmark.measurement import Measurement, measurement_of_board
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
@@ -259,7 +260,7 @@ def infer(
     source: Path | None,
     path: Path,
     step: StepRecord,
-) -> dict[str, Any]:
+) -> Inference:
     """Runs one inference on the first board.
 
     Args:
@@ -270,11 +271,6 @@ def infer(
         source: Inputs, .npz or .npy; the first calibration input when None.
         path: Where the outputs go.
         step: The step, for its detail.
-
-    Returns:
-        An ``edgekit.infer/1``; ``bit_equal`` compares with the unstripped build on this machine
-        and is None for a refitted release, for one that serves instead of one that was taken back,
-        and for one whose engines only a board can run.
     """
     cache, client = context.cache, boards.clients()[0]
     inputs = inputs_of(context, source)
@@ -300,18 +296,18 @@ def infer(
         cache.put("infer", key, known)
     _write(path, answer)
     facts = [_facts(name, value) for name, value in outputs.items()]
-    step.detail = f"{client.kind} board {client.name}, arg max {facts[0]['argmax']}"
-    return {
-        "schema": "edgekit.infer/1",
-        "board": write(boards.describe(client)),
-        "release": release.release,
-        "backend": _backend(backend, release),
-        "bit_equal": known["bit_equal"],
-        "outputs": facts,
-        "file": str(path),
-        "taken_back": write(release.taken_back),
-        "notes": list(release.notes),
-    }
+    step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
+    return Inference(
+        schema="edgekit.infer/1",
+        board=BoardName.model_validate(write(boards.describe(client))),
+        release=release.release,
+        backend=_backend(backend, release),
+        bit_equal=known["bit_equal"],
+        outputs=facts,
+        file=str(path),
+        taken_back=_taken_back(release),
+        notes=list(release.notes),
+    )
 
 
 def bench(
@@ -397,7 +393,7 @@ def bench(
         update={
             "files": {name: str(path) for name, path in files.items()},
             "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
-            "taken_back": None if back is None else TakenBackRelease.model_validate(write(back)),
+            "taken_back": _taken_back(release),
         }
     )
     write_json(files["bench"], document.to_json())
@@ -451,13 +447,18 @@ def _write(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def _facts(name: str, value: np.ndarray) -> dict[str, Any]:
+def _taken_back(release: InstalledRelease) -> TakenBackRelease | None:
+    back = release.taken_back
+    return None if back is None else TakenBackRelease.model_validate(write(back))
+
+
+def _facts(name: str, value: np.ndarray) -> InferredOutput:
     finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
-    return {
-        "name": name,
-        "dtype": str(value.dtype),
-        "shape": list(value.shape),
-        "min": float(finite.min()) if finite.size else None,
-        "max": float(finite.max()) if finite.size else None,
-        "argmax": int(value.reshape(-1).argmax()) if value.size else None,
-    }
+    return InferredOutput(
+        name=name,
+        dtype=str(value.dtype),
+        shape=list(value.shape),
+        min=float(finite.min()) if finite.size else None,
+        max=float(finite.max()) if finite.size else None,
+        argmax=int(value.reshape(-1).argmax()) if value.size else None,
+    )

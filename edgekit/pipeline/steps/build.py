@@ -5,7 +5,7 @@ them, as a job whose answer is kept for the next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,10 @@ import numpy as np
 from edgekit.deployment.answers import protocol_error
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
+from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.boards.addresses import job_command
 from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
 from edgekit.pipeline.steps.build_request import (
     check_board,
@@ -27,16 +29,39 @@ from edgekit.pipeline.steps.build_request import (
 )
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
+from edgekit.removed import FormerDict
 from edgekit.text import listed
-from edgekit_device.protocol.codec import write
+from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
+    from edgekit.tensorrt.artefacts import BoardGolden
+    from edgekit.tensorrt.comparison import BuiltComparison
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
+
+
+_COUNT = integer(0, 1 << 62)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,21 +73,149 @@ class BuiltPlan:
         artefacts: The engines and the weights that they lack.
         golden: What they answered where they were built, as ``golden_of`` returns it; None where
             this machine can run them.
-        comparison: The plan compared with the build (``edgekit.built/1``), None for the reference.
+        comparison: The plan compared with the build, None for the reference.
         board: The board that built them, empty for this machine.
         job: The board's job, empty for this machine.
-        result: The board's ``edgekit.build.result/1``, None for this machine.
+        result: What the board built; None for this machine.
         notes: What a person should know of the board's build.
     """
 
     key: str
     artefacts: Artefacts
-    golden: tuple[Mapping[str, Any], ...] | None = None
-    comparison: Mapping[str, Any] | None = None
+    golden: tuple[BoardGolden, ...] | None = None
+    comparison: BuiltComparison | None = None
     board: str = ""
     job: str = ""
-    result: Mapping[str, Any] | None = None
+    result: BuildResult | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuildRecord:
+    """What the cache keeps of a board's build."""
+
+    result: BuildResult = member(record(BuildResult))
+    board: str = member(text())
+    job: str = member(text())
+
+
+@dataclass(frozen=True)
+class BuiltSegment:
+    """A segment of a build: ``share`` of the frames goes through its lane."""
+
+    lane: int = member(_COUNT)
+    share: float = member(number(0.0, 1.0))
+    index: int = member(_COUNT)
+    device: str = member(text())
+    engine: str = member(text())
+    layers: tuple[str, ...] = member(array(text()))
+    inputs: tuple[str, ...] = member(array(text()))
+    outputs: tuple[str, ...] = member(array(text()))
+
+
+@dataclass(frozen=True)
+class BoardEngine:
+    """An engine as a board built it.
+
+    Attributes:
+        bytes: Of the engine as it is deployed.
+        full_bytes: With its weights; None where that is not known.
+        lean_embedded: Whether it carries its own runtime.
+        refit: Which weights it takes: "any", "identical", "individual" or "none".
+        dla_core: The DLA core that it drives.
+        attempt: Which of ``attempts`` succeeded.
+        seconds: How long it took.
+    """
+
+    key: str = member(text())
+    bytes: int = member(_COUNT)
+    full_bytes: int | None = member(nullable(_COUNT))
+    stripped: bool = member(flag)
+    version_compatible: bool = member(flag)
+    lean_embedded: bool = member(flag)
+    refit: str = member(text())
+    dla_core: int | None = member(nullable(_COUNT))
+    attempt: int = member(_COUNT)
+    attempts: tuple[Any, ...] = member(array(anything))
+    seconds: float = member(number(0.0, 1e9))
+    timing_cache: Any = member(anything)
+
+
+@dataclass(frozen=True)
+class BoardBuild:
+    """What a board built.
+
+    Attributes:
+        job: The board's job.
+        fingerprint: What the board was.
+        tensorrt: TensorRT there.
+        plan: The plan compared with the build, ``edgekit.built/1``.
+        notes: For people.
+    """
+
+    board: str = member(text())
+    job: str = member(text())
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    tensorrt: str = member(text())
+    engines: tuple[BoardEngine, ...] = member(records(BoardEngine))
+    plan: Any = member(anything)
+    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+
+
+@dataclass(frozen=True)
+class Build(FormerDict):
+    """``edgekit.build/1``: the engines of a configuration.
+
+    Attributes:
+        backend: "reference" or "tensorrt".
+        weights: How many weights the engines lack.
+        accuracy: The error of the built network against FP32.
+        boards: What boards built; none where this machine did.
+        notes: For people.
+        parser: NVIDIA's own parser's word, where it was asked.
+        figures: The accuracy in one line, for people; not in JSON.
+    """
+
+    steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
+    backend: str = member(text())
+    segments: tuple[BuiltSegment, ...] = member(records(BuiltSegment))
+    weights: int = member(_COUNT)
+    accuracy: Any = member(anything)
+    boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
+    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+    parser: ParserWord | None = member(record(ParserWord), absent=None)
+    schema: str = member(choice("edgekit.build/1"), default="edgekit.build/1")
+    figures: str = field(default="", compare=False)
+
+
+def segments_of(built: Artefacts) -> tuple[BuiltSegment, ...]:
+    """Returns what was built, segment by segment."""
+    return tuple(
+        BuiltSegment(lane, share, s.index, s.device, s.engine, s.layers, s.inputs, s.outputs)
+        for lane, (share, segments) in enumerate(built.lanes)
+        for s in segments
+    )
+
+
+def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
+    """Returns what boards built, compared with the plan."""
+    return tuple(_board_build(built, built.result) for built in builds if built.result is not None)
+
+
+def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
+    names = [item.name for item in fields(BoardEngine)]
+    engines = (
+        BoardEngine(**{name: getattr(one, name) for name in names}) for one in result.engines
+    )
+    return BoardBuild(
+        built.board,
+        built.job,
+        result.fingerprint,
+        result.tensorrt,
+        tuple(engines),
+        built.comparison.to_json() if built.comparison else None,
+        result.notes,
+    )
 
 
 # The builds of one configuration, one for each kind of board.
@@ -232,8 +385,9 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     request, lanes = request_of(context)
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
-    record = None if context.force else context.cache.get("board-build", key)
-    if record is not None and not context.cache.has_blobs(_blobs(record["result"])):
+    kept = None if context.force else context.cache.get("board-build", key)
+    record = None if kept is None else _record_of(kept)
+    if record is not None and not context.cache.has_blobs(_blobs(record.result)):
         record = None
     if record is None:
         context.session.fresh.add("build")
@@ -242,21 +396,20 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
             request if context.force else request_without_known_failures(context, probe, request)
         )
         record = run_build_job(context, client, tried)
-        _record_outcomes(context, probe, tried, record["result"])
-        context.cache.put("board-build", key, record)
-    result, cache = record["result"], context.cache
+        _record_outcomes(context, probe, tried, record.result)
+        context.cache.put("board-build", key, write(record))
+    result, cache = record.result, context.cache
 
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: cache.blob(digest) for digest in digests}
 
     logs = {
-        one["key"]: cache.blob(one["log"]).decode("utf-8", "replace")
-        for one in result["engines"] if one["log"]
+        one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines
     }  # fmt: skip
     comparison = compare_build(
         network(context), judgement(context), plan(context), lanes, result, logs
     )
-    if context.file.build.strict and comparison["differences"]:
+    if context.file.build.strict and comparison.differences:
         raise _differs(client, comparison)
     made = artefacts_of(request, result, lanes, fetch)
     return BuiltPlan(
@@ -264,15 +417,15 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         made,
         tuple(golden_of(result, fetch)),
         comparison,
-        record["board"],
-        record["job"],
+        record.board,
+        record.job,
         result,
-        tuple(f"{client.name}: {text}" for text in (*made.notes, *_shown_differences(comparison))),
+        tuple(f"{client.name}: {note}" for note in (*made.notes, *_shown_differences(comparison))),
     )
 
 
-def _shown_differences(comparison: Mapping[str, Any]) -> list[str]:
-    return _first_few(comparison["differences"], _SHOWN)
+def _shown_differences(comparison: BuiltComparison) -> list[str]:
+    return _first_few(comparison.differences, _SHOWN)
 
 
 def _first_few(texts: Sequence[str], most: int) -> list[str]:
@@ -294,7 +447,7 @@ def reweighed(
     from edgekit.tensorrt.artefacts import artefacts_of
 
     assert built.result is not None, "requested although a board built the engines"
-    unchangeable = sorted({one["refit"] for one in built.result["engines"]} & {"identical", "none"})
+    unchangeable = sorted({one.refit for one in built.result.engines} & {"identical", "none"})
     if unchangeable:
         raise UsageError(
             "the engines accept only the weights they were built with",
@@ -305,7 +458,7 @@ def reweighed(
     request, lanes = request_of(context, other=other)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
-    fixed = _unchangeable_weights(own, lanes, built.result["engines"])
+    fixed = _unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
@@ -318,13 +471,13 @@ def reweighed(
 
 
 def _unchangeable_weights(
-    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[Mapping[str, Any]]
+    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[EngineResult]
 ) -> list[str]:
     """Returns the weights that differ, and that their engine takes neither by name nor folded.
 
     Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
     """
-    taken = {one["key"]: set(one["weights"]) for one in engines}
+    taken = {one.key: set(one.weights) for one in engines}
     models = {engine.key: engine.model for lane in new for engine in lane.engines}
     found: dict[str, None] = {}
     for engine in (engine for lane in old for engine in lane.engines):
@@ -333,20 +486,18 @@ def _unchangeable_weights(
             norms = (node for node in graph.node if node.op_type == "BatchNormalization")
             names.update(name for node in norms for name in node.input[1:5])
         others = models[engine.key].weights
-        for name, array in engine.model.weights.items():
-            if name not in names and array.tobytes() != others[name].tobytes():
+        for name, value in engine.model.weights.items():
+            if name not in names and value.tobytes() != others[name].tobytes():
                 found[name] = None
     return list(found)
 
 
-def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> dict[str, Any]:
+def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> BuildRecord:
     """Runs the job and brings home what it made.
 
     The job runs on the board by itself: when this machine goes away, the same command finds it
     again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
     """
-    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
-
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs, verify=True)}
     client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
@@ -358,10 +509,10 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
     context.announce(f"{client.name}: build job {job}{known}")
     try:
         for event in client.watch_job(job):
-            text = event.text or event.phase
+            words = event.text or event.phase
             # a build that is joined reports at once what it did long before
             at = event.time if event.n else None
-            context.update(event.done, event.total, f"{client.name}: {text}", at=at)
+            context.update(event.done, event.total, f"{client.name}: {words}", at=at)
     except KeyboardInterrupt:
         end = job_command("cancel", job, context.config, client.name)
         context.announce(
@@ -374,38 +525,45 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         raise protocol_error(
             f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
         )
-    document = write(result)
-    wanted = [digest for digest in _blobs(document) if not context.cache.has_blobs([digest])]
+    wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         context.cache.put_blob(digest, data)
-    return {"result": document, "board": client.name, "job": job}
+    return BuildRecord(result, client.name, job)
 
 
 def _record_outcomes(
-    context: Context, probe: Probe, request: BuildRequest, result: Mapping[str, Any]
+    context: Context, probe: Probe, request: BuildRequest, result: BuildResult
 ) -> None:
     """Keeps what the build has shown of builder flags on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
     file = outcomes_file(context.cache.folder)
     requests = {one.key: one for one in request.job.engines}
-    for one in result["engines"]:
-        engine = requests[one["key"]]
+    for one in result.engines:
+        engine = requests[one.key]
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"
-        record_outcome(file, probe.fingerprint, kind, one["attempts"])
+        record_outcome(file, probe.fingerprint, kind, one.attempts)
 
 
-def _blobs(result: Mapping[str, Any]) -> list[str]:
+def _record_of(kept: object) -> BuildRecord | None:
+    """Returns what the cache keeps of a build; None for what another version kept."""
+    try:
+        return read(BuildRecord, kept)
+    except DeviceError:
+        return None
+
+
+def _blobs(result: BuildResult) -> list[str]:
     """Returns what of a build is brought home; the unstripped plans stay on the board."""
-    found = [one[key] for one in result["engines"] for key in ("engine", "inspector", "log")]
-    found += [x["digest"] for case in result["golden"] for x in case["outputs"].values()]
+    found = [x for one in result.engines for x in (one.engine, one.inspector, one.log)]
+    found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 
 
-def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
-    differences = comparison["differences"]
+def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
+    differences = comparison.differences
     ways = "1 way" if len(differences) == 1 else f"{len(differences)} ways"
     error = GateError(
         f"the build differs from the plan in {ways}",
@@ -414,5 +572,5 @@ def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
         hint="accept it with build.strict: false",
     )
     error.details = tuple(_first_few(differences, _REFUSED))
-    error.extra["built"] = comparison
+    error.extra["built"] = comparison.to_json()
     return error

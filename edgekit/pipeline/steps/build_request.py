@@ -23,6 +23,7 @@ from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
+from edgekit_device.versions import parse_version
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -475,5 +476,5 @@ def _runtime(client: BoardClient, probe: Probe, *, compatible: bool) -> None:
 
 
 def _cudla_package(probe: Probe) -> str:
-    cuda = (probe.cuda or "").split(".")
+    cuda = parse_version(probe.cuda or "")
     return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"

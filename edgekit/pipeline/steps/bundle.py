@@ -356,9 +356,7 @@ def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     if built.golden is None:
         return _own_golden(context)
     ranges = golden_ranges(first_input(context))
-    return [
-        Golden(case["seed"], ranges, case["outputs"], lane=case["lane"]) for case in built.golden
-    ]
+    return [Golden(case.seed, ranges, case.outputs, lane=case.lane) for case in built.golden]
 
 
 def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:

@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
@@ -98,6 +98,7 @@ class Refitted(FormerDict):
         tensors: How many weights the bundle has.
         changed: How many of them differ from the configuration's own.
         accuracy: The error against the other model in FP32.
+        figures: The accuracy in one line, for people; not in JSON.
         digest: SHA-256 of the first bundle's manifest.
         releases: What boards serve.
     """
@@ -109,6 +110,7 @@ class Refitted(FormerDict):
     digest: str = member(text())
     releases: tuple[DeployedRelease, ...] = member(records(DeployedRelease))
     schema: str = member(choice("edgekit.refit/1"), default="edgekit.refit/1")
+    figures: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from edgekit.benchmark.document import write_text
-from edgekit.placement.plan import proof_of
+from edgekit.placement.plan import PlacedLayer, proof_of
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
 from edgekit.reports.html.page import page_of
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
+from edgekit.schedule.plans import NetworkPlan, Plans, TimelineEntry
 from edgekit.text import ABSENT, percent, sentence
 
 
-def render_plans(document: Mapping[str, Any], *, name: str = "") -> str:
+def render_plans(document: Plans, *, name: str = "") -> str:
     """Returns the page for an ``edgekit.plans/1`` document; it needs no network and no script."""
     return page_of("plans.html.j2", _view(document, name))
 
 
-def write_plans_report(document: Mapping[str, Any], path: Path, *, name: str = "") -> None:
+def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:
     """Writes the page to ``path``, whole or not at all.
 
     Raises:
@@ -31,33 +32,33 @@ def write_plans_report(document: Mapping[str, Any], path: Path, *, name: str = "
     write_text(path, render_plans(document, name=name))
 
 
-def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    lower, upper = document["lower"], document["upper"]
+def _view(document: Plans, name: str) -> dict[str, Any]:
+    lower, upper = document.lower, document.upper
     proof = proof_of(
-        lower["optimal"], lower.get("extrapolated", ()), lower.get("unknown_cost", ())
+        lower.optimal, lower.extrapolated, lower.unknown_cost
     ) or (
-        f"bound {value_text(document, lower['bound'])}, gap {percent(lower['gap'], 2)}"
+        f"bound {value_text(document, lower.bound)}, gap {percent(lower.gap, 2)}"
     )  # fmt: skip
-    figures = [("One cycle" if document["repeats"] else "All networks once", gantt(document))]
+    figures = [("One cycle" if document.repeats else "All networks once", gantt(document))]
     busy = busy_window(document)
-    if 0 < busy < 0.5 * document["cycle_us"]:
+    if 0 < busy < 0.5 * document.cycle_us:
         figures.insert(
             0, (f"The first frames: {text.microseconds(busy)}", gantt(document, 0, busy))
         )
-    cores = document["loadables"]["cores"]
+    cores = document.loadables.cores
     return {
-        "title": text.clean(name or ", ".join(one["name"] for one in document["networks"])),
+        "title": text.clean(name or ", ".join(one.name for one in document.networks)),
         "facts": [
-            text.clean(document["target"]), text.clean(document["power_mode"]),
-            f"TensorRT {document['tensorrt']}",
-            f"timeline repeats after {text.microseconds(document['cycle_us'])}"
-            if document["repeats"]
-            else f"ends after {text.microseconds(document['cycle_us'])}",
+            text.clean(document.target), text.clean(document.power_mode),
+            f"TensorRT {document.tensorrt}",
+            f"timeline repeats after {text.microseconds(document.cycle_us)}"
+            if document.repeats
+            else f"ends after {text.microseconds(document.cycle_us)}",
         ],
         "headline": plans_headline(document),
-        "goal": GOALS[document["objective"]],
-        "lower": value_text(document, lower["value"]),
-        "upper": value_text(document, upper["value"]),
+        "goal": GOALS[document.objective],
+        "lower": value_text(document, lower.value),
+        "upper": value_text(document, upper.value),
         "proof": proof,
         "figures": [(title, Markup(svg)) for title, svg in figures],
         "networks": [
@@ -66,40 +67,40 @@ def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
         "devices": [
             {
                 "name": device, "css": device.lower(),
-                "lower": percent(share["lower"]), "upper": percent(share["upper"]),
-                "loadables": f"{cores[device]} of {document['loadables']['max']}"
+                "lower": percent(share.lower), "upper": percent(share.upper),
+                "loadables": f"{cores[device]} of {document.loadables.most}"
                 if device in cores
                 else ABSENT,
             }
-            for device, share in document["utilisation"].items()
+            for device, share in document.utilisation.items()
         ],
         "pools": [
             {"name": text.POOLS.get(pool, pool), "size": text.size(size)}
-            for pool, size in document["pools"].items()
+            for pool, size in document.pools.items()
         ],
-        "segments": [_segments(one, document["timeline"]) for one in document["networks"]],
-        "notes": [sentence(text.clean(note)) for note in document["notes"]],
-        "contention": text.clean(document["contention"]["source"]),
+        "segments": [_segments(one, document.timeline) for one in document.networks],
+        "notes": [sentence(text.clean(note)) for note in document.notes],
+        "contention": text.clean(document.contention.source),
     }  # fmt: skip
 
 
-def _segments(one: Mapping[str, Any], timeline: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> dict[str, Any]:
     """Returns a network's segments; their times are those of its first frame's turns."""
-    found: dict[int, list[Mapping[str, Any]]] = {}
-    for layer in one["plan"]["layers"]:
-        found.setdefault(layer["segment"], []).append(layer)
+    found: dict[int, list[PlacedLayer]] = {}
+    for layer in one.plan.layers:
+        found.setdefault(layer.segment, []).append(layer)
     times: dict[int, float] = {}
     for slot in timeline:
-        if slot["network"] == one["name"] and slot["frame"] == 0:
-            number = slot["segment"] if slot["kind"] == "layers" else -1
-            times[number] = times.get(number, 0.0) + slot["alone_us"]
+        if slot.network == one.name and slot.frame == 0:
+            number = slot.segment if slot.kind == "layers" else -1
+            times[number] = times.get(number, 0.0) + slot.alone_us
     return {
-        "name": text.clean(one["name"]),
+        "name": text.clean(one.name),
         "rows": [
             {
-                "number": number, "device": layers[0]["device"],
-                "css": layers[0]["device"].lower(), "layers": text.count(len(layers)),
-                "first": text.clean(layers[0]["name"]), "last": text.clean(layers[-1]["name"]),
+                "number": number, "device": layers[0].device,
+                "css": layers[0].device.lower(), "layers": text.count(len(layers)),
+                "first": text.clean(layers[0].name), "last": text.clean(layers[-1].name),
                 "time": text.microseconds(times.get(number, 0.0)),
             }
             for number, layers in sorted(found.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.reference.accuracy import describe_channels
+from edgekit.reference.accuracy import ChannelGroup, describe_channels, describe_snr
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     MEASURES,
@@ -23,16 +23,13 @@ from edgekit.reports.schema import (
     BuiltBoard,
     BundleSizes,
     Calibration,
-    ChannelGroup,
     RefitAnswer,
     Report,
     ReportedEngine,
     ReportedPower,
     ScaleChange,
-    Worst,
 )
 from edgekit.text import ABSENT, counted, percent
-from edgekit_device.arrays.deviation import decibels
 
 CHANGES_SHOWN = 20
 
@@ -162,16 +159,12 @@ def _groups(groups: Sequence[ChannelGroup]) -> list[View]:
             "output": text.clean(group.output),
             "channels": describe_channels(group.channels).removeprefix("channels "),
             "range": text.significant(group.range),
-            "snr": _decibels(group),
+            "snr": describe_snr(group),
             "cosine": f"{group.cosine:.5f}",
-            "worst": f"{group.worst.channel} ({_decibels(group.worst)})",
+            "worst": f"{group.worst.channel} ({describe_snr(group.worst)})",
         }
         for group in groups
     ]
-
-
-def _decibels(measures: ChannelGroup | Worst) -> str:
-    return decibels(measures.snr_db, measures.snr_db is None and bool(measures.exact))
 
 
 def _changes(changes: Sequence[ScaleChange]) -> View | None:

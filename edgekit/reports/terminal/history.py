@@ -1,21 +1,29 @@
-"""Stored results and their comparisons as people read them on a terminal."""
+"""Stored results and their comparisons as people read them on a terminal, and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from edgekit.benchmark.statistics import tails
 from edgekit.reports import text
 from edgekit.reports.comparison import compared_values, headline
 from edgekit.reports.text import Page, names_in_columns
 from edgekit.results.comparison import Comparison, describe_value
-from edgekit.results.store import Result, is_trial
+from edgekit.results.selection import exported
+from edgekit.results.store import Result, is_trial, row_of
 from edgekit.text import ABSENT, sentence
 
+_CELLS = (
+    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
+    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
+)  # fmt: skip
+_LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 _BARS = "▁▂▃▄▅▆▇█"
 _COLUMNS = 16  # of the sparkline
 _SHOWN = 8
@@ -55,7 +63,7 @@ def _settings(results: Sequence[Result]) -> list[str]:
     """Returns of each result the settings that are not the same in all of them."""
     flat = [
         {key: describe_value(value) or ABSENT
-         for key, value in one.settings.items() if not isinstance(value, Mapping)}
+         for key, value in one.settings.to_json().items()}
         for one in results
     ]  # fmt: skip
     keys = dict.fromkeys(key for one in flat for key in one)
@@ -97,36 +105,34 @@ def result_text(result: Result) -> str:
         ("bundle", result.bundle or ""),
         ("release", result.release or ""),
         ("commit", _commit(result, 40)),
-        ("settings", describe_value(result.settings)),
-        ("runtime", describe_value(result.runtime)),
+        ("settings", describe_value(result.settings.to_json())),
+        ("runtime", describe_value(result.runtime.to_json())),
         ("fingerprint", describe_value(result.fingerprint)),
     ]
     return "\n".join(f"{name:<12}{text.clean(value)}" for name, value in rows if value)
 
 
-def compare_text(document: Mapping[str, Any], *, every: bool = False) -> str:
+def compare_text(compared: Comparison, *, every: bool = False) -> str:
     """Returns a comparison: the answer, both sides, what else differs."""
-    compared = Comparison.model_validate(document)
     a, b = compared_values(compared)
     lines = [
-        f"{document['metric']}: {headline(compared)}",
-        f"  A  {a}  {text.clean(document['a']['label'])}",
-        f"  B  {b}  {text.clean(document['b']['label'])}",
+        f"{compared.metric}: {headline(compared)}",
+        f"  A  {a}  {text.clean(compared.a.label)}",
+        f"  B  {b}  {text.clean(compared.b.label)}",
     ]
-    clocks = {run["clock"] for side in "ab" for run in document[side]["runs"]}
+    clocks = {run.clock for side in (compared.a, compared.b) for run in side.runs}
     lines.append(f"  {', '.join(sorted(map(text.clean, clocks)))}")
     rows = [
-        f"  {text.clean(row['what'])}: {text.clean(row['a']) or ABSENT} -> "
-        f"{text.clean(row['b']) or ABSENT}"
-        for row in document["differences"]
+        f"  {text.clean(row.what)}: {text.clean(row.a) or ABSENT} -> {text.clean(row.b) or ABSENT}"
+        for row in compared.differences
     ]
     if rows:
         shown = rows if every else rows[:_SHOWN]
         lines += ["other differences:", *shown]
         if len(rows) > len(shown):
             lines.append(f"  and {len(rows) - len(shown)} more (-v shows all)")
-    lines += [f"forced: {text.clean(reason)}" for reason in document["forced"]]
-    lines += [f"note: {sentence(text.clean(note))}" for note in document["notes"]]
+    lines += [f"forced: {text.clean(reason)}" for reason in compared.forced]
+    lines += [f"note: {sentence(text.clean(note))}" for note in compared.notes]
     return "\n".join(lines)
 
 
@@ -148,7 +154,7 @@ def _tail(value: float | None, name: str, frames: int) -> str:
     return ABSENT if name in found.empty else _ms(value) + "*" * (name in found.few)
 
 
-def _latency(latency: Mapping[str, Any], frames: int) -> str:
+def _latency(latency: Mapping[str, float], frames: int) -> str:
     # the median is the p50 by its other name
     values = {k: v for k, v in latency.items() if k != "p50" or "median" not in latency}
     cells = [f"{key} {_tail(value, key, frames)}" for key, value in values.items()]
@@ -172,3 +178,26 @@ def _board(result: Result) -> str:
 
 def _commit(result: Result, length: int = 8) -> str:
     return f"{result.git.commit[:length]}{'+' if result.git.dirty else ''}" if result.git else ""
+
+
+def history_json(results: Sequence[Result]) -> str:
+    """Returns results with their documents and single times as JSON: a line."""
+    return json.dumps(exported(results).to_json(), allow_nan=False) + "\n"
+
+
+def history_csv(results: Iterable[Result]) -> str:
+    """Returns results as CSV: a head, and a line each."""
+    paper = io.StringIO()
+    writer = csv.writer(paper, lineterminator="\n")
+    writer.writerow([*_CELLS, *(f"{key}_ms" for key in _LATENCIES), "marks"])
+    for result in results:
+        row = row_of(result)
+        latency = row.latency_ms or {}
+        cells = [*(getattr(row, key) for key in _CELLS), *map(latency.get, _LATENCIES)]
+        writer.writerow([_harmless(cell) for cell in [*cells, " ".join(row.marks)]])
+    return paper.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    """A name that a spreadsheet would take for a formula is text."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell

@@ -4,8 +4,7 @@ layer is where it is, and several networks on one board.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from rich.console import RenderableType, group
 from rich.text import Text
@@ -18,6 +17,7 @@ from edgekit.reports import text
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH
+from edgekit.schedule.plans import Plans, TimelineEntry
 from edgekit.text import ABSENT, counted, percent, sentence
 
 METRICS = {
@@ -274,23 +274,23 @@ def _otherwise(document: Why) -> Iterator[RenderableType]:
 
 
 @group()
-def plans_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[RenderableType]:
+def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableType]:
     """Returns an ``edgekit.plans/1`` as text, with a timeline of so many columns."""
     yield paragraph(plans_headline(document), style="bold")
     yield paragraph(
-        f"{document['target']} {document['power_mode']}, TensorRT {document['tensorrt']}; "
+        f"{document.target} {document.power_mode}, TensorRT {document.tensorrt}; "
         "everything is predicted", style="dim",
     )  # fmt: skip
-    lower, upper = document["lower"], document["upper"]
+    lower, upper = document.lower, document.upper
     proof = proof_of(
-        lower["optimal"], lower.get("extrapolated", ()), lower.get("unknown_cost", ())
+        lower.optimal, lower.extrapolated, lower.unknown_cost
     ) or (
-        f"not proved optimal: bound {value_text(document, lower['bound'])}, gap "
-        f"{percent(lower['gap'], 2)}"
+        f"not proved optimal: bound {value_text(document, lower.bound)}, gap "
+        f"{percent(lower.gap, 2)}"
     )  # fmt: skip
     yield paragraph(
-        f"{GOALS[document['objective']]}: {value_text(document, lower['value'])} without "
-        f"contention ({proof}), {value_text(document, upper['value'])} with it",
+        f"{GOALS[document.objective]}: {value_text(document, lower.value)} without "
+        f"contention ({proof}), {value_text(document, upper.value)} with it",
     )  # fmt: skip
     yield ""
     yield table(
@@ -303,35 +303,35 @@ def plans_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[R
         "lrrrrlr",
     )  # fmt: skip
     yield ""
-    cores = document["loadables"]["cores"]
+    cores = document.loadables.cores
     yield table(
         ("device", "busy without", "with", "loadables"),
         [
-            (name, percent(busy["lower"]), percent(busy["upper"]),
-             f"{cores[name]} of {document['loadables']['max']}" if name in cores else "")
-            for name, busy in document["utilisation"].items()
+            (name, percent(busy.lower), percent(busy.upper),
+             f"{cores[name]} of {document.loadables.most}" if name in cores else "")
+            for name, busy in document.utilisation.items()
         ],
         "lrrr",
     )  # fmt: skip
     yield ""
     yield Text("\n".join(_lanes(document, max(width, 40))), no_wrap=True, overflow="ignore")
     yield ""
-    for note in document["notes"]:
+    for note in document.notes:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
-def _lanes(document: Mapping[str, Any], width: int) -> list[str]:
+def _lanes(document: Plans, width: int) -> list[str]:
     """Returns a row of letters for each device, and what they mean."""
-    names = [one["name"] for one in document["networks"]]
+    names = [one.name for one in document.networks]
     letters = dict(zip(names, "ABCDEFGHIJKLMNOP", strict=False))
-    label = max(map(len, document["utilisation"])) + 2
+    label = max(map(len, document.utilisation)) + 2
     columns = width - label - 2
-    cycle = document["cycle_us"]
+    cycle = document.cycle_us
     lines = []
-    for device in document["utilisation"]:
+    for device in document.utilisation:
         share: list[dict[str, float]] = [{} for _ in range(columns)]
-        for slot in document["timeline"]:
-            if slot["device"] == device and cycle:
+        for slot in document.timeline:
+            if slot.device == device and cycle:
                 _spread(share, slot, cycle)
         row = "".join(letters[max(cell, key=lambda n: cell[n])] if cell else "." for cell in share)
         lines.append(f"{device:<{label}}|{row}|")
@@ -342,11 +342,11 @@ def _lanes(document: Mapping[str, Any], width: int) -> list[str]:
     return lines
 
 
-def _spread(share: list[dict[str, float]], slot: Mapping[str, Any], cycle: float) -> None:
+def _spread(share: list[dict[str, float]], slot: TimelineEntry, cycle: float) -> None:
     """Adds a slot's time to the columns that it covers; what passes the end goes on in front."""
-    columns, name = len(share), slot["network"]
+    columns, name = len(share), slot.network
     step = cycle / columns
-    first, last = slot["start_us"] / step, slot["end_us"] / step
+    first, last = slot.start_us / step, slot.end_us / step
     for column in range(int(first), int(last) + 1):
         part = min(last, column + 1) - max(first, column)
         if part > 0:

@@ -6,10 +6,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from edgekit.solver.cpsat.running_order_model import solve_model
+from edgekit.solver.cpsat.running_order_model import (
+    MeasureRequest,
+    OrderHint,
+    OrderRequest,
+    PoolRequest,
+    TransferRequest,
+    solve_model,
+)
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -17,6 +24,7 @@ from edgekit.solver.problem import (
     Effort,
     ExecutionStep,
     Goal,
+    MemoryPool,
     Optimum,
     PlacementProblem,
     Placing,
@@ -134,7 +142,7 @@ class _Deepening:
                 problem, self.goal, row,
                 start=self.best, lower=self.bound, strict=self.strict and not tail,
             )  # fmt: skip
-            request |= {"forbidden": self.forbidden, "gap": GAP}
+            request = replace(request, forbidden=self.forbidden, gap=GAP)
             proves = tail or (exact and not self.strict)
 
             def report(
@@ -149,14 +157,14 @@ class _Deepening:
             share = 1.0 if tail or exact else SHARE
             answer = solve_model(request, self.effort, report, share=share)
             if proves:
-                self._prove(answer["bound"], scale)
-            if "mode" not in answer or (tail and not exact):
+                self._prove(answer.bound, scale)
+            if answer.mode is None or (tail and not exact):
                 break
-            steps = steps_of(problem, answer["mode"], answer["position"], row)
+            steps = steps_of(problem, answer.mode, answer.position, row)
             if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
-            found = with_loads(problem, self.goal, answer["mode"], steps, answer["ways"])
+            found = with_loads(problem, self.goal, answer.mode, steps, answer.ways)
             if self._within(found):
                 if self.best is None or found.value < self.best.value:
                     self.best = found
@@ -522,7 +530,7 @@ def _modes(problem: PlacementProblem, v: int) -> list[int]:
     return [m for m, cost in enumerate(problem.costs[v]) if cost is not None]
 
 
-def _hint(row: Positions, problem: PlacementProblem, placing: Placing) -> dict[str, Any]:
+def _hint(row: Positions, problem: PlacementProblem, placing: Placing) -> OrderHint:
     """Returns a placing as modes and positions, its steps put at the first position they can."""
     position = [0] * len(problem.costs)
     at, last = 0, len(row.devices) - 1
@@ -533,7 +541,7 @@ def _hint(row: Positions, problem: PlacementProblem, placing: Placing) -> dict[s
             position[v] = at
         if step.device in problem.cores:
             at = min(at + 1, last)
-    return {"mode": list(placing.modes), "position": position}
+    return OrderHint(placing.modes, position)
 
 
 def steps_request(
@@ -544,7 +552,7 @@ def steps_request(
     start: Placing | None,
     lower: float,
     strict: bool,
-) -> tuple[dict[str, Any], IntegerScale]:
+) -> tuple[OrderRequest, IntegerScale]:
     """Returns the problem in integers (without forbidden sets) and the objective's scale."""
     found, objective = limited_sums(problem, goal)
     costs = [[(m, c) for m, c in enumerate(cost) if c is not None] for cost in problem.costs]
@@ -569,38 +577,40 @@ def steps_request(
     rows_of = []
     for index, (rate, limit) in enumerate(found):
         own = scale if index < objective else scale_of([rate])
-        rows_of.append({
-            "modes": [{m: own(rate(c)) for m, c in cost} for cost in costs],
-            "ways": [[own(rate(w)) for w in t.ways] for _, t in transfers],
-            "launch": [own(rate(c)) for c in launch],
-            "limit": None if limit is None else own.limit(limit, strict),
-        })  # fmt: skip
-    request = {
-        "allowed": [[m for m, _ in cost] for cost in costs],
-        "mode_device": [mode.device for mode in problem.modes],
-        "cores": list(problem.cores),
-        "twins": exchangeable_cores(problem, goal),
-        "edges": [[u, v] for v, before in enumerate(problem.predecessors) for u in before],
-        "positions": row.devices,
-        "width": row.width,
-        "tail": row.tail,
-        "max_transitions": problem.max_transitions,
-        "pools": [_pool(pool) for pool in problem.pools],
-        "min_size": problem.min_size,
-        "sizes": list(problem.sizes or (1,) * len(costs)),
-        "max_loadables": problem.max_loadables,
-        "transfers": [
-            {"ways": len(t.ways), "clauses": transfer_clauses(problem, b, t)} for b, t in transfers
+        rows_of.append(
+            MeasureRequest(
+                modes=[{m: own(rate(c)) for m, c in cost} for cost in costs],
+                ways=[[own(rate(w)) for w in t.ways] for _, t in transfers],
+                launch=[own(rate(c)) for c in launch],
+                limit=None if limit is None else own.limit(limit, strict),
+            )
+        )
+    request = OrderRequest(
+        allowed=[[m for m, _ in cost] for cost in costs],
+        mode_device=[mode.device for mode in problem.modes],
+        cores=list(problem.cores),
+        twins=exchangeable_cores(problem, goal),
+        edges=[(u, v) for v, before in enumerate(problem.predecessors) for u in before],
+        positions=row.devices,
+        width=row.width,
+        tail=row.tail,
+        max_transitions=problem.max_transitions,
+        pools=[_pool(pool) for pool in problem.pools],
+        min_size=problem.min_size,
+        sizes=list(problem.sizes or (1,) * len(costs)),
+        max_loadables=problem.max_loadables,
+        transfers=[
+            TransferRequest(len(t.ways), transfer_clauses(problem, b, t)) for b, t in transfers
         ],
-        "measures": rows_of,
-        "objective": list(range(objective)),
-        "lower": max(0, scale.below(lower)),
-        "upper": 2**60 if start is None else scale.limit(start.value, strict=False),
-        "hint": None if start is None else _hint(row, problem, start),
-    }
+        measures=rows_of,
+        objective=list(range(objective)),
+        lower=max(0, scale.below(lower)),
+        upper=2**60 if start is None else scale.limit(start.value, strict=False),
+        hint=None if start is None else _hint(row, problem, start),
+    )
     return request, scale
 
 
-def _pool(pool: Any) -> dict[str, Any]:
+def _pool(pool: MemoryPool) -> PoolRequest:
     scale = IntegerScale((*pool.needs, pool.limit), len(pool.needs), pool.limit or 1.0)
-    return {"needs": [scale(need) for need in pool.needs], "limit": scale.limit(pool.limit, False)}
+    return PoolRequest([scale(need) for need in pool.needs], scale.limit(pool.limit, False))

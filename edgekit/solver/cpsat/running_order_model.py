@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,13 +17,115 @@ from edgekit.solver.program import Progress, load_cp_model, make_solver, search_
 # order nor loadables are kept, so that the optimum is a bound (see ``running_order``).
 
 
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """A memory pool: what each node needs of it, and what a loadable may have."""
+
+    needs: Sequence[int]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRequest:
+    """A transfer: how many ways it has, and the clauses that force one of them."""
+
+    ways: int
+    clauses: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """A sum that is bounded, or made small: by node and mode, transfer and way, and core."""
+
+    modes: Sequence[Mapping[int, int]]
+    ways: Sequence[Sequence[int]]
+    launch: Sequence[int]
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderHint:
+    """Mode and position by node, to begin with."""
+
+    mode: Sequence[int]
+    position: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRequest:
+    """A placement with its running order, in integers.
+
+    Attributes:
+        allowed: Modes by node.
+        mode_device: Device by mode.
+        cores: Devices that run loadables.
+        twins: Pairs of cores that can be exchanged.
+        edges: Pairs of nodes, the first before the second.
+        positions: Devices by position.
+        width: Positions of a level.
+        tail: Whether the last position is for what the row is too short for.
+        max_transitions: The most changes between devices.
+        pools: Memory.
+        min_size: The least size of a loadable.
+        sizes: By node.
+        max_loadables: Of a core.
+        transfers: Transfers.
+        measures: Sums.
+        objective: Indices of the sums that are made small.
+        lower: What the objective is not less than.
+        upper: What the objective may be at most.
+        hint: What to begin with.
+        gap: Relative distance from the bound that is good enough.
+        forbidden: Sets of nodes that are not in one loadable.
+    """
+
+    allowed: Sequence[Sequence[int]]
+    mode_device: Sequence[int]
+    cores: Sequence[int]
+    twins: Sequence[Sequence[int]]
+    edges: Sequence[tuple[int, int]]
+    positions: Sequence[Sequence[int]]
+    width: int
+    tail: bool
+    max_transitions: int | None
+    pools: Sequence[PoolRequest]
+    min_size: int
+    sizes: Sequence[int]
+    max_loadables: int | None
+    transfers: Sequence[TransferRequest]
+    measures: Sequence[MeasureRequest]
+    objective: Sequence[int]
+    lower: int
+    upper: int
+    hint: OrderHint | None
+    gap: float = 0.0
+    forbidden: Sequence[Sequence[int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAnswer:
+    """What a search found.
+
+    Attributes:
+        bound: Integer; None when there is provably no placement.
+        mode: By node; None where no placement was found.
+        position: By node.
+        ways: Transfer and way.
+    """
+
+    bound: float | None
+    mode: Sequence[int] | None = None
+    position: Sequence[int] = ()
+    ways: Sequence[tuple[int, int]] = ()
+
+
 def solve_model(
-    request: dict[str, Any],
+    request: OrderRequest,
     effort: Effort,
     report: Progress | None = None,
     *,
     share: float = 1.0,
-) -> dict[str, Any]:
+) -> OrderAnswer:
     """Solves the integer problem that ``running_order`` describes, the same way every time.
 
     Args:
@@ -29,42 +133,38 @@ def solve_model(
         effort: Pays for the search.
         report: Called with the best value and the bound, as integers, now and then.
         share: Of what is left, the part that this search may take.
-
-    Returns:
-        ``bound`` (integer, None when there is provably no placement) and, when one was found,
-        ``mode`` and ``position`` by node and ``ways`` (transfer and way).
     """
     steps = OrderModel(request, load_cp_model().CpModel())
-    solver = make_solver(gap=request["gap"])
+    solver = make_solver(gap=request.gap)
     solver.parameters.linearization_level = 2
     status = search_within(effort, solver, steps.model, report, share=share)
     bound = solver.best_objective_bound
     if status == "INFEASIBLE":
-        return {"bound": None}
+        return OrderAnswer(None)
     if status in {"OPTIMAL", "FEASIBLE"}:
-        return {"bound": bound, **steps.answer(solver)}
-    return {"bound": bound if abs(bound) < 1e18 else request["lower"]}
+        return steps.answer(solver)
+    return OrderAnswer(bound if abs(bound) < 1e18 else request.lower)
 
 
 class OrderModel:
-    def __init__(self, request: dict[str, Any], model: Any) -> None:
+    def __init__(self, request: OrderRequest, model: Any) -> None:
         self.request = request
         self.model = model
-        self.nodes = range(len(request["allowed"]))
-        self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request["allowed"]]
+        self.nodes = range(len(request.allowed))
+        self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request.allowed]
         for choice in self.mode:
             model.add_exactly_one(choice.values())
         self.after = [self._order(v) for v in self.nodes]
         self.tail: dict[int, Any] = {}
         self.used = self._positions()
-        self.ways = [self._transfer(t) for t in request["transfers"]]
+        self.ways = [self._transfer(t) for t in request.transfers]
         self._slots()
         self._goal()
         self._hint()
 
     def on(self, v: int, devices: set[int]) -> Any:
         """A linear expression: whether the node is on one of the devices."""
-        where = self.request["mode_device"]
+        where = self.request.mode_device
         return sum(b for m, b in self.mode[v].items() if where[m] in devices)
 
     def inside(self, v: int, p: int) -> Any:
@@ -73,7 +173,7 @@ class OrderModel:
         return after[p] - after[p + 1]
 
     def _order(self, v: int) -> list[Any]:
-        count = len(self.request["positions"])
+        count = len(self.request.positions)
         after = [1, *(self.model.new_bool_var("") for _ in range(count - 1)), 0]
         for first, second in pairwise(after[1:-1]):
             self.model.add_implication(second, first)
@@ -82,12 +182,12 @@ class OrderModel:
     def _positions(self) -> dict[int, Any]:
         """The order and the loadables; returns whether each position is used."""
         model, request = self.model, self.request
-        for u, v in request["edges"]:
+        for u, v in request.edges:
             for before, following in zip(self.after[u][1:-1], self.after[v][1:-1], strict=True):
                 model.add_implication(before, following)
-        where = request["mode_device"]
-        row = request["positions"]
-        last, ends, limited = len(row) - 1, request["tail"], request["max_transitions"] is not None
+        where = request.mode_device
+        row = request.positions
+        last, ends, limited = len(row) - 1, request.tail, request.max_transitions is not None
         for v in self.nodes:
             tail = self.inside(v, last) if ends else 0
             for devices in sorted({tuple(ds) for p, ds in enumerate(row) if p < last or not ends}):
@@ -98,14 +198,14 @@ class OrderModel:
                 on = self.on(v, set(devices))
                 model.add(spent <= on)
                 model.add(spent + tail >= on)
-        cores = set(request["cores"])
+        cores = set(request.cores)
         used: dict[int, Any] = {}
-        for p, devices in enumerate(row[: last + 1 - ends]):
-            core = devices[0] in cores
+        for p, own in enumerate(row[: last + 1 - ends]):
+            core = own[0] in cores
             if not core and not limited:
                 continue
             used[p] = model.new_bool_var("")
-            able = [v for v in self.nodes if any(where[m] in devices for m in self.mode[v])]
+            able = [v for v in self.nodes if any(where[m] in own for m in self.mode[v])]
             for v in able:
                 model.add(self.inside(v, p) <= used[p])
             if core:
@@ -119,23 +219,23 @@ class OrderModel:
 
     def _loadable(self, p: int, able: list[int], used: Any) -> None:
         model, request = self.model, self.request
-        for pool in request["pools"]:
-            needs = [(pool["needs"][v], v) for v in able if pool["needs"][v]]
-            model.add(sum(need * self.inside(v, p) for need, v in needs) <= pool["limit"] * used)
-        if request["min_size"] > 1:
-            size = sum(request["sizes"][v] * self.inside(v, p) for v in able)
-            model.add(size >= request["min_size"] * used)
+        for pool in request.pools:
+            needs = [(pool.needs[v], v) for v in able if pool.needs[v]]
+            model.add(sum(need * self.inside(v, p) for need, v in needs) <= pool.limit * used)
+        if request.min_size > 1:
+            size = sum(request.sizes[v] * self.inside(v, p) for v in able)
+            model.add(size >= request.min_size * used)
         else:
             model.add(sum(self.inside(v, p) for v in able) >= used)
-        for together in request["forbidden"]:
+        for together in request.forbidden:
             if set(together) <= set(able):
                 model.add(sum(self.inside(v, p) for v in together) <= len(together) - 1)
 
     def _levels(self, used: dict[int, Any]) -> list[Any]:
         """Levels are used in order (empty ones could be left out); returns the last one's uses."""
-        cores = set(self.request["cores"])
-        row, width = self.request["positions"], self.request["width"]
-        count = len(row) - self.request["tail"]
+        cores = set(self.request.cores)
+        row, width = self.request.positions, self.request.width
+        count = len(row) - self.request.tail
         levels = [
             [p for p in range(start, min(start + width, count)) if row[p][0] in cores]
             for start in range(0, count, width)
@@ -151,7 +251,7 @@ class OrderModel:
         model, request = self.model, self.request
         most = len(self.nodes)
         counts: dict[int, Any] = {}
-        for core in request["cores"]:
+        for core in request.cores:
             used = model.new_bool_var("")
             counts[core] = model.new_int_var(0, most, "")
             model.add(counts[core] >= used)
@@ -167,16 +267,16 @@ class OrderModel:
                 model.add(here[v] <= self.inside(v, last))
                 model.add(here[v] <= on)
                 model.add_implication(here[v], used)
-            for pool in request["pools"]:
-                needs = sum(pool["needs"][v] * b for v, b in here.items())
-                model.add(needs <= pool["limit"] * counts[core])
-            size = sum(request["sizes"][v] * b for v, b in here.items())
-            model.add(size >= max(1, request["min_size"]) * counts[core])
+            for pool in request.pools:
+                needs = sum(pool.needs[v] * b for v, b in here.items())
+                model.add(needs <= pool.limit * counts[core])
+            size = sum(request.sizes[v] * b for v, b in here.items())
+            model.add(size >= max(1, request.min_size) * counts[core])
         return counts
 
     def _transitions(self, used: dict[int, Any]) -> None:
         """Counts device changes: an unused position may pass for any device."""
-        model, row = self.model, self.request["positions"]
+        model, row = self.model, self.request.positions
         devices = sorted({d for ds in row for d in ds})
         carry = [{d: model.new_bool_var("") for d in devices} for p in used]
         enter: list[dict[int, Any]] = []
@@ -188,13 +288,14 @@ class OrderModel:
                 before = [] if p == 0 else [carry[p - 1][d]]
                 model.add_bool_or([~carry[p][d], *before, enter[p][d]])
         changes = sum(sum(e.values()) for e in enter[1:])
-        model.add(changes <= self.request["max_transitions"])
+        if self.request.max_transitions is not None:
+            model.add(changes <= self.request.max_transitions)
 
-    def _transfer(self, transfer: dict[str, Any]) -> list[Any]:
+    def _transfer(self, transfer: TransferRequest) -> list[Any]:
         """The ways of a transfer, of which one is taken when a consumer needs it."""
         model = self.model
-        ways = [model.new_bool_var("") for _ in range(transfer["ways"])]
-        for producer, writes, consumer, reads in transfer["clauses"]:
+        ways = [model.new_bool_var("") for _ in range(transfer.ways)]
+        for producer, writes, consumer, reads in transfer.clauses:
             clause = list(ways)
             for v, modes in ((producer, writes), (consumer, reads)):
                 if v >= 0:
@@ -205,75 +306,76 @@ class OrderModel:
     def _slots(self) -> None:
         request = self.request
         self.count = {}
-        for core in request["cores"]:
+        for core in request.cores:
             self.count[core] = sum(
                 self.used[p]
-                for p, devices in enumerate(request["positions"])
+                for p, devices in enumerate(request.positions)
                 if p in self.used and devices[0] == core
             ) + self.tail.get(core, 0)
-            if request["max_loadables"] is not None:
-                self.model.add(self.count[core] <= request["max_loadables"])
+            if request.max_loadables is not None:
+                self.model.add(self.count[core] <= request.max_loadables)
 
     def _goal(self) -> None:
         model, request = self.model, self.request
-        for first, twin in request["twins"]:
+        for first, twin in request.twins:
             model.add(self.count[first] >= self.count[twin])
         sums = self.sums()
         self.limit(sums)
-        goals = [sums[i] for i in request["objective"]]
+        goals = [sums[i] for i in request.objective]
         if len(goals) == 1:
-            model.add_linear_constraint(goals[0], request["lower"], request["upper"])
+            model.add_linear_constraint(goals[0], request.lower, request.upper)
             model.minimize(goals[0])
             return
-        most = model.new_int_var(request["lower"], request["upper"], "")
+        most = model.new_int_var(request.lower, request.upper, "")
         for goal in goals:
             model.add(goal <= most)
         model.minimize(most)
 
     def limit(self, sums: list[Any]) -> None:
         """Keeps the measures within their limits."""
-        for total, measure in zip(sums, self.request["measures"], strict=True):
-            if measure["limit"] is not None:
-                self.model.add(total <= measure["limit"])
+        for total, measure in zip(sums, self.request.measures, strict=True):
+            if measure.limit is not None:
+                self.model.add(total <= measure.limit)
 
     def sums(self) -> list[Any]:
         """Returns the measures as linear expressions."""
         sums = []
-        for measure in self.request["measures"]:
+        for measure in self.request.measures:
             total = sum(
                 cost * self.mode[v][m]
-                for v, costs in enumerate(measure["modes"])
+                for v, costs in enumerate(measure.modes)
                 for m, cost in costs.items()
                 if cost
             )
-            for ways, costs in zip(self.ways, measure["ways"], strict=True):
+            for ways, costs in zip(self.ways, measure.ways, strict=True):
                 total += sum(c * w for c, w in zip(costs, ways, strict=True) if c)
-            for core, cost in zip(self.request["cores"], measure["launch"], strict=True):
+            for core, cost in zip(self.request.cores, measure.launch, strict=True):
                 total += cost * self.count[core]
             sums.append(total)
         return sums
 
     def _hint(self) -> None:
-        hint = self.request["hint"]
+        hint = self.request.hint
         if hint is None:
             return
         for v in self.nodes:
             for m, b in self.mode[v].items():
-                self.model.add_hint(b, int(m == hint["mode"][v]))
+                self.model.add_hint(b, int(m == hint.mode[v]))
             for p, b in enumerate(self.after[v][1:-1], start=1):
-                self.model.add_hint(b, int(hint["position"][v] >= p))
+                self.model.add_hint(b, int(hint.position[v] >= p))
 
-    def answer(self, solver: Any) -> dict[str, Any]:
-        return {
-            "mode": [
+    def answer(self, solver: Any) -> OrderAnswer:
+        return OrderAnswer(
+            solver.best_objective_bound,
+            mode=[
                 next(m for m, b in choice.items() if solver.boolean_value(b))
                 for choice in self.mode
             ],
-            "position": [sum(solver.boolean_value(b) for b in a[1:-1]) for a in self.after],
-            "ways": [
-                [t, w]
+            position=[sum(solver.boolean_value(b) for b in a[1:-1]) for a in self.after],
+            ways=[
+                (t, w)
                 for t, ways in enumerate(self.ways)
                 for w, b in enumerate(ways)
                 if solver.boolean_value(b)
             ],
-        }
+        )

@@ -4,38 +4,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
 from edgekit.solver.program import load_cp_model, make_solver, search
 
 
-def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Solves a request of ``edgekit.schedule.timetable``; see there for its keys."""
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """A placement of a whole chain: device and duration by task, loadables by device, cost."""
+
+    tasks: Sequence[tuple[int, int]]
+    loadables: Sequence[int]
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRequest:
+    """A chain of parts; durations and times are in units.
+
+    Attributes:
+        times: By part and device; None where the device cannot run it.
+        hands: Hand-overs by border, the device before and the device after.
+        cost: As the times.
+        hand_cost: As the hand-overs.
+        frames: Frames in a cycle.
+        period: Units between them; 0 without a cycle.
+        weight: Of the chain's latency.
+        limit: The most units from a frame's arrival to its end.
+        too_large: Runs of parts, first and last, that do not fit one loadable.
+        routes: Placements of the whole chain that may be taken instead.
+    """
+
+    times: Sequence[Sequence[int | None]]
+    hands: Sequence[Sequence[Sequence[int]]]
+    cost: Sequence[Sequence[int]]
+    hand_cost: Sequence[Sequence[Sequence[int]]]
+    frames: int
+    period: int
+    weight: int
+    limit: int
+    too_large: Sequence[Sequence[int]]
+    routes: Sequence[RouteRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableRequest:
+    """Chains that share devices.
+
+    Attributes:
+        devices: How many; the first is the GPU.
+        cores: Those that run loadables.
+        launch: Units that starting a loadable takes, by device.
+        launch_cost: What it costs, by device.
+        slots: Loadables that a core holds; None: any number.
+        one_core: Whether each chain uses one core at most.
+        hyper: Units of a cycle; None without a cycle.
+        copies: How many cycles later a frame may still run.
+        goal: "ratio", "end", "load" or "cost".
+        most: The largest value of the goal.
+        chains: The chains.
+        hint: Devices by chain and part, or one negative number of a route, to begin with.
+        workers: Searches that share what they find.
+        effort: The most deterministic time.
+    """
+
+    devices: int
+    cores: Sequence[int]
+    launch: Sequence[int]
+    launch_cost: Sequence[int]
+    slots: int | None
+    one_core: bool
+    hyper: int | None
+    copies: int
+    goal: str
+    most: int
+    chains: Sequence[ChainRequest]
+    hint: Sequence[Sequence[int]] | None = None
+    workers: int = 1
+    effort: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableAnswer:
+    """What a search found.
+
+    Attributes:
+        status: "found", "unknown" or "infeasible".
+        bound: What no value is less than.
+        proved: Whether the value is optimal.
+        places: Devices by chain and part, or one negative number of a route.
+        starts: By chain, frame and part, or task of the route.
+        hands: By chain and frame, border and start of each hand-over.
+    """
+
+    status: str
+    bound: float = 0.0
+    proved: bool = False
+    places: Sequence[Sequence[int]] = ()
+    starts: Sequence[Sequence[Sequence[int]]] = ()
+    hands: Sequence[Sequence[Sequence[tuple[int, int]]]] = ()
+
+
+def solve(request: TimetableRequest, seconds: float) -> TimetableAnswer:
+    """Solves a request; ``seconds`` is the most of the clock."""
     model = load_cp_model().CpModel()
     built = _Variables(model, request)
     built.minimise()
-    solver = make_solver(
-        gap=2e-5, effort=request["effort"], seconds=seconds, workers=request["workers"]
-    )
+    solver = make_solver(gap=2e-5, effort=request.effort, seconds=seconds, workers=request.workers)
     status = search(solver, model)
     if status == "INFEASIBLE":
-        return {"status": "infeasible"}
+        return TimetableAnswer("infeasible")
     if status not in {"OPTIMAL", "FEASIBLE"}:
-        return {"status": "unknown", "bound": solver.best_objective_bound}
-    proved = status == "OPTIMAL"
-    return {"status": "found", "proved": proved, **built.answer(solver)}
+        return TimetableAnswer("unknown", solver.best_objective_bound)
+    return built.answer(solver, proved=status == "OPTIMAL")
 
 
 class _Variables:
     """Variables of one request."""
 
-    def __init__(self, model: Any, request: dict[str, Any]) -> None:
+    def __init__(self, model: Any, request: TimetableRequest) -> None:
         self.model = model
         self.request = request
-        self.devices = range(request["devices"])
-        self.cores = request["cores"]
-        self.chains = request["chains"]
+        self.devices = range(request.devices)
+        self.cores = request.cores
+        self.chains = request.chains
         self.busy: list[list[tuple[Any, Any, Any]]] = [[] for _ in self.devices]  # start, size, on
         self.on: list[list[list[Any]]] = []  # by chain, part and device
         self.first: list[dict[tuple[int, int], Any]] = []  # by chain: part opens a loadable there
@@ -50,7 +145,7 @@ class _Variables:
         self.starts: list[list[list[Any]]] = []
         self.hands: list[list[dict[int, Any]]] = []
         self.begins: list[list[list[list[Any]]]] = []  # by chain, frame and route, of tasks
-        if request["goal"] != "load":
+        if request.goal != "load":
             for number, chain in enumerate(self.chains):
                 self._frames(number, chain)
             self._no_overlap()
@@ -70,14 +165,14 @@ class _Variables:
             self.model.add_implication(literal, found)
         return found
 
-    def _place(self, number: int, chain: dict[str, Any]) -> None:
+    def _place(self, number: int, chain: ChainRequest) -> None:
         model = self.model
         on = []
-        routes = [model.new_bool_var(f"r{number}_{k}") for k in range(len(chain["routes"]))]
+        routes = [model.new_bool_var(f"r{number}_{k}") for k in range(len(chain.routes))]
         self.route.append(routes)
-        if not chain["times"]:
+        if not chain.times:
             model.add_exactly_one(routes)
-        for part, row in enumerate(chain["times"]):
+        for part, row in enumerate(chain.times):
             own = [model.new_bool_var(f"on{number}_{part}_{d}") for d in self.devices]
             for d in self.devices:
                 if row[d] is None:
@@ -96,27 +191,27 @@ class _Variables:
         self.first.append(first)
         used = {}
         for c in self.cores:
-            there = [lit for lit, r in self._routes(number) if r["loadables"][c]]
+            there = [lit for lit, r in self._routes(number) if r.loadables[c]]
             used[c] = self._any([*(own[c] for own in on), *there], f"core{number}_{c}")
         self.used.append(used)
-        if self.request["one_core"] and len(self.cores) > 1:
+        if self.request.one_core and len(self.cores) > 1:
             model.add_at_most_one(list(used.values()))
-        for i, j in chain["too_large"]:
+        for i, j in chain.too_large:
             for c in self.cores:
                 model.add_bool_or([on[part][c].negated() for part in range(i, j + 1)])
         self.pair.append(self._pairs(number, chain, on))
         self.loads.append([self._load(number, chain, d) for d in self.devices])
 
-    def _routes(self, number: int) -> list[tuple[Any, dict[str, Any]]]:
-        return list(zip(self.route[number], self.chains[number]["routes"], strict=True))
+    def _routes(self, number: int) -> list[tuple[Any, RouteRequest]]:
+        return list(zip(self.route[number], self.chains[number].routes, strict=True))
 
     def _pairs(
-        self, number: int, chain: dict[str, Any], on: list[list[Any]]
+        self, number: int, chain: ChainRequest, on: list[list[Any]]
     ) -> dict[tuple[int, int, int], Any]:
         """Returns what says that a hand-over takes place: by border, place before and after."""
         caller = len(self.devices)
         pair: dict[tuple[int, int, int], Any] = {}
-        for border, rows in enumerate(chain["hands"] if on else []):
+        for border, rows in enumerate(chain.hands if on else []):
             befores = [caller] if border == 0 else list(self.devices)
             afters = [caller] if border == len(on) else list(self.devices)
             for a, b in product(befores, afters):
@@ -131,46 +226,46 @@ class _Variables:
                     pair[border, a, b] = self._both(on[border - 1][a], on[border][b], name)
         return pair
 
-    def _load(self, number: int, chain: dict[str, Any], d: int) -> Any:
+    def _load(self, number: int, chain: ChainRequest, d: int) -> Any:
         """Returns what a frame takes of a device."""
-        rows = enumerate(chain["times"])
+        rows = enumerate(chain.times)
         load = sum(self.on[number][part][d] * row[d] for part, row in rows if row[d] is not None)
         if d in self.cores:
             opens = [lit for (_, c), lit in self.first[number].items() if c == d]
-            load += sum(opens) * self.request["launch"][d]
+            load += sum(opens) * self.request.launch[d]
         if d == 0:
             pairs = self.pair[number].items()
-            load += sum(chain["hands"][b][i][j] * lit for (b, i, j), lit in pairs)
+            load += sum(chain.hands[b][i][j] * lit for (b, i, j), lit in pairs)
         for lit, route in self._routes(number):
-            load += lit * sum(work for device, work in route["tasks"] if device == d)
+            load += lit * sum(work for device, work in route.tasks if device == d)
         return load
 
     def _share(self) -> None:
         """Slots, and what no timetable can get around."""
         model, request = self.model, self.request
-        if request["slots"] is not None:
+        if request.slots is not None:
             for c in self.cores:
                 used = [first[key] for first in self.first for key in first if key[1] == c]
                 whole = sum(
-                    lit * route["loadables"][c]
+                    lit * route.loadables[c]
                     for number in range(len(self.chains))
                     for lit, route in self._routes(number)
                 )
-                model.add(sum(used) + whole <= request["slots"])
-        if request["hyper"] is not None and request["goal"] != "load":
+                model.add(sum(used) + whole <= request.slots)
+        if request.hyper is not None and request.goal != "load":
             for d in self.devices:
-                model.add(self._total(d) <= request["hyper"])
+                model.add(self._total(d) <= request.hyper)
 
     def _total(self, d: int) -> Any:
         return sum(
-            loads[d] * chain["frames"] for loads, chain in zip(self.loads, self.chains, strict=True)
+            loads[d] * chain.frames for loads, chain in zip(self.loads, self.chains, strict=True)
         )
 
-    def _frames(self, number: int, chain: dict[str, Any]) -> None:
+    def _frames(self, number: int, chain: ChainRequest) -> None:
         model = self.model
         sizes = self._sizes(number, chain)
         starts, hands, ends, begins = [], [], [], []
-        for frame in range(chain["frames"]):
+        for frame in range(chain.frames):
             own, lone, end = self._frame(number, chain, frame, sizes)
             starts.append(own)
             hands.append(lone)
@@ -180,44 +275,44 @@ class _Variables:
         for before, after in pairwise(starts):
             for size, a, b in zip(sizes, before, after, strict=True):
                 model.add(b >= a + size)
-        if self.request["hyper"] is not None:
+        if self.request.hyper is not None:
             for size, a, b in zip(sizes, starts[-1], starts[0], strict=True):
-                model.add(b + self.request["hyper"] >= a + size)
+                model.add(b + self.request.hyper >= a + size)
         self.ends.append(ends)
         self.starts.append(starts)
         self.hands.append(hands)
         self.begins.append(begins)
 
-    def _sizes(self, number: int, chain: dict[str, Any]) -> list[Any]:
+    def _sizes(self, number: int, chain: ChainRequest) -> list[Any]:
         """Returns how long each part takes where it is, with launch and the GPU's hand-overs."""
         found = []
-        for part, row in enumerate(chain["times"]):
+        for part, row in enumerate(chain.times):
             size = sum(
                 self.on[number][part][d] * row[d] for d in self.devices if row[d] is not None
             )
-            size += sum(self.first[number][part, c] * self.request["launch"][c] for c in self.cores)
+            size += sum(self.first[number][part, c] * self.request.launch[c] for c in self.cores)
             for (border, a, b), lit in self.pair[number].items():
                 if (border == part and b == 0 != a) or (border == part + 1 and a == 0):
-                    size += lit * chain["hands"][border][a][b]
-            var = self.model.new_int_var(0, chain["limit"], f"size{number}_{part}")
+                    size += lit * chain.hands[border][a][b]
+            var = self.model.new_int_var(0, chain.limit, f"size{number}_{part}")
             self.model.add(var == size)
             found.append(var)
         return found
 
     def _frame(
-        self, number: int, chain: dict[str, Any], frame: int, sizes: list[Any]
+        self, number: int, chain: ChainRequest, frame: int, sizes: list[Any]
     ) -> tuple[list[Any], dict[int, Any], Any]:
         """Returns a frame's starts, the starts of hand-overs on their own, and its end."""
         model, on = self.model, self.on[number]
-        low = frame * chain["period"]
-        high = low + chain["limit"]
+        low = frame * chain.period
+        high = low + chain.limit
         starts: list[Any] = []
         stops: list[Any] = []
         for part, size in enumerate(sizes):
             start = model.new_int_var(low, high, f"s{number}_{frame}_{part}")
             stop = model.new_int_var(low, high, f"e{number}_{frame}_{part}")
             for d in self.devices:
-                if chain["times"][part][d] is not None:
+                if chain.times[part][d] is not None:
                     name = f"i{number}_{frame}_{part}_{d}"
                     interval = model.new_optional_interval_var(start, size, stop, on[part][d], name)
                     self.busy[d].append((interval, (start, size, stop), on[part][d]))
@@ -235,7 +330,7 @@ class _Variables:
         for (border, a, b), lit in self.pair[number].items():
             if a == 0 or b == 0:
                 continue  # a part of the GPU's own work
-            hand = chain["hands"][border][a][b]
+            hand = chain.hands[border][a][b]
             if border not in hands:
                 hands[border] = model.new_int_var(low, high, f"h{number}_{frame}_{border}")
             begin = hands[border]
@@ -250,17 +345,17 @@ class _Variables:
         return starts, hands, end
 
     def _by_route(
-        self, number: int, chain: dict[str, Any], frame: int, parts: list[Any], end: Any
+        self, number: int, chain: ChainRequest, frame: int, parts: list[Any], end: Any
     ) -> list[list[Any]]:
         """Adds a frame's tasks on each route; returns their starts."""
         model = self.model
-        low = frame * chain["period"]
+        low = frame * chain.period
         found = []
         for k, (lit, route) in enumerate(self._routes(number)):
             begins: list[Any] = []
             before: Any = None
-            for n, (device, work) in enumerate(route["tasks"]):
-                begin = model.new_int_var(low, low + chain["limit"], f"r{number}_{frame}_{k}_{n}")
+            for n, (device, work) in enumerate(route.tasks):
+                begin = model.new_int_var(low, low + chain.limit, f"r{number}_{frame}_{k}_{n}")
                 model.add(begin == low).only_enforce_if(lit.negated())
                 name = f"ri{number}_{frame}_{k}_{n}"
                 interval = model.new_optional_fixed_size_interval_var(begin, work, lit, name)
@@ -279,8 +374,8 @@ class _Variables:
         model = self.model
         for d in self.devices:
             intervals = [interval for interval, _, _ in self.busy[d]]
-            for copy in range(1, self.request["copies"] + 1):
-                shift = copy * self.request["hyper"]
+            for copy in range(1, self.request.copies + 1):
+                shift = copy * (self.request.hyper or 0)
                 for number, (_, (start, size, stop), on) in enumerate(self.busy[d]):
                     end = start + size if stop is None else stop
                     intervals.append(
@@ -291,11 +386,11 @@ class _Variables:
             model.add_no_overlap(intervals)
 
     def minimise(self) -> None:
-        model, goal, request = self.model, self.request["goal"], self.request
+        model, goal, request = self.model, self.request.goal, self.request
         if goal == "cost":
             model.minimize(self._cost())
             return
-        value = model.new_int_var(0, request["most"], "value")
+        value = model.new_int_var(0, request.most, "value")
         self.value = value
         if goal == "load":
             for d in self.devices:
@@ -308,14 +403,14 @@ class _Variables:
         else:
             for chain, ends in zip(self.chains, self.ends, strict=True):
                 for frame, end in enumerate(ends):
-                    model.add(value >= (end - frame * chain["period"]) * chain["weight"])
+                    model.add(value >= (end - frame * chain.period) * chain.weight)
             # the first frames all arrive at once: who must end early shares each device
             by_deadline = sorted(
-                range(len(self.chains)), key=lambda i: self.chains[i]["weight"], reverse=True
+                range(len(self.chains)), key=lambda i: self.chains[i].weight, reverse=True
             )
             for count in range(1, len(by_deadline) + 1):
                 some = by_deadline[:count]
-                least = self.chains[some[-1]]["weight"]
+                least = self.chains[some[-1]].weight
                 for d in self.devices:
                     model.add(value >= least * sum(self.loads[i][d] for i in some))
         model.minimize(value)
@@ -325,21 +420,21 @@ class _Variables:
         for number, chain in enumerate(self.chains):
             own: Any = sum(
                 self.on[number][part][d] * row[d]
-                for part, row in enumerate(chain["cost"])
+                for part, row in enumerate(chain.cost)
                 for d in self.devices
             )
             own += sum(
-                lit * self.request["launch_cost"][c] for (_, c), lit in self.first[number].items()
+                lit * self.request.launch_cost[c] for (_, c), lit in self.first[number].items()
             )
             own += sum(
-                lit * chain["hand_cost"][b][i][j] for (b, i, j), lit in self.pair[number].items()
+                lit * chain.hand_cost[b][i][j] for (b, i, j), lit in self.pair[number].items()
             )
-            own += sum(lit * route["cost"] for lit, route in self._routes(number))
-            total += own * chain["frames"]
+            own += sum(lit * route.cost for lit, route in self._routes(number))
+            total += own * chain.frames
         return total
 
     def _hint(self) -> None:
-        for number, places in enumerate(self.request.get("hint") or []):
+        for number, places in enumerate(self.request.hint or ()):
             chosen = -1 - places[0] if places[0] < 0 else None
             for k, lit in enumerate(self.route[number]):
                 self.model.add_hint(lit, int(k == chosen))
@@ -347,7 +442,7 @@ class _Variables:
                 for d in self.devices:
                     self.model.add_hint(own[d], int(chosen is None and d == places[part]))
 
-    def answer(self, solver: Any) -> dict[str, Any]:
+    def answer(self, solver: Any, *, proved: bool) -> TimetableAnswer:
         """Returns the places, and the starts of parts and hand-overs or of a route's tasks."""
         chosen = [
             next((k for k, lit in enumerate(routes) if solver.boolean_value(lit)), None)
@@ -357,20 +452,21 @@ class _Variables:
             starts if k is None else [routes[k] for routes in frames]
             for k, starts, frames in zip(chosen, self.starts, self.begins, strict=False)
         ]
-        return {
-            "value": round(solver.objective_value),
-            "bound": solver.best_objective_bound,
-            "places": [
+        return TimetableAnswer(
+            "found",
+            solver.best_objective_bound,
+            proved,
+            places=[
                 [next(d for d in self.devices if solver.boolean_value(own[d])) for own in on]
                 if k is None
                 else [-1 - k]
                 for k, on in zip(chosen, self.on, strict=True)
             ],
-            "starts": [
+            starts=[
                 [[solver.value(start) for start in frame] for frame in chain] for chain in begins
             ],
-            "hands": [
-                [[[border, solver.value(v)] for border, v in frame.items()] for frame in chain]
+            hands=[
+                [[(border, solver.value(v)) for border, v in frame.items()] for frame in chain]
                 for chain in self.hands
             ],
-        }
+        )

@@ -5,15 +5,16 @@ then all are placed together; and the HTML page of the answer.
 from __future__ import annotations
 
 import dataclasses
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
+from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
+from edgekit.pipeline.report_page import ReportPage
 from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import Options, Pin
@@ -87,13 +88,30 @@ def plan_networks(
     return dataclasses.replace(plans, notes=(*plans.notes, *notes))
 
 
+def page_of_networks(
+    config: Config, *, output: Path | None, out: Path | None, progress: Progress | None = None
+) -> ReportPage[Plans]:
+    """Plans the networks of a configuration that has several, and writes their page.
+
+    Args:
+        config: The configuration.
+        output: The page; ``report.html`` in ``out`` when None.
+        out: A folder; ``edgekit-out/NAME`` when None.
+        progress: As of ``plan_networks``.
+    """
+    plans = plan_networks(config, progress=progress)
+    page = output or (out or Path("edgekit-out") / config.file.name) / "report.html"
+    write_networks_report(plans, page, name=config.file.name)
+    return ReportPage(page, plans)
+
+
 def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:
     """Writes the HTML page of several networks.
 
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    write_plans_report(plans.to_json(), path, name=name)
+    write_plans_report(plans, path, name=name)
 
 
 def _config_of_one(config: Config, number: int) -> Config:
@@ -110,8 +128,7 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
     own = config.file.model.networks[number]
     section = config.file.placement
     require_parse(context)
-    layers = [layer.name for layer in network(context).layers]
-    common = [pin for pin in section.pin if any(fnmatchcase(name, pin.layers) for name in layers)]
+    common = [pin for pin in section.pin if layers_matching(network(context), pin.layers)]
     pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
     options = Options(
         dla_cores=tuple(dict.fromkeys(section.dla_cores)),
@@ -129,12 +146,13 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
 
 def _check_common_pins(config: Config, members: list[NetworkRequest]) -> None:
     """Refuses a common pin that matches no layer of any network."""
-    names = [layer.name for member in members for layer in member.network.layers]
+    networks = [member.network for member in members]
     for pin in config.file.placement.pin:
-        if not any(fnmatchcase(name, pin.layers) for name in names):
-            raise UsageError(
-                f"pin {pin.layers!r} matches no layer of any network",
+        if not any(layers_matching(network, pin.layers) for network in networks):
+            raise unmatched(
+                pin.layers,
+                *networks,
+                what="pin",
                 code="plan.pin",
                 where=config.document.where(("placement", "pin")),
-                hint="see `edgekit check` of each network",
             )

@@ -1,0 +1,39 @@
+"""The document ``edgekit.infer/1``: one inference on a board."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from edgekit.benchmark.document import BoardName, TakenBackRelease
+from edgekit.documents import Document, Number
+
+
+class InferredOutput(Document):
+    """An output: its extremes without infinities and NaN, and where its largest value is."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    min: Number | None
+    max: Number | None
+    argmax: int | None = Field(description="of the flattened output")
+
+
+class Inference(Document):
+    """One inference on a board."""
+
+    schema_: Literal["edgekit.infer/1"] = Field(alias="schema")
+    board: BoardName
+    release: str | None
+    backend: str
+    bit_equal: bool | None = Field(
+        description="whether the unstripped build on this machine gives the same bits; null for "
+        "a refitted release, for one that serves instead of one that was taken back, and for one "
+        "whose engines only a board can run"
+    )
+    outputs: list[InferredOutput]
+    file: str = Field(description="the .npz with the outputs")
+    taken_back: TakenBackRelease | None
+    notes: list[str]

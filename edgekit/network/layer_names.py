@@ -1,0 +1,111 @@
+"""Which layers a user's glob names: by their own names, by ONNX nodes, or by PyTorch modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+from edgekit.errors import UsageError
+from edgekit.network.model import Layer, Network
+from edgekit.network.module_names import enclosing
+from edgekit.text import listed
+
+_INSIDE = ".*"
+_WILD = r"[*?\[\]!]+"
+_NEAREST = 3
+_SHOWN = 5
+
+
+def layers_matching(network: Network, glob: str, *, nodes: bool = False) -> tuple[str, ...]:
+    """Returns the names of the layers that a glob names, in graph order.
+
+    A glob is matched against the names of layers; if none matches, against those of ONNX nodes; if
+    none matches either, against the paths of modules. There "layer1" and "layer1.*" both name all
+    that the module computes, its own operators included.
+
+    Args:
+        network: The layer graph.
+        glob: As the shell has them, where "*" matches dots and slashes, too. A name that has
+            brackets of its own also matches as it is written.
+        nodes: Whether the layers of matching nodes are named in any case.
+    """
+
+    def fits(name: str) -> bool:
+        return name == glob or fnmatchcase(name, glob)
+
+    def of_nodes(layer: Layer) -> bool:
+        return any(map(fits, layer.origin))
+
+    def of_modules(layer: Layer) -> bool:
+        return any(map(inside, enclosing(layer.module)[1:]))
+
+    around = glob.removesuffix(_INSIDE)
+
+    def inside(module: str) -> bool:
+        return fits(module) or module == around or fnmatchcase(module, around)
+
+    ways: list[Callable[[Layer], bool]] = [lambda layer: fits(layer.name), of_nodes]
+    if nodes:
+        ways = [lambda layer: fits(layer.name) or of_nodes(layer)]
+    if network.modules is not None:
+        ways.append(of_modules)
+    for way in ways:
+        found = tuple(layer.name for layer in network.layers if way(layer))
+        if found:
+            return found
+    return ()
+
+
+def names_of_layers(network: Network) -> Iterator[str]:
+    """Yields each name that a glob may match: of modules, of layers and of their ONNX nodes."""
+    if network.modules is not None:
+        for path in dict.fromkeys(layer.module for layer in network.layers):
+            yield from enclosing(path)[1:]
+    for layer in network.layers:
+        yield layer.name
+        yield from layer.origin
+
+
+def nearest_names(network: Network, glob: str) -> list[str]:
+    """Returns up to three names that a glob which matches nothing may mean, the nearest first."""
+    import difflib
+
+    written = re.sub(_WILD, "", glob).strip(".")
+    if not written:
+        return []
+    known = list(dict.fromkeys(names_of_layers(network)))
+    near = difflib.get_close_matches(written, known, _NEAREST, 0.5)
+    return near or [name for name in known if written.lower() in name.lower()][:_NEAREST]
+
+
+def named_things(*networks: Network) -> str:
+    """Returns what a name may be of, for people: "layer or ONNX node", or modules as well."""
+    if any(network.modules is not None for network in networks):
+        return "layer, ONNX node or module"
+    return "layer or ONNX node"
+
+
+def unmatched(
+    glob: str, *networks: Network, what: str = "", code: str, where: str = ""
+) -> UsageError:
+    """Returns the error for a glob that matches nothing; its hint has the nearest names.
+
+    Args:
+        glob: What was written.
+        networks: Where it was looked for.
+        what: What the glob is of ("pin").
+        code: The error's code.
+        where: Where it was written.
+    """
+    near = [name for network in networks for name in nearest_names(network, glob)]
+    known = dict.fromkeys(name for network in networks for name in names_of_layers(network))
+    return UsageError(
+        f"{what} {glob!r} matches no {named_things(*networks)}".lstrip()
+        + (" of any network" if len(networks) > 1 else ""),
+        code=code,
+        where=where,
+        hint=f"did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?"
+        if near
+        else f"known are {listed(map(repr, known), _SHOWN)} (edgekit check --by-layer)",
+    )

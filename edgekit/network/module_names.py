@@ -1,0 +1,255 @@
+"""Which module of a PyTorch network each node of its ONNX file comes from.
+
+PyTorch's dynamo exporter writes a node's modules into its metadata; the exporter before it
+(TorchScript) wrote them into the node's name. Seen with torch 2.13 and 2.14, of torchvision's
+networks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import onnx
+
+#: What the dynamo exporter says of a node, as Python literals of equal length: the paths of its
+#: modules from the network ('') inwards, and of these the classes; last the operator in both.
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+_KEYS = frozenset({NAME_SCOPES, CLASS_HIERARCHY})
+
+DYNAMO, LEGACY = "dynamo", "legacy"
+
+# more than any network has: what a file says beyond them is ignored
+_LONGEST_TEXT = 1 << 14
+_LONGEST_NAME = 1 << 9
+_MOST_SCOPES = 1 << 6
+# patterns that are compiled when a file needs them
+# a list of texts without escapes, of which nothing is evaluated
+_TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""
+_LIST = rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]"
+# torch.export counts the calls of a module so
+_CALL = r"@\d+(?=\.|$)"
+# the legacy exporter counts them so, and operators of one kind in a module
+_COUNTED = r"(.+)_\d+"
+# whose module is that of the matrix or kernel that they multiply by
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# what may stand between a stored matrix and its reader
+_PASSING = frozenset(
+    {"Cast", "DequantizeLinear", "Identity", "QuantizeLinear", "Reshape", "Transpose"}
+)
+_BATCH_NORM = "batch_norm"
+
+
+@dataclass(frozen=True)
+class ModuleNames:
+    """The modules of a network's nodes.
+
+    Attributes:
+        exporter: Where they were read: "dynamo" (metadata) or "legacy" (node names).
+        nodes: Path of a node's module by the node's name ("layer1.0.conv1"), "" for the network
+            itself. A node that says nothing has the module of the node before or after it.
+        classes: Class by path of a module ("torch.nn.modules.conv.Conv2d"), as far as known; the
+            legacy exporter names none.
+    """
+
+    exporter: str
+    nodes: Mapping[str, str]
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+
+def enclosing(path: str) -> list[str]:
+    """Returns a module and those around it, from the network ("") inwards."""
+    parts = path.split(".") if path else []
+    return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
+
+
+def common_module(paths: Iterable[str]) -> str:
+    """Returns the innermost module around all of ``paths``; "" without any."""
+    different = set(paths)
+    if len(different) == 1:
+        return different.pop()
+    found: list[str] | None = None
+    for path in different:
+        parts = path.split(".") if path else []
+        if found is None:
+            found = parts
+            continue
+        same = [one == other for one, other in zip(found, parts, strict=False)]
+        found = found[: same.index(False) if False in same else len(same)]
+    return ".".join(found or ())
+
+
+def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
+    """Returns the modules of a graph's nodes; None if the file names no modules.
+
+    ``graph``: every node named, in topological order.
+    """
+    operators: dict[str, str] = {}
+    inner: dict[str, str] = {}
+    named: dict[str, str] = {}
+    classes: dict[str, str] = {}
+    legacy = False
+    for node in graph.node:
+        if node.metadata_props and (scopes := _scopes(node)):
+            *modules, operators[node.name] = scopes
+            inner[node.name] = modules[-1] if modules else ""
+            for module, kind in zip(modules, _classes(node, len(scopes)), strict=False):
+                if kind:
+                    classes.setdefault(module, kind)
+        if node.name.startswith("/") and (path := _legacy_path(node.name)) is not None:
+            named[node.name] = path
+            legacy = legacy or node.name.rpartition("/")[2].startswith(node.op_type)
+    if not inner and not legacy:
+        return None
+    found = {**(_without_counts(graph, named) if legacy else {}), **inner}
+    for name, owner in _weights(graph).items():
+        # a Conv that took a BatchNorm in has its scope; a function may take a module's weight
+        if name in found and (
+            _BATCH_NORM in operators.get(name, "") or owner.startswith(_inside(found[name]))
+        ):
+            found[name] = owner
+    if len(found) < len(graph.node):
+        _fill(graph, found)
+    return ModuleNames(LEGACY if legacy else DYNAMO, found, classes)
+
+
+def _scopes(node: onnx.NodeProto) -> list[str]:
+    """Returns the paths of a node's modules, outermost first, and its operator; empty without."""
+    return [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
+
+
+def _classes(node: onnx.NodeProto, count: int) -> Sequence[str]:
+    """Returns the classes of a node's modules; none where there are not as many as scopes."""
+    kinds = _texts(_metadata(node, CLASS_HIERARCHY))
+    return kinds if len(kinds) == count else ()
+
+
+def _metadata(node: onnx.NodeProto, key: str) -> str:
+    return next((item.value for item in node.metadata_props if item.key == key), "")
+
+
+# blocks of one kind have the same classes
+@lru_cache(256)
+def _texts(literal: str) -> tuple[str, ...]:
+    """Returns the texts of a Python list; none for any other, and for one beyond the bounds."""
+    if len(literal) > _LONGEST_TEXT or not re.fullmatch(_LIST, literal):
+        return ()
+    texts = tuple(one or other for one, other in re.findall(_TEXT, literal))
+    return texts if len(texts) <= _MOST_SCOPES and all(map(_is_name, texts)) else ()
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and text.isprintable()
+
+
+def _legacy_path(name: str) -> str | None:
+    """Returns the path of the module in a node's name, "/layer1/layer1.0/conv1/Conv".
+
+    A module in a container carries the container's own name: the scopes "layer1" and "layer1.0"
+    are the path "layer1.0".
+    """
+    scopes = name.split("/")[1:-1]
+    if len(scopes) > _MOST_SCOPES or not all(scopes) or not _is_name(name) or "\\" in name:
+        return None
+    path: list[str] = []
+    for scope in scopes:
+        if path and scope.startswith(f"{path[-1]}."):
+            path.pop()
+        path.append(scope)
+    return ".".join(path)
+
+
+def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
+    """Gives all calls of a module one path: the legacy exporter calls the second one "relu_1".
+
+    A module with a count is taken for another call if both compute the same with the same weights.
+    """
+    inside: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for node in graph.node:
+        if node.name in named:
+            matrix = node.input[1] if node.op_type in _WEIGHTED and len(node.input) > 1 else ""
+            inside[named[node.name]].append((node.op_type, matrix))
+    first: dict[str, str] = {}
+    for path, computed in inside.items():
+        counted = re.fullmatch(_COUNTED, path)
+        if counted and inside.get(counted[1]) == computed:
+            first[path] = counted[1]
+    return {name: first.get(path, path) for name, path in named.items()}
+
+
+def _weights(graph: onnx.GraphProto) -> dict[str, str]:
+    """Returns the module that owns a node's matrix or kernel, as the initializer's name has it."""
+    stored = {tensor.name: tensor.name for tensor in graph.initializer}
+    found: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type in _PASSING and node.input and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+        elif node.op_type in _WEIGHTED:
+            # a MatMul may have it on either side; the third input is a bias, which exporters share
+            owners = (_owner(stored[name]) for name in (*node.input[1:2], *node.input[:1])
+                      if name in stored)  # fmt: skip
+            found[node.name] = next(filter(None, owners), "")
+    return {name: owner for name, owner in found.items() if owner}
+
+
+def _inside(path: str) -> str:
+    """Returns what the paths of all modules inside a module begin with."""
+    return f"{path}." if path else ""
+
+
+def _owner(weight: str) -> str:
+    """Returns "layer1.0.conv1" of "layer1.0.conv1.weight"; "" of a name that no module gave."""
+    path = weight.rpartition(".")[0]
+    return path if _is_name(path) and not set(path) & set(":/\\") else ""
+
+
+def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
+    """Gives nodes that say nothing the module of the node before them, or after them."""
+    by_tensor: dict[str, str] = {}
+    for node in graph.node:
+        if node.name not in found:
+            before = next((by_tensor[name] for name in node.input if name in by_tensor), None)
+            if before is None:
+                continue
+            found[node.name] = before
+        by_tensor.update(dict.fromkeys(filter(None, node.output), found[node.name]))
+    read_by: dict[str, str] = {}
+    for node in reversed(graph.node):
+        if node.name not in found:
+            after = (read_by[name] for name in node.output if name in read_by)
+            found[node.name] = next(after, "")
+        read_by.update(dict.fromkeys(filter(None, node.input), found[node.name]))
+
+
+def keep_module_names(node: onnx.NodeProto) -> None:
+    """Drops a node's metadata except for the names of its modules.
+
+    Exporters also leave source paths and stack traces there.
+    """
+    if not node.metadata_props:
+        return
+    retained = [
+        item
+        for item in node.metadata_props
+        if item.key in _KEYS and len(item.value) <= _LONGEST_TEXT
+    ]
+    del node.metadata_props[:]
+    node.metadata_props.extend(retained)
+
+
+def write_module_name(node: onnx.NodeProto, names: ModuleNames, path: str) -> None:
+    """Writes a module into a node's metadata, as the dynamo exporter does.
+
+    What stands there already is left. ``names``: where the classes are from.
+    """
+    if any(item.key == NAME_SCOPES for item in node.metadata_props):
+        return
+    modules = [one for one in enclosing(path) if one in names.classes or one in {"", path}]
+    scopes, kinds = [*modules, node.op_type], [names.classes.get(one, "") for one in modules]
+    node.metadata_props.add(key=NAME_SCOPES, value=repr(scopes))
+    if any(kinds):
+        node.metadata_props.add(key=CLASS_HIERARCHY, value=repr([*kinds, node.op_type]))

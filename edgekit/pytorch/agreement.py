@@ -1,0 +1,115 @@
+"""Whether an exported file computes what PyTorch computes: both run on the example and on random
+inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import GateError, ModelError
+from edgekit.network.session import open_session
+from edgekit.pytorch.document import Agreement
+
+#: The largest difference, by the output's largest magnitude, for the module's least precise type:
+#: sums in another order, and for short types their rounding at each node.
+TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-2}
+# of integers and flags, the share that may differ: near ties of an argmax
+_TIES = 0.01
+
+
+def compare(
+    path: Path, cases: Iterable[tuple[Sequence[Any], Sequence[Any]]], tolerance: float
+) -> Agreement:
+    """Returns how far an ONNX file is from PyTorch.
+
+    Args:
+        path: The file; its inputs and outputs are PyTorch's, in order.
+        cases: Input tensors, each with PyTorch's outputs.
+        tolerance: The largest difference that passes.
+
+    Raises:
+        GateError: ``torch.differs``: they differ by more.
+        ModelError: ``model.runtime``: ONNX Runtime cannot run the file.
+    """
+    session = _opened(path)
+    names = [one.name for one in session.get_inputs()]
+    outputs = [one.name for one in session.get_outputs()]
+    worst, name, count = 0.0, outputs[0], 0
+    for tensors, expected in cases:
+        feed = {one: array(tensor) for one, tensor in zip(names, tensors, strict=True)}
+        try:
+            found = session.run(None, feed)
+        except Exception as error:
+            raise _not_run(path, error) from error
+        count += 1
+        for output, ours, theirs in zip(outputs, found, expected, strict=True):
+            gap = difference(np.asarray(ours), array(theirs))
+            if gap > worst:
+                worst, name = gap, output
+    if worst > tolerance:
+        raise GateError(
+            f"the exported network's output {name!r} differs from PyTorch's by {worst:.2g} of its "
+            f"largest value (tolerance {tolerance:.2g})",
+            code="torch.differs",
+            where=name,
+            hint="try the other exporter (exporter=); a module whose code depends on the inputs' "
+            "values can stay in PyTorch (leave=)",
+        )
+    return Agreement(inputs=count, difference=worst, tolerance=tolerance, output=name)
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return open_session(str(path), {})
+    except Exception as error:  # ONNX Runtime's own share no base class
+        raise _not_run(path, error) from error
+
+
+def _not_run(path: Path, error: Exception) -> ModelError:
+    return ModelError(
+        f"ONNX Runtime cannot run the exported network: {' '.join(str(error).split())}",
+        code="model.runtime",
+        where=str(path),
+        hint='try the other exporter (exporter="legacy" or "dynamo")',
+    )
+
+
+def array(tensor: Any) -> np.ndarray:
+    """Returns a tensor's values in NumPy; bfloat16 becomes float32."""
+    import torch
+
+    plain = tensor.detach().cpu()
+    if plain.dtype == torch.bfloat16:
+        plain = plain.float()
+    found: np.ndarray = plain.contiguous().numpy()
+    return found
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Returns the largest difference, by the largest magnitude of ``theirs``.
+
+    Integers and flags differ not at all (0) or too often (infinity), as do other shapes and NaN.
+    """
+    if ours.shape != theirs.shape:
+        return float("inf")
+    if not ours.size:
+        return 0.0
+    if theirs.dtype.kind != "f":
+        share = float(np.mean(ours != theirs))
+        # ties pass, and what passes is no difference of numbers
+        return 0.0 if share <= _TIES else float("inf")
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.where(finite, 0, a), np.where(finite, 0, b), equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    largest = float(np.abs(b[finite]).max())
+    gap = float(np.abs(a[finite] - b[finite]).max())
+    if not np.isfinite(gap):
+        return float("inf")
+    return gap / largest if largest else gap

@@ -1,0 +1,203 @@
+"""Loads and exports a file or a factory, in a process of its own.
+
+Usage: child.py REQUEST SECONDS BYTES: within SECONDS of the processor and BYTES of address space,
+it does what the file REQUEST says (``request.Request``), and writes ``answer.json`` into the
+request's folder. ``python -I`` starts it; edgekit is found where the request's ``path`` says.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.pytorch.document import Exported
+    from edgekit.pytorch.request import Request
+
+
+def main() -> None:
+    """Answers a request."""
+    asked, seconds, size = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # the first limit sends SIGXCPU, by which this end is told from others
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
+    text = Path(asked).read_text(encoding="utf-8")
+    sys.path[:] = json.loads(text)["path"]
+
+    from edgekit.errors import BuildError, EdgekitError
+    from edgekit.pytorch.request import Answer, failed_by, read_request
+
+    request = read_request(text)
+    try:
+        answer = Answer(exported=_exported(request), failed=None)
+    except EdgekitError as error:
+        answer = Answer(exported=None, failed=failed_by(error))
+    except MemoryError:
+        lack = BuildError(
+            "the process that exports the network ran out of memory", code="torch.memory",
+            hint="export the module in your own process: edgekit.export(model, (x,))",
+        )  # fmt: skip
+        answer = Answer(exported=None, failed=failed_by(lack))
+    content = answer.model_dump_json(by_alias=True)
+    Path(request.folder, "answer.json").write_text(content, encoding="utf-8")
+
+
+def _exported(request: Request) -> Exported:
+    from edgekit.pytorch.networks import network_of
+    from edgekit.pytorch.request import example_from
+    from edgekit.pytorch.translation import export_network
+
+    args, kwargs = example_from(request)
+    source = _loaded(request)
+    if isinstance(source, tuple) and request.kind == "factory":
+        # a factory may give its example, too
+        module, example, *more = source
+        if not args and not kwargs and not request.inputs:
+            args, kwargs = tuple(example), dict(*more)
+        source = module
+    name = request.source if request.kind == "factory" else Path(request.source).name
+    network = network_of(source, args, kwargs, request.inputs, name)
+    return export_network(network, request.release, request.exporter, None)
+
+
+def _loaded(request: Request) -> Any:
+    if request.kind == "factory":
+        return _made(request.source)
+    import torch
+
+    from edgekit.errors import ModelError
+    from edgekit.pytorch.exporters import quiet
+    from edgekit.pytorch.source_errors import first_words
+
+    try:
+        with quiet(), _pickles(request.trusted):
+            if request.kind == "program":
+                return torch.export.load(request.source)
+            if request.kind == "torchscript":
+                return torch.jit.load(request.source, map_location="cpu")
+            return _module_of(torch.load(request.source, map_location="cpu", weights_only=False))
+    except Exception as error:
+        if _was_refused(error):
+            raise ModelError(
+                "the file holds Python objects, whose loading runs code of its author",
+                code="torch.untrusted",
+                where=request.source,
+                hint="save it again with tensors alone; or, if you trust its author, give trust "
+                f"(--trust) {request.digest}",
+            ) from error
+        raise ModelError(
+            f"PyTorch {torch.__version__} cannot load the file: {first_words(error)}",
+            code="torch.load",
+            where=request.source,
+            hint="save it again with this version of PyTorch, or give the module",
+        ) from error
+
+
+class Unpickled(Exception):
+    """A file asked for its objects to be unpickled."""
+
+
+def _was_refused(error: BaseException | None) -> bool:
+    import pickle
+
+    while error is not None:
+        if isinstance(error, Unpickled | pickle.UnpicklingError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def _pickles(trusted: bool) -> Iterator[None]:
+    """While the block lasts nothing is unpickled but tensors, unless the file is trusted.
+
+    ``torch.export.load`` unpickles whatever a file asks it to.
+    """
+    import pickle
+
+    import torch
+    import torch.export.pt2_archive  # has classes of Unpickler
+
+    if trusted:
+        yield
+        return
+    load = torch.load
+
+    def tensors_alone(*args: Any, **kwargs: Any) -> Any:
+        return load(*args, **{**kwargs, "weights_only": True})
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Unpickled
+
+    class Refusing(pickle.Unpickler):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            raise Unpickled
+
+    places: list[tuple[Any, str, Any]] = [
+        (torch, "load", tensors_alone), (torch.serialization, "load", tensors_alone),
+        (pickle, "load", refuse), (pickle, "loads", refuse), (pickle, "Unpickler", Refusing),
+        (torch._C, "_pickle_load_obj", refuse),
+    ]  # fmt: skip
+    before = [(owner, name, getattr(owner, name, None)) for owner, name, _ in places]
+    for owner, name, replacement in places:
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def _module_of(loaded: Any) -> Any:
+    """The network of a trusted pickle: a module, or an Ultralytics checkpoint's."""
+    import torch
+
+    from edgekit.errors import ModelError
+
+    if isinstance(loaded, dict):
+        kept = loaded.get("ema") or loaded.get("model")
+        if isinstance(kept, torch.nn.Module):
+            return kept.float()  # a checkpoint is in FP16 to be small
+    if isinstance(loaded, torch.nn.Module):
+        return loaded
+    raise ModelError(
+        f"the file holds no module, but {type(loaded).__name__}",
+        code="torch.source",
+        hint="make the module in Python, load_state_dict the file, and give the module",
+    )
+
+
+def _made(spec: str) -> Any:
+    """Calls a factory."""
+    import importlib
+    import traceback
+
+    from edgekit.errors import ModelError
+    from edgekit.pytorch.source_errors import first_words
+
+    module, _, function = spec.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)()
+    except Exception as error:
+        frames = [
+            one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__
+        ]
+        own = [one for one in frames if not one.filename.startswith("<")]
+        line = f"{own[-1].filename}:{own[-1].lineno}" if own else spec
+        raise ModelError(
+            f"the factory {spec} fails: {type(error).__name__}: {first_words(error)}",
+            code="torch.factory",
+            where=line,
+            hint="package.module:factory names a function without arguments that returns a module, "
+            "in a package that Python finds from this folder",
+        ) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""PyTorch networks become ONNX files with names: ``export``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.pytorch.document import Exported, Exporter
+from edgekit.pytorch.networks import network_of, size_words
+from edgekit.pytorch.translation import export_network
+
+
+def export(
+    source: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    release: str,
+    inputs: Mapping[str, str] | None = None,
+    exporter: str | None = None,
+    save: Path | None = None,
+    trust: str | None = None,
+    dynamic_shapes: object = None,
+) -> Exported:
+    """Exports a PyTorch network for a TensorRT release, and compares the file with PyTorch.
+
+    The caller's module is not changed: a copy is exported, in evaluation mode and without
+    gradients.
+
+    Args:
+        source: A module, a program of ``torch.export``, the path of a program (.pt2) or of a
+            TorchScript file, or a factory "package.module:factory", which returns a module. Paths
+            and factories are loaded in a process of their own.
+        args: The example's positional arguments; or one tensor.
+        kwargs: The example's keyword arguments.
+        release: The board's TensorRT, which decides exporter and opset.
+        inputs: In the place of an example, sizes: ``{"x": "1x3x224x224:float32"}``.
+        exporter: "dynamo" or "legacy"; None: the first that fits.
+        save: The ONNX file to write, with a file of weights beside it from 1.9 GB on; None: it
+            stays in the cache.
+        trust: SHA-256 of a file whose pickle may be run.
+        dynamic_shapes: Refused: a network has one size.
+
+    Raises:
+        EnvironmentLack: ``torch.missing``: PyTorch is not installed.
+        UsageError: Arguments that make no sense; ``torch.dynamic_shapes``.
+        ModelError: ``torch.control_flow``, ``torch.operator`` or ``torch.export``: what cannot be
+            exported, by module path, class and source line; ``torch.untrusted``.
+        GateError: ``torch.differs``: the file computes something else.
+    """
+    if exporter not in (None, "dynamo", "legacy"):
+        raise UsageError(
+            f"there is no exporter {exporter!r}", code="torch.exporter",
+            hint="the exporters are dynamo and legacy",
+        )  # fmt: skip
+    need_torch()
+    given = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
+    chosen = cast("Exporter | None", exporter)
+    if isinstance(source, str | Path):
+        from edgekit.pytorch.outside import export_outside
+
+        if dynamic_shapes:
+            raise _dynamic("")
+        return export_outside(
+            source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
+            save=save, trust=trust,
+        )  # fmt: skip
+    if dynamic_shapes:
+        import torch
+
+        tensors = {f"input {number}": one for number, one in enumerate(given, 1)
+                   if isinstance(one, torch.Tensor)}  # fmt: skip
+        raise _dynamic(size_words(tensors))
+    network = network_of(source, given, kwargs or {}, inputs or {})
+    return export_network(network, release, chosen, save)
+
+
+def need_torch() -> None:
+    """Raises the error of a machine without PyTorch.
+
+    Raises:
+        EnvironmentLack: ``torch.missing``.
+    """
+    from importlib.util import find_spec
+
+    lacking = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
+    if lacking:
+        raise EnvironmentLack(
+            f"{' and '.join(lacking)} must be installed to export a PyTorch network",
+            code="torch.missing",
+            hint="pip install 'edgekit[torch]'",
+        )
+
+
+def _dynamic(example: str) -> UsageError:
+    return UsageError(
+        "a network for TensorRT has one size: dynamic_shapes is refused",
+        code="torch.dynamic_shapes",
+        hint="leave dynamic_shapes out and give inputs of the size that you need"
+        + (f" (the example's: {example})" if example else "")
+        + "; export once for each size",
+    )

@@ -1,0 +1,351 @@
+"""PyTorch's two exporters to ONNX: of programs of ``torch.export`` (``dynamo=True``), which names
+each node's modules, and the legacy one of TorchScript.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.errors import EdgekitError, ModelError
+from edgekit.pytorch import source_errors
+
+#: What the exporter of programs writes by itself; it converts to newer versions only.
+DYNAMO_OPSET = 18
+_SMALL = 1024  # bytes of a tensor that a conversion may have to read
+# facts of a node that hold the Python code; names of modules and the line are kept
+_DROPPED = ("pkg.torch.onnx.fx_node", "namespace", "pkg.onnxscript.rewriter.rule_name")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[io.StringIO]:
+    """While the block lasts, PyTorch prints, logs and warns into the text that is yielded."""
+    import torch
+
+    said = io.StringIO()
+    handlers = [
+        handler
+        for name, logger in logging.root.manager.loggerDict.items()
+        if name.partition(".")[0] in ("torch", "onnxscript", "onnx_ir")
+        and isinstance(logger, logging.Logger)
+        for handler in logger.handlers
+    ]
+    with contextlib.ExitStack() as stack:
+        for handler in handlers:
+            handler.addFilter(_nothing)
+            stack.callback(handler.removeFilter, _nothing)
+        stack.enter_context(contextlib.redirect_stdout(said))
+        stack.enter_context(contextlib.redirect_stderr(said))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        # prints a graph past Python's stdout
+        log = getattr(torch._C, "_jit_onnx_log", None)
+        if log is not None:
+            torch._C._jit_onnx_log = lambda *parts: said.write(f"{''.join(map(str, parts))}\n")
+            stack.callback(setattr, torch._C, "_jit_onnx_log", log)
+        yield said
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+def program_of(module: Any, tensors: Sequence[Any]) -> Any:
+    """Returns the program of a module that takes tensors: ``torch.export``'s.
+
+    Raises:
+        ModelError: ``torch.control_flow`` or ``torch.export``, with module path and source line.
+    """
+    import torch
+
+    try:
+        return torch.export.export(module, tuple(tensors), strict=False)
+    except Exception as error:
+        failed = source_errors.failure(error, module)
+    if failed.code == "torch.control_flow":
+        with contextlib.suppress(Exception):  # it only adds lines
+            drafted = torch.export.draft_export(module, tuple(tensors), strict=False)
+            lines = source_errors.other_lines(drafted._report)
+            failed.details = tuple(
+                f"also {line}" for line in lines if f"{failed.where}:" not in line
+            )
+    raise failed
+
+
+def dynamo(program: Any) -> onnx.ModelProto:
+    """Returns the network of a program in opset 18.
+
+    Raises:
+        ModelError: ``torch.operator`` or ``torch.export``, with module path and source line.
+    """
+    import torch
+
+    with quiet():
+        try:
+            written = torch.onnx.export(
+                program, (), dynamo=True, opset_version=DYNAMO_OPSET, verbose=False
+            )
+            proto: onnx.ModelProto = written.model_proto
+        except Exception as error:
+            raise _untranslated(error, program) from error
+    for node in proto.graph.node:
+        kept = [one for one in node.metadata_props if one.key not in _DROPPED]
+        if len(kept) < len(node.metadata_props):
+            rows = [(one.key, one.value) for one in kept]
+            del node.metadata_props[:]
+            for key, value in rows:
+                node.metadata_props.add(key=key, value=value)
+    return proto
+
+
+def _untranslated(error: Exception, program: Any) -> EdgekitError:
+    """Names the module of a node that the exporter translated last: it splits the program first."""
+    failed = source_errors.failure(error, None)
+    node = source_errors.find_node(error, program.graph)
+    if node is None:
+        with contextlib.suppress(Exception):
+            node = source_errors.find_node(error, program.run_decompositions().graph)
+    if node is not None:
+        place = source_errors.program_place(node)
+        return source_errors.unsupported(str(node.target), place)
+    return failed
+
+
+def legacy(
+    module: Any, tensors: Sequence[Any], names: Sequence[str], opset: int
+) -> onnx.ModelProto:
+    """Returns the network of a module, traced, or of a TorchScript module.
+
+    Raises:
+        ModelError: ``torch.control_flow``, ``torch.operator`` or ``torch.export``.
+    """
+    import torch
+
+    script = isinstance(module, torch.jit.ScriptModule)
+    if not script:
+        _refuse_control_flow(module, tensors)
+    with tempfile.TemporaryDirectory(prefix="edgekit-export-") as folder, quiet() as said:
+        path = Path(folder, "model.onnx")
+        try:
+            torch.onnx.export(
+                module, tuple(tensors), str(path), dynamo=False, opset_version=opset,
+                input_names=list(names),
+            )  # fmt: skip
+        except Exception as error:
+            known = None if script else module
+            raise source_errors.failure(error, known, printed=said.getvalue()) from error
+        return onnx.load(path)
+
+
+def _refuse_control_flow(module: Any, tensors: Sequence[Any]) -> None:
+    """Tracing takes one branch and says nothing: a run without values finds what needs them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    failed: EdgekitError | None = None
+    with quiet():
+        try:
+            fakes = [mode.from_tensor(one, static_shapes=True) for one in tensors]
+            with mode:
+                module(*fakes)
+        except Exception as error:
+            # other failures are the exporter's to name, if it fails, too
+            failed = source_errors.failure(error, module)
+    if failed is not None and failed.code == "torch.control_flow":
+        raise failed
+
+
+def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Returns a network in an older opset, by ONNX's version converter.
+
+    The converter sees weights as inputs, so that it copies none, and keeps no names of modules:
+    they are given back to the nodes by their outputs.
+
+    Raises:
+        ModelError: ``torch.opset``: ONNX converts one of its operators to no older opset.
+    """
+    from onnx import version_converter
+
+    bare, weights = _without_weights(proto)
+    try:
+        converted: onnx.ModelProto = version_converter.convert_version(bare, opset)
+        for node in converted.graph.node:
+            _settle(node, opset, opset_of(proto))
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise ModelError(
+            f"the network cannot be converted from opset {opset_of(proto)} to {opset}: {text}",
+            code="torch.opset",
+            hint='export it with exporter="legacy"',
+        ) from error
+    graph = converted.graph
+    inputs = [value for value in graph.input if value.name not in weights]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    graph.initializer.extend(weights.values())
+    metadata = {node.output[0]: node for node in proto.graph.node if node.output}
+    for node in graph.node:
+        if node.output and (before := metadata.get(node.output[0])) is not None:
+            del node.metadata_props[:]
+            node.metadata_props.extend(before.metadata_props)
+            node.name = before.name
+    converted.producer_name, converted.producer_version = (
+        proto.producer_name,
+        proto.producer_version,
+    )
+    return converted
+
+
+def _settle(node: onnx.NodeProto, opset: int, before: int) -> None:
+    """Drops what an older operator does not have and means nothing: an attribute of its default.
+
+    Raises:
+        ValueError: It means something.
+        SchemaError: The older opset does not have the operator.
+    """
+    known = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    newer = onnx.defs.get_schema(node.op_type, before, node.domain)
+    for attribute in list(node.attribute):
+        if attribute.name in known.attributes:
+            continue
+        default = newer.attributes[attribute.name].default_value
+        if helper.get_attribute_value(attribute) != helper.get_attribute_value(default):
+            raise ValueError(f"{node.op_type} with {attribute.name}")
+        node.attribute.remove(attribute)
+    if len(node.input) > known.max_input:
+        raise ValueError(f"{node.op_type} with {len(node.input)} inputs")
+
+
+def opset_of(proto: onnx.ModelProto) -> int:
+    """Returns a file's version of ai.onnx."""
+    return int(next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")))
+
+
+def _without_weights(
+    proto: onnx.ModelProto,
+) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
+    weights = {
+        tensor.name: tensor
+        for tensor in proto.graph.initializer
+        if is_float(tensor.data_type) and len(tensor.raw_data) > _SMALL
+    }
+    graph = proto.graph
+    bare = helper.make_model(
+        helper.make_graph(
+            list(graph.node),
+            graph.name,
+            [*graph.input, *(helper.make_tensor_value_info(name, one.data_type, list(one.dims))
+                             for name, one in weights.items())],
+            list(graph.output),
+            [one for one in graph.initializer if one.name not in weights],
+            value_info=list(graph.value_info),
+        ),
+        opset_imports=list(proto.opset_import),
+        ir_version=min(proto.ir_version, 8),
+    )  # fmt: skip
+    return bare, weights
+
+
+def is_float(kind: int) -> bool:
+    """Whether an ONNX element type is a floating-point one: a weight's."""
+    return kind in (
+        TensorProto.FLOAT,
+        TensorProto.FLOAT16,
+        TensorProto.DOUBLE,
+        TensorProto.BFLOAT16,
+    )
+
+
+def widen(proto: onnx.ModelProto) -> bool:
+    """Makes bfloat16 float32, in which its values are exact; returns whether there was any."""
+    changed = False
+    for tensor in proto.graph.initializer:
+        changed |= _widen_tensor(tensor)
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                changed |= _widen_tensor(attribute.t)
+            is_type = (node.op_type, attribute.name) in (
+                ("Cast", "to"), ("RandomNormalLike", "dtype"), ("EyeLike", "dtype"),
+            )  # fmt: skip
+            if is_type and attribute.i == TensorProto.BFLOAT16:
+                attribute.i = TensorProto.FLOAT
+                changed = True
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.BFLOAT16:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+            changed = True
+    return changed
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> bool:
+    if tensor.data_type != TensorProto.BFLOAT16:
+        return False
+    value = numpy_helper.to_array(tensor).astype("float32")
+    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+    return True
+
+
+def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Gives inputs and outputs their names, in order; other tensors of these names get new ones.
+
+    Raises:
+        ModelError: ``torch.export``: the file has other inputs or outputs.
+    """
+    graph = proto.graph
+    found = (len(graph.input), len(graph.output))
+    if found != (len(inputs), len(outputs)):
+        raise ModelError(
+            f"the exported network has {found[0]} inputs and {found[1]} outputs, the module "
+            f"{len(inputs)} and {len(outputs)}",
+            code="torch.export",
+            hint='try the other exporter (exporter="legacy" or "dynamo")',
+        )
+    _give_outputs_nodes(graph)
+    wanted = dict(zip([one.name for one in graph.input], inputs, strict=True))
+    wanted |= dict(zip([one.name for one in graph.output], outputs, strict=True))
+    taken = set(wanted.values())
+    every = [name for node in graph.node for name in node.output]
+    every += [tensor.name for tensor in graph.initializer]
+    for name in every:
+        if name in taken and name not in wanted:
+            wanted[name] = f"{name}_inner"
+    names = {old: new for old, new in wanted.items() if old != new}
+    for node in graph.node:
+        _rename_node(node, names)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+
+
+def _give_outputs_nodes(graph: onnx.GraphProto) -> None:
+    """An output that is an input, a constant or another output, too, gets a node of its own."""
+    given = {one.name for one in (*graph.input, *graph.initializer)}
+    for number, value in enumerate(graph.output):
+        if value.name in given:
+            name = f"{value.name}_output_{number}"
+            graph.node.append(helper.make_node("Identity", [value.name], [name], name=name))
+            value.name = name
+        given.add(value.name)
+
+
+def _rename_node(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    for field in (node.input, node.output):
+        for index, name in enumerate(field):
+            if name in names:
+                field[index] = names[name]
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                _rename_node(inner, names)
+            for value in body.output:
+                value.name = names.get(value.name, value.name)

@@ -1,0 +1,384 @@
+"""A PyTorch network apart from the caller's: a copy in evaluation mode that takes and returns flat
+tensors, and what it computes on the example.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.pytorch import source_errors
+from edgekit.pytorch.agreement import array, difference
+from edgekit.pytorch.exporters import quiet
+from edgekit.pytorch.signature import (
+    Call,
+    Result,
+    call_of,
+    check_inputs,
+    example_of,
+    parameter_names,
+    random_like,
+)
+from edgekit.text import counted, listed
+
+Kind = Literal["module", "program", "torchscript"]
+_DEPRECATED = (
+    "PyTorch deprecated TorchScript: give the module, or a program of torch.export (.pt2), instead"
+)
+_SAME = 1e-4  # of two runs on the same inputs; sums of a GPU have no fixed order
+# operators of training, with the argument that says so
+_TRAINING = {
+    "aten.dropout.default": 2,
+    "aten.batch_norm.default": 5,
+    "aten.feature_dropout.default": 2,
+}
+
+
+@dataclass
+class Network:
+    """A network that can be exported.
+
+    Attributes:
+        kind: What the caller gave.
+        source: Its class, file or factory.
+        call: How it is called.
+        make: Returns a new copy, as a module that takes the call's tensors.
+        result: What the module returned last.
+        program: Of ``torch.export``, where the caller gave one.
+        notes: What was changed or fixed.
+        outputs: The example's.
+    """
+
+    kind: Kind
+    source: str
+    call: Call
+    make: Callable[[], Any]
+    result: Result
+    program: Any = None
+    notes: list[str] = field(default_factory=list)
+    outputs: tuple[Any, ...] = ()
+
+    def run(self, module: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns what a copy computes, without gradients."""
+        import torch
+
+        with torch.no_grad():
+            found = module(*tensors)
+        return self.result.take(found) if self.kind == "torchscript" else found
+
+    def types(self) -> set[str]:
+        """Returns the types of parameters, inputs and outputs: "float32", "bfloat16"."""
+        module = self.make()
+        every = [*module.parameters(), *module.buffers(), *self.call.tensors, *self.outputs]
+        return {type_name(tensor) for tensor in every}
+
+    def cases(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Yields inputs with PyTorch's outputs: the example's, and two random ones."""
+        import torch
+
+        yield self.call.tensors, self.outputs
+        generator = torch.Generator().manual_seed(2)
+        for _ in range(2):
+            tensors = tuple(random_like(one, generator) for one in self.call.tensors)
+            try:
+                yield tensors, self.run(self.make(), tensors)
+            except Exception as error:
+                # inputs that only some values make sense of, such as indices of one another
+                reason = source_errors.first_words(error)
+                self.notes.append(f"compared on the example alone: random inputs fail ({reason})")
+                return
+
+
+def type_name(tensor: Any) -> str:
+    """Returns a tensor's type without PyTorch's prefix: "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def size_words(tensors: Mapping[str, Any]) -> str:
+    """Returns names, sizes and types: "x 1x3x224x224:float32"."""
+    return listed(
+        f"{name} {'x'.join(map(str, one.shape))}:{type_name(one)}" for name, one in tensors.items()
+    )
+
+
+def network_of(
+    source: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    name: str = "",
+) -> Network:
+    """Returns what can be exported of a module or program, after it ran on the example.
+
+    Args:
+        source: ``torch.nn.Module`` or ``torch.export.ExportedProgram``.
+        args: The example's positional arguments.
+        kwargs: The example's keyword arguments.
+        inputs: In their place, sizes: ``{"x": "1x3x224x224:float32"}``.
+        name: What messages call it; its class without.
+
+    Raises:
+        UsageError: It is neither, or cannot be called with the example.
+        ModelError: Its results depend on chance or on earlier calls; a program of training or with
+            free sizes.
+    """
+    import torch
+
+    if isinstance(source, torch.export.ExportedProgram):
+        network = _program(source, args, kwargs, inputs, name)
+    elif isinstance(source, torch.jit.ScriptModule):
+        network = _script(source, args, kwargs, inputs, name)
+    elif isinstance(source, torch.nn.Module):
+        network = _module(source, args, kwargs, inputs, name)
+    else:
+        raise UsageError(
+            f"an object of {type(source).__qualname__} is no PyTorch network",
+            code="torch.source",
+            hint="give a torch.nn.Module, a program of torch.export, a .pt2 or TorchScript file, "
+            "or package.module:factory",
+        )
+    if network.call.constants:
+        fixed = listed(f"{key}={value!r}" for key, value in network.call.constants.items())
+        network.notes.append(f"fixed in the network: {fixed}")
+    _examine(network)
+    return network
+
+
+def _module(
+    source: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    name: str,
+) -> Network:
+    import torch
+
+    if any(isinstance(one, torch.nn.parameter.UninitializedTensorMixin)
+           for one in (*source.parameters(), *source.buffers())):  # fmt: skip
+        raise ModelError(
+            "the module has parameters without a size yet", code="torch.lazy",
+            hint="call it once, and export it then",
+        )  # fmt: skip
+    parameters = parameter_names(source.forward)
+    if inputs:
+        check_inputs(inputs, parameters)
+        kwargs = {**kwargs, **example_of(inputs)}
+    call = call_of(parameters, args, kwargs)
+    result = Result(call.names)
+
+    def make() -> Any:
+        module = _copy(source).eval()
+        module.forward = call.flat(module.forward, result)
+        return module
+
+    found = Network("module", name or _class_name(source), call, make, result)
+    found.notes += _training(source)
+    return found
+
+
+def _script(
+    source: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    name: str,
+) -> Network:
+    import torch
+
+    parameters = [one.name for one in source.forward.schema.arguments][1:]
+    if inputs:
+        check_inputs(inputs, parameters)
+        made = example_of(inputs)
+        args = tuple(made[one] for one in parameters if one in made)
+    if kwargs or not all(isinstance(one, torch.Tensor) for one in args):
+        raise UsageError(
+            "a TorchScript module is exported with positional tensors alone",
+            code="torch.inputs",
+            hint=f"give its inputs ({listed(parameters)}) as args, in order",
+        )
+    call = call_of(parameters, args, {})
+    kept = source.original_name if hasattr(source, "original_name") else _class_name(source)
+    found = Network(
+        "torchscript", name or kept, call, lambda: _copy(source).eval(), Result(call.names)
+    )
+    found.notes += [_DEPRECATED, *_training(source)]
+    return found
+
+
+def _training(source: Any) -> list[str]:
+    if not any(module.training for module in source.modules()):
+        return []
+    return ["the module is in training mode: a copy in evaluation mode was exported"]
+
+
+def _class_name(source: Any) -> str:
+    return f"{type(source).__module__}.{type(source).__qualname__}"
+
+
+def _copy(source: Any) -> Any:
+    import torch
+
+    # tensors that a forward computed and kept (weight_norm's) are copied without their history
+    every = [value for module in source.modules() for value in vars(module).values()]
+    memo = {
+        id(one): one.detach().clone()
+        for one in every
+        if isinstance(one, torch.Tensor) and not one.is_leaf
+    }
+    try:
+        return copy.deepcopy(source, memo)
+    except Exception as error:
+        raise ModelError(
+            f"the module cannot be copied ({source_errors.first_words(error)}), and edgekit "
+            "exports a copy",
+            code="torch.copy",
+            hint="give a program instead: torch.export.export(model.eval(), (x,))",
+        ) from error
+
+
+def _program(
+    source: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    name: str,
+) -> Network:
+    leaves = _inputs_of(source)
+    sizes = {key: value for key, value in leaves.items() if hasattr(value, "shape")}
+    _refuse_free_sizes(source, sizes)
+    for node in source.graph.nodes:
+        place = _TRAINING.get(str(node.target))
+        if place is not None and len(node.args) > place and node.args[place] is True:
+            raise ModelError(
+                f"the program was made of a module in training mode ({node.target} at "
+                f"{source_errors.program_place(node).words()})",
+                code="torch.training",
+                hint="export it again: torch.export.export(model.eval(), (x,))",
+            )
+    if inputs:
+        check_inputs(inputs, list(sizes))
+        made = example_of(inputs)
+        leaves |= made
+        args, kwargs = _unflattened(source, leaves)
+        given = {key: made[key] for key in made if made[key].shape != sizes[key].shape}
+        if given:
+            raise UsageError(
+                f"the program has the inputs {size_words(sizes)}", code="torch.inputs",
+                hint="give these sizes, or export the program again with others",
+            )  # fmt: skip
+    elif not args and not kwargs:
+        args, kwargs = source.example_inputs or _unflattened(source, leaves)
+    call = call_of((), args, kwargs, names=list(leaves))
+    result = Result(call.names)
+
+    def make() -> Any:
+        with quiet():
+            module = copy.deepcopy(source.module())
+        module.forward = call.flat(module.forward, result)
+        return module
+
+    return Network("program", name or _program_name(source), call, make, result, source)
+
+
+def _inputs_of(program: Any) -> dict[str, Any]:
+    """The inputs by name: a random tensor of each size, or the constant."""
+    import torch
+
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    found: dict[str, Any] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name != "USER_INPUT":
+            continue
+        value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
+        found[spec.arg.name] = (
+            value if isinstance(value, torch.Tensor) else getattr(spec.arg, "value", None)
+        )
+    return found
+
+
+def _unflattened(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import torch
+    from torch.utils import _pytree
+
+    generator = torch.Generator().manual_seed(1)
+    real = [
+        random_like(one, generator, 2) if isinstance(one, torch.Tensor) else one
+        for one in leaves.values()
+    ]
+    args, kwargs = _pytree.tree_unflatten(real, program.call_spec.in_spec)
+    return args, kwargs
+
+
+def _refuse_free_sizes(program: Any, sizes: Mapping[str, Any]) -> None:
+    free = [
+        f"{name}: {'x'.join(map(str, one.shape))}"
+        for name, one in sizes.items()
+        if not all(isinstance(size, int) for size in one.shape)
+    ]
+    if not free:
+        return
+    ranges = listed(f"{key} is {bounds.lower} to {bounds.upper}"
+                    for key, bounds in program.range_constraints.items())  # fmt: skip
+    args, kwargs = program.example_inputs or ((), {})
+    call = call_of((), args, kwargs, names=list(sizes)) if args or kwargs else None
+    example = size_words(dict(zip(call.names, call.tensors, strict=True))) if call else ""
+    raise ModelError(
+        f"the program has free sizes ({listed(free)}; {ranges}), and a network for TensorRT has "
+        "one size",
+        code="torch.dynamic_shapes",
+        hint="export it without dynamic_shapes, with inputs of the size that you need"
+        + (f"; the example's: {example}" if example else ""),
+    )
+
+
+def _program_name(program: Any) -> str:
+    for node in program.graph.nodes:
+        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+            if not path:
+                return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return "program"
+
+
+def _examine(network: Network) -> None:
+    """Runs a copy twice on the example, and refuses what gives two results."""
+    import torch
+
+    module, tensors = network.make(), network.call.tensors
+    before = {name: one.clone() for name, one in module.named_buffers()}
+    try:
+        network.outputs = tuple(one.clone() for one in network.run(module, tensors))
+        again = network.run(module, tensors)
+    except EdgekitError:
+        raise
+    except Exception as error:
+        known = None if network.kind == "torchscript" else module
+        raise source_errors.not_called(error, known, size_words(
+            dict(zip(network.call.names, tensors, strict=True))
+        )) from error  # fmt: skip
+    changed = [
+        name for name, one in module.named_buffers()
+        if name in before and not torch.equal(one, before[name])
+    ]  # fmt: skip
+    gap = max(difference(array(a), array(b)) for a, b in zip(again, network.outputs, strict=True))
+    words = f"buffer{'s' if len(changed) > 1 else ''} {listed(map(repr, changed), 5)}"
+    if gap > _SAME and changed:
+        raise ModelError(
+            f"the results depend on earlier calls: the module keeps {words} between calls",
+            code="torch.state",
+            hint="make them inputs and outputs of forward; an engine keeps nothing",
+        )
+    if gap > _SAME:
+        raise ModelError(
+            "two calls with the same inputs have different results: the module uses random "
+            "numbers, or keeps something of earlier calls",
+            code="torch.random",
+            hint="make it an input of forward",
+        )
+    if changed:
+        network.notes.append(
+            f"{words}: changed by each call in PyTorch, fixed in the network "
+            f"({counted(len(changed), 'buffer')} that no result depends on)"
+        )

@@ -1,0 +1,247 @@
+"""Paths and factories: a child process loads and exports them, within bounds, since a file's code
+is somebody else's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from edgekit import errors
+from edgekit.errors import BuildError, EdgekitError, ModelError, UsageError
+from edgekit.network.source import (
+    TORCH_PICKLES,
+    TORCH_PROGRAM,
+    TORCHSCRIPT,
+    foreign,
+    missing_model,
+    refuse_foreign,
+)
+from edgekit.pytorch import keeping
+from edgekit.pytorch.document import Exported, Exporter
+from edgekit.pytorch.request import Answer, Failed, Kind, Request, example_to
+from edgekit.text import listed
+
+#: How long a child may work, by the processor and by the clock.
+CPU_SECONDS, CLOCK_SECONDS = 7200, 3600
+# of address space: PyTorch's libraries reserve much more than they use
+_MEMORY = 64 << 30
+_COPIES = 8  # of a file, on top
+# all that a file's child needs of the user's environment
+_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+_SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_MOST_PICKLE = 64 << 20
+_PICKLES = 4
+_BLOCK = 1 << 20
+# of a pickle that holds tensors and their names alone
+_PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
+
+
+def export_outside(
+    source: str | Path,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    *,
+    release: str,
+    exporter: Exporter | None,
+    save: Path | None,
+    trust: str | None,
+) -> Exported:
+    """Exports a file or a factory; the arguments are those of ``export``.
+
+    Raises:
+        ModelError: ``model.missing``, or ``torch.untrusted`` of a pickle.
+        UsageError: ``torch.source``: no PyTorch network; ``torch.trust``: another file is trusted.
+        BuildError: ``torch.failed``, ``torch.timeout`` or ``torch.memory``: the child ended early.
+        EdgekitError: What the child met.
+    """
+    kind = kind_of(source)
+    digest = _digest(Path(source)) if kind != "factory" else ""
+    if trust and kind != "factory" and trust.lower() != digest:
+        raise UsageError(
+            f"the file's SHA-256 is {digest}, and another one is trusted", code="torch.trust",
+            where=str(source), hint="ask its author for the SHA-256, or give trust the file's own",
+        )  # fmt: skip
+    if kind == "pickle" and not trust:
+        raise _untrusted(Path(source), digest)
+    with tempfile.TemporaryDirectory(prefix="edgekit-torch-") as made:
+        folder = Path(made)
+        example, tensors, values = example_to(args, kwargs, folder)
+        request = Request(
+            source=str(source if kind == "factory" else Path(source).absolute()), kind=kind,
+            digest=digest, trusted=bool(trust), folder=made, release=release, exporter=exporter,
+            path=[os.getcwd(), *sys.path] if kind == "factory" else list(sys.path),
+            example=example, tensors=tensors, inputs=dict(inputs),
+        )  # fmt: skip
+        if kind == "factory":  # what it makes is known afterwards only; the child keeps that
+            return keeping.saved(_asked(request, folder), save)
+        facts = request.model_dump_json(exclude={"path", "folder", "source"})
+        key = keeping.key(version("torch"), Path(source).name, facts, values)
+        found = keeping.found(key)
+        if found is None:
+            found = keeping.taken(_asked(request, folder), key, folder)
+        return keeping.saved(found, save)
+
+
+def kind_of(source: str | Path) -> Kind:
+    """Returns what a path or text names.
+
+    Raises:
+        ModelError: ``model.missing``, ``model.unreadable``, or ``model.not_onnx`` of a file that is
+            none of PyTorch's.
+        UsageError: ``torch.source``: an ONNX file.
+    """
+    path = Path(source)
+    if not path.exists():
+        if _FACTORY.fullmatch(str(source)):
+            return "factory"
+        raise missing_model(path)
+    what = (foreign(path) if path.is_file() else None) or ("", "")
+    kinds: dict[str, Kind] = {TORCH_PROGRAM: "program", TORCHSCRIPT: "torchscript"}
+    kinds |= dict.fromkeys(TORCH_PICKLES, "pickle")
+    if what[0] in kinds:
+        return kinds[what[0]]
+    refuse_foreign(path)
+    raise UsageError(
+        "this is no PyTorch file", code="torch.source", where=str(source),
+        hint="give a .pt2 or TorchScript file, package.module:factory, or the module itself; an "
+        "ONNX file needs no export",
+    )  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _untrusted(path: Path, digest: str) -> ModelError:
+    modules = pickled_modules(path)
+    trusting = f"or, if you trust its author, give trust (--trust) {digest}"
+    if any(name.partition(".")[0] == "ultralytics" for name in modules):
+        what = "an Ultralytics checkpoint"
+        hint = 'load it with Ultralytics and export that: YOLO("FILE").export(format="onnx")'
+    elif modules and _PLAIN.issuperset(modules):
+        what = "a file of weights without a network"
+        hint = "make the module in Python, load_state_dict the file, and give the module"
+        trusting = ""
+    else:
+        what = "a PyTorch pickle"
+        hint = (
+            "load it in Python, if you trust it, and give the module: edgekit.export(model, (x,))"
+        )
+    return ModelError(
+        f"this is {what}: loading it runs code of its author, so that it is not loaded",
+        code="torch.untrusted",
+        where=str(path),
+        hint="; ".join(one for one in (hint, trusting) if one),
+    )
+
+
+def pickled_modules(path: Path) -> list[str]:
+    """Returns the Python modules that a PyTorch file's pickle names, without running it."""
+    import pickletools
+    import zipfile
+
+    found: list[str] = []
+    texts: list[str] = []
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                name = next(one for one in archive.namelist() if one.endswith("data.pkl"))
+                with archive.open(name) as file:
+                    data = file.read(_MOST_PICKLE)
+        else:
+            with path.open("rb") as plain:
+                data = plain.read(_MOST_PICKLE)
+        stream = io.BytesIO(data)
+        # an old file begins with three pickles of its own
+        operations = (one for _ in range(_PICKLES) for one in pickletools.genops(stream))
+        for operation, argument, _ in operations:
+            if operation.name == "GLOBAL":
+                found.append(str(argument).partition(" ")[0])
+            elif operation.name == "STACK_GLOBAL" and len(texts) > 1:
+                found.append(texts[-2])
+            elif isinstance(argument, str):
+                texts.append(argument)
+    except (OSError, ValueError, StopIteration, zipfile.BadZipFile, NotImplementedError):
+        pass  # what was found up to here
+    return list(dict.fromkeys(found))
+
+
+def _asked(request: Request, folder: Path) -> Exported:
+    """Runs the child, and returns its answer or raises its error."""
+    from edgekit.pytorch import child
+
+    asked = folder / "request.json"
+    asked.write_text(request.model_dump_json(), encoding="utf-8")
+    size = 0 if request.kind == "factory" else Path(request.source).stat().st_size
+    command = [sys.executable, "-I", child.__file__, str(asked), str(CPU_SECONDS),
+               str(_MEMORY + _COPIES * size)]  # fmt: skip
+    if request.kind == "factory":
+        environment = dict(os.environ)
+    else:
+        environment = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
+        # what a file's code writes goes there, and the answer is looked at before it is kept
+        environment |= _SETTINGS | {"EDGEKIT_CACHE": str(folder / "cache")}
+    where = request.source
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=CLOCK_SECONDS, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _ended("torch.timeout", f"took over {CLOCK_SECONDS} s", where) from None
+    except OSError as error:
+        raise _ended("torch.failed", f"cannot be started: {error.strerror}", where) from error
+    if done.returncode == -signal.SIGXCPU:
+        raise _ended("torch.timeout", f"took over {CPU_SECONDS} s of the processor", where)
+    if done.returncode == -signal.SIGKILL:
+        raise _ended("torch.memory", "ran out of memory", where)
+    try:
+        answer = Answer.model_validate_json((folder / "answer.json").read_bytes())
+    except (OSError, ValueError):
+        code = done.returncode
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise _ended("torch.failed", f"crashed ({how}) {listed(last)}".strip(), where) from None
+    if answer.exported is None:
+        raise _error(answer.failed, where)
+    return answer.exported
+
+
+def _ended(code: str, what: str, where: str) -> BuildError:
+    return BuildError(
+        f"the process that exports the network {what}",
+        code=code,
+        where=where,
+        hint="export the module in your own process: edgekit.export(model, (x,))",
+    )
+
+
+def _error(failed: Failed | None, where: str) -> EdgekitError:
+    if failed is None:
+        return _ended("torch.failed", "gives no answer", where)
+    kind = getattr(errors, failed.kind, None)
+    if (
+        not (isinstance(kind, type) and issubclass(kind, EdgekitError))
+        or kind is errors.ConfigError
+    ):
+        kind = ModelError
+    error = kind(failed.message, code=failed.code, where=failed.where or where, hint=failed.hint)
+    error.details = tuple(failed.details)
+    return error

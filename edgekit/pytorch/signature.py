@@ -1,0 +1,296 @@
+"""How a module is called: its arguments, keyword arguments and nested results, as flat tensors with
+names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from edgekit.errors import UsageError
+from edgekit.pytorch.document import Structure
+from edgekit.text import listed
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The arguments of a call, of which the tensors can be exchanged.
+
+    Attributes:
+        names: Of the tensors, in order.
+        tensors: The example's.
+        constants: The other arguments, by name; the network is exported with them.
+    """
+
+    names: tuple[str, ...]
+    tensors: tuple[Any, ...]
+    constants: Mapping[str, object]
+    _leaves: tuple[Any, ...]
+    _tree: Any
+
+    def arguments(self, tensors: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns args and kwargs with other tensors."""
+        from torch import Tensor
+        from torch.utils import _pytree
+
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
+        args, kwargs = _pytree.tree_unflatten(leaves, self._tree)
+        return args, kwargs
+
+    def flat(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
+        """Returns a function of the tensors alone, which returns a tuple of tensors.
+
+        ``result`` gets what ``function`` returned last.
+        """
+
+        def forward(*tensors: Any) -> tuple[Any, ...]:
+            args, kwargs = self.arguments(tensors)
+            return result.take(function(*args, **kwargs))
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        # torch.export and torch.onnx name the inputs by it
+        parameters = [inspect.Parameter(name, kind) for name in self.names]
+        cast(Any, forward).__signature__ = inspect.Signature(parameters)
+        return forward
+
+
+def call_of(
+    parameters: Sequence[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    names: Sequence[str] = (),
+) -> Call:
+    """Returns a call.
+
+    Args:
+        parameters: The names of positional parameters; further arguments are numbered.
+        args: Positional arguments: tensors and others, also within lists, tuples and dicts.
+        kwargs: Keyword arguments.
+        names: Of all tensors and constants in order, where they are known.
+
+    Raises:
+        UsageError: ``torch.inputs``: there is no tensor among them.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    paths, tree = _pytree.tree_flatten_with_path((args, dict(kwargs)))
+    named = unique_names(names or (_name(path, parameters) for path, _ in paths))
+    leaves = [(name, leaf) for name, (_, leaf) in zip(named, paths, strict=True)]
+    tensors = [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        raise UsageError(
+            "there is no tensor among the example inputs",
+            code="torch.inputs",
+            hint="give them: edgekit.export(model, (x,)), with keywords kwargs={...}, or by size: "
+            'inputs={"x": "1x3x224x224"}',
+        )
+    return Call(
+        names=tuple(name for name, _ in tensors),
+        tensors=tuple(leaf.detach() for _, leaf in tensors),
+        constants={
+            name: leaf for name, leaf in leaves if leaf is not None and not torch.is_tensor(leaf)
+        },
+        _leaves=tuple(leaf for _, leaf in leaves),
+        _tree=tree,
+    )
+
+
+def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Returns the names of a function's positional parameters."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(one.name for one in parameters if one.kind in kinds)
+
+
+def _name(path: Sequence[Any], parameters: Sequence[str]) -> str:
+    """Returns the name of a tensor at ``args`` (0) or ``kwargs`` (1), and so on."""
+    where, first, *rest = (_key(step) for step in path)
+    if where == "0":
+        number = int(first)
+        first = parameters[number] if number < len(parameters) else f"input_{number}"
+    return "_".join((first, *rest))
+
+
+def _key(step: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(step, attribute):
+            return str(getattr(step, attribute))
+    return str(step)
+
+
+def unique_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Returns names of letters, digits and underscores, each of them once."""
+    used, found = set(taken), []
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII) or "value"
+        word, number = plain, 1
+        while word in used:
+            number += 1
+            word = f"{plain}_{number}"
+        used.add(word)
+        found.append(word)
+    return found
+
+
+class Result:
+    """What a module returned last, as tensors and the structure that they stand in."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        """Takes the names of inputs, which no output gets."""
+        self._taken = tuple(taken)
+        self.names: list[str] = []
+        self.structure = Structure(kind="constant", value=None)
+
+    def take(self, value: Any) -> tuple[Any, ...]:
+        """Returns the tensors of a result.
+
+        Raises:
+            UsageError: ``torch.outputs``: there is none, or an object that is no tensor.
+        """
+        tensors: list[Any] = []
+        paths: list[str] = []
+        structure = _structure(value, (), tensors, paths)
+        if not tensors:
+            raise UsageError(
+                "the module returns no tensor", code="torch.outputs", hint="return tensors"
+            )
+        self.names = unique_names(paths, self._taken)
+        names = iter(self.names)
+        self.structure = _named(structure, names)
+        return tuple(tensors)
+
+
+def _structure(
+    value: Any, path: tuple[str, ...], tensors: list[Any], paths: list[str]
+) -> Structure:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        first = ("output",) if not path or path[0].isdecimal() else ()
+        paths.append("_".join((*first, *path)))
+        return Structure(kind="tensor")
+    if value is None or isinstance(value, bool | int | float | str):
+        return Structure(kind="constant", value=value)
+    parts = list(_parts(value, path))
+    items = [_structure(part, (*path, key), tensors, paths) for key, part in parts]
+    keys = [key for key, _ in parts]
+    named = type(value).__name__
+    if isinstance(value, list):
+        return Structure(kind="list", items=items)
+    if isinstance(value, tuple):
+        if type(value) is tuple:
+            return Structure(kind="tuple", items=items)
+        return Structure(kind="tuple", items=items, keys=keys, type=named)
+    other = {} if type(value) is dict else {"type": named}
+    return Structure(kind="dict", keys=keys, items=items, **other)
+
+
+def _parts(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        fields = getattr(value, "_fields", map(str, range(len(value))))
+        yield from zip(fields, value, strict=True)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield field.name, getattr(value, field.name)
+    else:
+        where = f" as {'.'.join(path)!r}" if path else ""
+        raise UsageError(
+            f"the module returns an object of {type(value).__qualname__}{where}",
+            code="torch.outputs",
+            hint="return tensors, or lists, tuples, dicts and dataclasses of tensors",
+        )
+
+
+def _named(structure: Structure, names: Iterator[str]) -> Structure:
+    if structure.kind == "tensor":
+        return Structure(kind="tensor", name=next(names))
+    if not structure.items:
+        return structure
+    return structure.model_copy(update={"items": [_named(one, names) for one in structure.items]})
+
+
+def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:
+    """Returns a result: Python's lists, tuples and dicts of tensors, which have names."""
+    if structure.kind == "tensor":
+        return tensors[cast(str, structure.name)]
+    if structure.kind == "constant":
+        return structure.value
+    items = [rebuild(one, tensors) for one in structure.items]
+    if structure.kind == "dict":
+        return dict(zip(structure.keys, items, strict=True))
+    return items if structure.kind == "list" else tuple(items)
+
+
+def example_of(words: Mapping[str, str]) -> dict[str, Any]:
+    """Returns random tensors of sizes such as ``{"x": "1x3x224x224:float32"}``.
+
+    Raises:
+        UsageError: ``torch.inputs``: a text is no size.
+    """
+    return {name: _tensor(name, text) for name, text in words.items()}
+
+
+def _tensor(name: str, text: str) -> Any:
+    import torch
+
+    sizes, _, kind = text.partition(":")
+    dtype = getattr(torch, kind or "float32", None)
+    fits = re.fullmatch(r"(\d{1,9}(x\d{1,9})*)?", sizes.strip())
+    if not fits or not isinstance(dtype, torch.dtype):
+        raise UsageError(
+            f"{text!r} is not the size of an input", code="torch.inputs", where=name,
+            hint="write sizes and type like 1x3x224x224:float32 or 1x128:int64",
+        )  # fmt: skip
+    shape = tuple(int(size) for size in sizes.split("x")) if sizes.strip() else ()
+    return random_like(torch.zeros(shape, dtype=dtype), torch.Generator().manual_seed(1), 2)
+
+
+def random_like(tensor: Any, generator: Any, above: int = 0) -> Any:
+    """Returns random values: normal ones, or integers within those of a tensor.
+
+    Args:
+        tensor: Gives shape, type, device and the range of integers.
+        generator: PyTorch's, of the CPU.
+        above: The first integer that is too large; 0: the tensor's largest one plus 1.
+    """
+    import torch
+
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if dtype.is_floating_point or dtype.is_complex:
+        made = torch.randn(shape, generator=generator, dtype=torch.float32)
+    elif dtype == torch.bool:
+        made = torch.randint(0, 2, shape, generator=generator)
+    elif above or not tensor.numel():
+        made = torch.randint(0, above or 2, shape, generator=generator)
+    else:
+        low, high = int(tensor.min()), int(tensor.max())
+        made = torch.randint(low, high + 1, shape, generator=generator)
+    made = made.to(device=tensor.device, dtype=dtype)
+    if made.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return made.to(memory_format=torch.channels_last)
+    return made
+
+
+def check_inputs(given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuses names of inputs that are no parameters.
+
+    Raises:
+        UsageError: ``torch.inputs``.
+    """
+    wrong = [name for name in given if name not in known]
+    if wrong and known:
+        raise UsageError(
+            f"there is no input {wrong[0]!r}", code="torch.inputs",
+            hint=f"the inputs are {listed(known)}",
+        )  # fmt: skip

@@ -1,0 +1,249 @@
+"""What PyTorch cannot export, named by module path, class and source line, with the ``leave`` that
+avoids it.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import EdgekitError, ModelError, UsageError
+
+# an exporter's errors carry pages of advice
+_LONGEST = 300
+_DATA_DEPENDENT = (
+    "GuardOnDataDependentSymNode", "DataDependentOutputException", "PendingUnbackedSymbolNotFound",
+)  # fmt: skip
+# a node of a printed TorchScript graph
+_SCRIPT_NODE = re.compile(r"= (\S+)\(.*scope: (\S+) # (\S+?):(\d+)")
+_MISSING = (
+    # the exporter of programs, and the legacy one
+    re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'"),
+    re.compile(r"Exporting the operator '([\w:]+)' to ONNX"),
+    re.compile(r"Unsupported: ONNX export of operator ([\w:. ]+?)[,.]"),
+)
+_NODE_NAME = re.compile(r"translating node %(\w+)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a network something is.
+
+    Attributes:
+        path: The module's, "" for the network itself.
+        kind: The module's class.
+        line: "net.py:12"; empty where it is unknown.
+        code: That line.
+    """
+
+    path: str
+    kind: str
+    line: str = ""
+    code: str = ""
+
+    def words(self) -> str:
+        """Returns "module 'head.0' (Router), net.py:12: if x.sum() > 0:"."""
+        named = f"module {self.path!r} ({self.kind})" if self.path else f"the network ({self.kind})"
+        line = f", {self.line}" if self.line else ""
+        return f"{named}{line}" + (f": {self.code}" if self.code else "")
+
+    def leave(self) -> str:
+        """Returns how the network is exported without the place."""
+        if self.path:
+            return f'leave=["{self.path}"] keeps the module in PyTorch'
+        return (
+            "it lies in the network's own forward, which no leave= avoids: move it into a module "
+            "of its own, and leave that in PyTorch"
+        )
+
+
+def failure(error: BaseException, network: Any, *, printed: str = "") -> EdgekitError:
+    """Returns the error of a module that PyTorch cannot export.
+
+    Args:
+        error: PyTorch's, with its traceback.
+        network: The module that was exported; None for a file's, which has no Python code.
+        printed: What the exporter printed.
+    """
+    if isinstance(error, EdgekitError):
+        return error
+    chain = list(_chain(error))
+    place = next((found for one in chain if (found := _place(one, network))), None)
+    if any(type(one).__name__ in _DATA_DEPENDENT for one in chain):
+        return data_dependent(place)
+    operator = _missing_operator(chain)
+    if operator:
+        place = _script_place(printed, operator) or place
+        return unsupported(operator, place)
+    text = next((words for one in reversed(chain) if (words := first_words(one))), "")
+    message = f"PyTorch cannot export {place.words() if place else 'the network'}"
+    return ModelError(
+        f"{message}: {type(chain[-1]).__name__}: {text}",
+        code="torch.export",
+        where=place.path if place else "",
+        hint=f"{place.leave()}; or try the other exporter (exporter=)" if place else
+        "try the other exporter (exporter=)",
+    )  # fmt: skip
+
+
+def not_called(error: Exception, network: Any, example: str) -> UsageError:
+    """Returns the error of a module that cannot be called with the example."""
+    place = next((found for one in _chain(error) if (found := _place(one, network))), None)
+    where = f" at {place.words()}" if place else ""
+    return UsageError(
+        f"the module cannot be called with the example{where}: {type(error).__name__}: "
+        f"{first_words(error)}",
+        code="torch.inputs",
+        where=place.line if place else "",
+        hint=f"the example is {example}: give inputs that the module takes",
+    )
+
+
+def data_dependent(first: Place | None) -> ModelError:
+    """Returns the error of control flow that the values of tensors decide, at its first place."""
+    return ModelError(
+        "the values of a tensor decide which code runs, which no network can express: "
+        + (first.words() if first else "PyTorch does not name the place"),
+        code="torch.control_flow",
+        where=first.line if first else "",
+        hint=(f"{first.leave()}, or write it" if first else "write it")
+        + " with torch.where or arithmetic",
+    )
+
+
+def unsupported(operator: str, place: Place | None) -> ModelError:
+    """Returns the error of an operator that the exporter does not know."""
+    where = f" in {place.words()}" if place else ""
+    leave = f"{place.leave()}; or " if place else ""
+    return ModelError(
+        f"the exporter has no ONNX for operator {operator}{where}",
+        code="torch.operator",
+        where=place.path if place else "",
+        hint=f"{leave}write it with other operators, or try the other exporter (exporter=)",
+    )
+
+
+def program_place(node: Any) -> Place:
+    """Returns where a node of a program of ``torch.export`` comes from."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    kind = kind if isinstance(kind, str) else kind.__name__
+    line, code = _last_line(node.meta.get("stack_trace") or "")
+    return Place(str(path), kind.rpartition(".")[2], line, code)
+
+
+def find_node(error: BaseException, graph: Any) -> Any | None:
+    """Returns the node of a program's graph that the exporter could not translate."""
+    for one in _chain(error):
+        if found := _NODE_NAME.search(str(one)):
+            return next((node for node in graph.nodes if node.name == found[1]), None)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    here: BaseException | None = error
+    while here is not None and here not in seen:
+        seen.append(here)
+        yield here
+        here = here.__cause__ or here.__context__
+
+
+def _place(error: BaseException, network: Any) -> Place | None:
+    """The innermost module whose ``forward`` the error passed, and the line there."""
+    import torch
+
+    if network is None:
+        return None
+    paths = {id(module): path for path, module in network.named_modules()}
+    found: Place | None = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        module = _own_module(frame, torch.nn.Module)
+        if module is not None and id(module) in paths and not _of_torch(frame.f_code.co_filename):
+            kind = type(module).__name__
+            found = Place(paths[id(module)], kind, *_line(frame.f_code.co_filename, number))
+        elif module is not None and id(module) in paths:
+            # a module of PyTorch's own: its line says little, its name much
+            path = paths[id(module)]
+            if path and (found is None or path != found.path):
+                line = (found.line, found.code) if found else ("", "")
+                found = Place(path, type(module).__name__, *line)
+        elif found is not None and not _of_torch(frame.f_code.co_filename):
+            # a function that the module calls
+            found = Place(found.path, found.kind, *_line(frame.f_code.co_filename, number))
+    return found
+
+
+def _own_module(frame: Any, kind: type[Any]) -> Any | None:
+    code = frame.f_code
+    if not code.co_argcount:
+        return None
+    first = frame.f_locals.get(code.co_varnames[0])
+    return first if isinstance(first, kind) else None
+
+
+def _of_torch(file: str) -> bool:
+    """Whether code is PyTorch's or edgekit's, and no module's own."""
+    import torch
+
+    folders = (Path(torch.__file__).parent, Path(__file__).parent)
+    return file.startswith("<") or any(Path(file).is_relative_to(one) for one in folders)
+
+
+def _line(file: str, number: int | None) -> tuple[str, str]:
+    import linecache
+
+    code = linecache.getline(file, number or 0).strip()
+    return f"{file}:{number}", code[:_LONGEST]
+
+
+def _last_line(stack: str) -> tuple[str, str]:
+    """The innermost line of a printed traceback that is none of PyTorch's own."""
+    found = re.findall(r'File "([^"]+)", line (\d+)[^\n]*(?:\n\s+([^\n]*))?', stack)
+    own = [row for row in found if not _of_torch(row[0])] or found
+    if not own:
+        return "", ""
+    file, number, code = own[-1]
+    return f"{file}:{number}", code.strip()[:_LONGEST]
+
+
+def _missing_operator(chain: Sequence[BaseException]) -> str:
+    for one in chain:
+        for form in _MISSING:
+            if found := form.search(str(one)):
+                return ".".join(found.groups()).strip()
+    return ""
+
+
+def _script_place(printed: str, operator: str) -> Place | None:
+    """Where the legacy exporter's printed graph has an operator."""
+    for found in _SCRIPT_NODE.finditer(printed):
+        if found[1] == operator:
+            kind, _, path = found[2].rpartition("/")[2].partition("::")
+            return Place(path, kind.rpartition(".")[2], *_line(found[3], int(found[4])))
+    return None
+
+
+def first_words(error: BaseException) -> str:
+    """Returns the first line of an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:_LONGEST] if lines else ""
+
+
+def other_lines(report: Any) -> list[str]:
+    """Returns the lines of data-dependent control flow that ``draft_export`` found."""
+    from torch._logging import structured
+
+    # the report has the names that PyTorch met first in it; the process has all
+    files = {number: name for name, number in structured.INTERN_TABLE.items()}
+    found = []
+    for failure in report.failures:
+        last = (failure.data.get("user_stack") or [{}])[-1]
+        file = files.get(last.get("filename"), "")
+        if failure.failure_type.name == "DATA_DEPENDENT_ERROR" and file:
+            found.append(f"{file}:{last['line']}: {last['loc'][:_LONGEST]}")
+    return list(dict.fromkeys(found))

@@ -1,0 +1,99 @@
+"""Names of results (`edgekit history mark`), and which old results go (`edgekit history prune`)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field
+
+from edgekit.documents import Document
+from edgekit.errors import UsageError
+from edgekit.results.selection import select
+from edgekit.results.store import ResultStore, group_of
+
+_MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_DAY_S = 86400
+
+
+class Marked(Document):
+    """A result that has a name now, for ``baseline:NAME``."""
+
+    schema_: Literal["edgekit.history.mark/1"] = Field(alias="schema")
+    name: str
+    id: int
+
+
+class Pruned(Document):
+    """Which results were deleted, or would be."""
+
+    schema_: Literal["edgekit.history.prune/1"] = Field(alias="schema")
+    removed: list[int] = Field(description="ids, the newest first")
+    dry_run: bool
+
+
+def mark(which: str, name: str) -> Marked:
+    """Names a result.
+
+    Args:
+        which: An id, "last" or "last~N".
+        name: Letters, digits, ".", "_", "/" and "-"; the result that had it loses it.
+
+    Raises:
+        UsageError: The name is none, or several results are named.
+        DataError: There is no such result.
+    """
+    if not _MARK.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a valid name for a mark", hint="letters, digits, . _ / and -"
+        )
+    with ResultStore() as store:
+        (result, *others) = select(which, store=store)
+        if others or result.id is None:
+            raise UsageError(f"{which!r} names more than one result")
+        store.mark(name, result.id)
+    return Marked(schema="edgekit.history.mark/1", name=name, id=result.id)
+
+
+def prune(
+    keep: int | None = None,
+    older_than_days: int | None = None,
+    *,
+    dry_run: bool = False,
+    on_all: Callable[[int], None] = lambda count: None,
+) -> Pruned:
+    """Deletes results that no argument keeps; marked ones stay always.
+
+    Args:
+        keep: How many stay of each name and board, the newest.
+        older_than_days: Only older ones go.
+        dry_run: Nothing is deleted.
+        on_all: Called with their number before all unmarked results go; what it raises keeps them.
+
+    Raises:
+        UsageError: Neither ``keep`` nor ``older_than_days`` is given.
+    """
+    if keep is None and older_than_days is None:
+        raise UsageError(
+            "no results are selected for deletion", hint="--keep 50, --older-than 90d, or both"
+        )
+    before = None if older_than_days is None else time.time() - older_than_days * _DAY_S
+    gone: list[int] = []
+    retained = 0
+    with ResultStore() as store:
+        counts: dict[tuple[str, str], int] = {}
+        for result in store.results(samples=False):
+            key = (group_of(result.name), result.board)
+            counts[key] = counts.get(key, 0) + 1
+            old = before is None or (result.at or 0) < before
+            if not result.marks and old and (keep is None or counts[key] > keep):
+                gone.append(result.id or 0)
+            elif not result.marks:
+                retained += 1
+        if gone and not dry_run:
+            if not retained:
+                on_all(len(gone))
+            store.remove(gone)
+    return Pruned(schema="edgekit.history.prune/1", removed=gone, dry_run=dry_run)

@@ -1,0 +1,147 @@
+"""Modules of tests, and factories of them; importing this imports PyTorch."""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class LeNetFeatExtractor(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 3)
+        self.conv2 = nn.Conv2d(6, 16, 3)
+
+    def forward(self, x):
+        x = functional.max_pool2d(functional.relu(self.conv1(x)), (2, 2))
+        return functional.max_pool2d(functional.relu(self.conv2(x)), 2)
+
+
+class LeNetClassifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(16 * 6 * 6, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = functional.relu(self.fc1(torch.flatten(x, 1)))
+        return self.fc3(functional.relu(self.fc2(x)))
+
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.feat = LeNetFeatExtractor()
+        self.classifer = LeNetClassifier()
+
+    def forward(self, x):
+        return self.classifer(self.feat(x))
+
+
+def lenet(seed=0):
+    torch.manual_seed(seed)
+    return LeNet().eval()
+
+
+def image(seed=1):
+    return torch.randn(1, 1, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+def lenet_with_example():
+    return lenet(), (image(),)
+
+
+class Boxes(NamedTuple):
+    where: torch.Tensor
+    score: torch.Tensor
+
+
+class Nested(nn.Module):
+    """Takes a dict, a keyword and a number, and returns a dict of what modules return."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, batch, scale=1.0, *, mask=None):
+        y = self.stem(batch["image"]) * scale
+        if mask is not None:
+            y = y * mask
+        pair = Boxes(y.mean((2, 3)), y.amax((1, 2, 3)))
+        return {"out": y, "more": [pair, None, "classes"], "image": batch["image"]}
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.LSTM(8, 16, batch_first=True)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x, state=None):
+        y, state = self.cells(x, state)
+        return self.head(y), state
+
+
+class Counted(nn.Module):
+    """Counts its calls in a buffer that no result depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.inner(x)
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean.mul_(0.5).add_(x.mean(0))
+        return x + self.mean
+
+
+class Dropping(nn.Module):
+    def forward(self, x):
+        return functional.dropout(x, 0.5, training=True)
+
+
+class Router(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            x = x * 2
+        if x.max() > 1:
+            x = x * 3
+        return x
+
+
+class Eigenvalues(nn.Module):
+    def forward(self, x):
+        return torch.linalg.eigvals(x).real
+
+
+class Around(nn.Module):
+    """A module at the path "blocks.1"."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.blocks = nn.Sequential(nn.ReLU(), inner)
+
+    def forward(self, x):
+        return self.blocks(self.first(x))
+
+
+class Sizes(nn.Module):
+    """Branches on sizes alone, which is no control flow of a network."""
+
+    def forward(self, x):
+        if x.shape[-1] % 2:
+            x = functional.pad(x, (0, 1))
+        return x[..., : int(x.shape[-1] // 2)]

@@ -1,0 +1,79 @@
+"""Rewritten networks keep the names of their PyTorch modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from edgekit.network.loading.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.network.writing import save
+from edgekit.rewriting.rewrite import rewrite
+from edgekit.targets.loader import get
+from tests.network.onnx_making import make, node, values, write
+from tests.network.torch_files import dynamo_nodes, legacy_nodes, lenet, scoped
+
+ORIN = get("jetson-agx-orin-64gb")
+
+
+@pytest.mark.parametrize("form", ["dynamo", "legacy"])
+def test_a_rewritten_file_has_the_modules_of_the_one_before(form: str, tmp_path: Path) -> None:
+    before = load(lenet(tmp_path, dynamo_nodes() if form == "dynamo" else legacy_nodes()))
+    after, applied, *_ = rewrite(before, ORIN, precision="fp16")
+    assert "gemm-to-conv" in {one.rewrite for one in applied}
+    save(after, tmp_path / "rewritten.onnx")
+    names = load(tmp_path / "rewritten.onnx").graph.modules
+    assert names is not None
+    assert names.exporter == form
+    old = before.graph.modules
+    assert old is not None
+    # a Conv that stands for a Gemm, and the Relu before which a reshape stood
+    kept = names.nodes.keys() & old.nodes.keys()
+    assert len(kept) == 8
+    assert {name: names.nodes[name] for name in kept} == {name: old.nodes[name] for name in kept}
+    # the reshape that came is of the module of the last Gemm; the Flatten was outside
+    (new,) = names.nodes.keys() - old.nodes.keys()
+    assert names.nodes[new] == "classifier.2"
+    assert {k: v for k, v in names.classes.items() if v} == old.classes
+
+
+def rewritten(folder: Path, *nodes: onnx.NodeProto, shape: list[int]) -> dict[str, str]:
+    """Returns the modules of the layers of a rewritten chain, by their names."""
+    constants = {"b.conv.weight": values([8, 8, 3, 3])}
+    before = load(write(make(nodes, {"x": shape}, ["y"], constants), folder))
+    after, applied, *_ = rewrite(before, ORIN, precision="fp16")
+    assert applied
+    return {layer.name: layer.module for layer in layers(after).layers}
+
+
+def test_new_nodes_are_of_the_module_of_the_one_that_they_replace(tmp_path: Path) -> None:
+    classes = {"": "n.Net", "b": "n.Block", "b.conv": "t.Conv2d", "b.act": "t.Hardswish"}
+    found = rewritten(
+        tmp_path,
+        scoped(node("Conv", "x b.conv.weight", "c", name="n0"), "b.conv", "conv2d", classes),
+        scoped(node("HardSwish", "c", "y", name="n1"), "b.act", "hardswish", classes),
+        shape=[1, 8, 8, 8],
+    )
+    assert found.pop("n0") == "b.conv"
+    assert len(found) == 3
+    assert set(found.values()) == {"b.act"}
+
+
+def test_new_nodes_are_of_the_module_around_all_that_they_replace(tmp_path: Path) -> None:
+    classes = {"": "n.Net", "b": "n.Block", "b.mul": "n.Mul", "b.bias": "n.Bias"}
+    nodes = [
+        scoped(node("MatMul", "x w", "m", name="n0"), "b.mul", "matmul", classes),
+        scoped(node("Add", "m v", "a", name="n1"), "b.bias", "add", classes),
+        scoped(node("Relu", "a", "y", name="n2"), "", "relu", classes),
+    ]
+    constants = {"w": values([16, 16]), "v": values([16])}
+    before = load(write(make(nodes, {"x": [1, 8, 16]}, ["y"], constants), tmp_path))
+    after, applied, *_ = rewrite(before, ORIN, precision="fp16")
+    assert {"n0", "n1"} in [set(one.nodes) for one in applied]
+    names = after.graph.modules
+    assert names is not None
+    (conv,) = [one.name for one in after.graph.nodes() if one.op == "Conv"]
+    assert names.nodes[conv] == "b"
+    assert names.nodes["n2"] == ""
