@@ -1017,6 +1017,41 @@ def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
     yield from tune_text(document, verbose=verbose)
 
 
+def accuracy_limit(accuracy: str) -> tuple[str, float]:
+    """Returns metric and minimum of an option such as "cosine=0.999".
+
+    Raises:
+        UsageError: It is another text, or a minimum that nothing can reach.
+    """
+    import math
+
+    from edgekit.errors import UsageError
+    from edgekit.reference.gate import METRICS, impossible
+
+    metric, _, text = accuracy.partition("=")
+    try:
+        minimum = float(text)
+    except ValueError:
+        minimum = math.nan
+    # a word is no number, but "nan" is one
+    problem = metric in METRICS and not math.isnan(minimum) and impossible(metric, minimum)
+    if problem:
+        raise UsageError(problem, where=f"--accuracy {accuracy}", hint="lower the limit")
+    if metric not in METRICS or math.isnan(minimum):
+        raise UsageError(
+            f"--accuracy {accuracy!r} is not METRIC=MIN",
+            hint=f"--accuracy cosine=0.999; metrics: {', '.join(METRICS)}",
+        )
+    return metric, minimum
+
+
+def is_function(data: str) -> bool:
+    """Returns whether data are those of a Python function ("python:module:function")."""
+    from edgekit.network.source import PYTHON
+
+    return data.startswith(PYTHON)
+
+
 def tuning_request(
     objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
 ) -> TuningRequest:

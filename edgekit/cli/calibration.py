@@ -4,7 +4,6 @@ by layer, calibration caches (show, diff, merge), and Q/DQ models (from-qdq, to-
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -29,7 +28,6 @@ from edgekit.cli.output import (
     terminal_format,
 )
 from edgekit.errors import GateError, UsageError
-from edgekit.network.source import PYTHON
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ def data_options(function: Any) -> Any:
         for key, parse in _PARSERS.items():
             if inputs[key] is not None:
                 inputs[key] = parse(key, inputs[key])
-        if inputs["data"] and not inputs["data"].startswith(PYTHON):
+        if inputs["data"] and not api.is_function(inputs["data"]):
             # in the configuration a path would be relative to its file
             inputs["data"] = os.path.realpath(inputs["data"])
         return function(inputs=inputs, **given)
@@ -158,23 +156,7 @@ def sensitivity_wanted(
         )
     if accuracy is None:
         return None, None
-    metric, _, text = accuracy.partition("=")
-    try:
-        minimum = float(text)
-    except ValueError:
-        minimum = math.nan
-    from edgekit.reference.gate import METRICS, impossible
-
-    # a word is no number, but "nan" is one
-    problem = metric in METRICS and not math.isnan(minimum) and impossible(metric, minimum)
-    if problem:
-        raise UsageError(problem, where=f"--accuracy {accuracy}", hint="lower the limit")
-    if metric not in METRICS or math.isnan(minimum):
-        raise UsageError(
-            f"--accuracy {accuracy!r} is not METRIC=MIN",
-            hint=f"--accuracy cosine=0.999; metrics: {', '.join(METRICS)}",
-        )
-    return metric, minimum
+    return api.accuracy_limit(accuracy)
 
 
 def show_sensitivity(document: api.SensitivityRanking, *, json: bool) -> None:
