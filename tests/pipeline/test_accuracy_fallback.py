@@ -28,8 +28,8 @@ def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
     config = small_config(folder)
     with opened(config, folder) as pipeline:
-        int8 = pipeline.build().accuracy["snr_db"]
-    half = edgekit.build(config, precision="fp16").accuracy["snr_db"]
+        int8 = pipeline.build().accuracy.snr_db
+    half = edgekit.build(config, precision="fp16").accuracy.snr_db
     assert half > int8 + 10
     return folder, int8, half
 
@@ -58,7 +58,7 @@ def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
         layers = pipeline.context.fp16_by_gate
     assert layers
     document, report = result.document, result.report
-    assert document.accuracy["snr_db"] >= (int8 + half) / 2
+    assert document.accuracy.snr_db >= (int8 + half) / 2
     found = precisions(json.loads((folder / "out" / "plan.json").read_text()))
     assert {found[name] for name in layers} == {"fp16"}
     assert "int8" in found.values(), "not all of it"

@@ -71,7 +71,7 @@ def test_a_board_builds_serves_and_refits(tmp_path):
     with board(tmp_path, "10.3.0") as (deploy, _):
         path = config_of(tmp_path, deploy, "10.3", "{refit: any}")
         with pipeline(path, tmp_path) as one:
-            document = one.run().document
+            document = one.run().document.to_json()
         assert document["backend"] == "tensorrt"
         assert document["refit"]["bit_equal"]
         assert document["bench"]["clock"] == "board-measured"
@@ -146,7 +146,7 @@ def test_loadables_run_through_cudla(tmp_path, build, devices):
             part = "model: {onnx: small.onnx, outputs: [r2]}"
             path.write_text(path.read_text().replace(whole, part))
         with pipeline(path, tmp_path) as one:
-            document = one.run().document
+            document = one.run().document.to_json()
             segments = one.build().segments
     assert [segment.device for segment in segments] == devices
     assert document["refit"]["bit_equal"]

@@ -185,4 +185,4 @@ def test_the_inputs_that_were_read_are_counted(folder, run, count) -> None:
             "model.onnx", target="jetson-agx-orin-64gb", precision=precision,
             calibration={"data": "some.npy"},
         )  # fmt: skip
-        assert built.accuracy["data"] == f"{reported}some.npy"
+        assert built.accuracy.data == f"{reported}some.npy"

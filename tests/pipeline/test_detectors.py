@@ -78,10 +78,11 @@ def test_a_detector_in_int8_keeps_its_detections(detected):
         assert above.sum() >= 200
         retained = (above & (found > THRESHOLD)).sum()
         assert retained >= least * above.sum(), f"{retained} of {above.sum()}"
-    assert not document["accuracy"]["failures"]
-    report = json.loads(Path(document["files"]["report"]).with_suffix(".json").read_text())
+    assert not document.accuracy.failures
+    report = json.loads(Path(document.files["report"]).with_suffix(".json").read_text())
+    accuracy = document.accuracy.to_json()
     for key in ("groups", "scores", "failures"):
-        assert report["accuracy"][key] == document["accuracy"][key]
+        assert report["accuracy"][key] == accuracy[key]
     int8 = [layer for layer in plan.layers if layer.precision == "int8"]
     assert len(int8) > len(plan.layers) / 2, "INT8 is what was asked for"
-    assert any("the network's end" in note for note in document["notes"])
+    assert any("the network's end" in note for note in document.notes)

@@ -83,10 +83,10 @@ def test_a_run_says_which_method_the_gate_took(folder: Path, tmp_path: Path) -> 
         "bench: {warmup_ms: 0, duration_s: 0, iterations: 2}\n"
     )
     calibration = edgekit.run(config, out=tmp_path / "out").document.calibration
-    gate = calibration.choice["gate"]
-    assert calibration.method == gate["method"] == best != calibration.choice["method"]
-    assert gate["passes"]
-    assert gate["figures"] == {name: pytest.approx(snr[name]) for name in METHODS}
+    gate = calibration.choice.gate
+    assert calibration.method == gate.method == best != calibration.choice.method
+    assert gate.passes
+    assert gate.figures == {name: pytest.approx(snr[name]) for name in METHODS}
 
 
 def test_a_method_that_is_named_stays_and_it_is_said_how_to_try_the_others(folder: Path) -> None:

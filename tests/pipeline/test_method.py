@@ -253,9 +253,9 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
         path, calibration={**calibration, "method": choice["method"]},
         accuracy={"fallback": "none"}, **BOARD,
     )  # fmt: skip
-    (scores,) = built.accuracy["scores"]
-    assert scores["above"] >= 20
-    assert scores["kept"] >= 0.95 * scores["above"]
+    (scores,) = built.accuracy.scores
+    assert scores.above >= 20
+    assert scores.kept >= 0.95 * scores.above
     # others lose them, and it is said
     assert choice["failures"]
     assert choice["method"] not in choice["failures"]

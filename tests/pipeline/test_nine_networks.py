@@ -70,15 +70,15 @@ def test_goes_the_whole_way_or_is_planned(net, board, tmp_path, shared_cache):
 
 
 def assert_is_built(net, board, document):
-    assert [step["name"] for step in document["steps"]] == list(STEPS)
-    (reported,) = (step["detail"] for step in document["steps"] if step["name"] == "build")
+    assert [step.name for step in document.steps] == list(STEPS)
+    (reported,) = (step.detail for step in document.steps if step.name == "build")
     assert "random weights" in reported
-    assert document["refit"]["bit_equal"] is True
-    assert document["accuracy"]["cosine"] >= COSINE[BOARDS[board][1]]
-    bundle = document["bundle"]
-    assert bundle["stripped_bytes"] <= 0.1 * bundle["bytes"]
+    assert document.refit.bit_equal is True
+    assert document.accuracy.cosine >= COSINE[BOARDS[board][1]]
+    bundle = document.bundle
+    assert bundle.stripped_bytes <= 0.1 * bundle.bytes
     if net == "light_resnet50":
-        assert bundle["stripped_bytes"] <= 0.03 * bundle["bytes"]
+        assert bundle.stripped_bytes <= 0.03 * bundle.bytes
 
 
 def assert_is_placed(net, board, context):

@@ -46,7 +46,7 @@ def test_document_follows_the_contract(whole):
     assert {step.status for step in document.steps} == {"done"}
     assert all(step.seconds >= 0 for step in document.steps)
     assert document.plan.schema == "edgekit.plan/1"
-    assert set(document.accuracy) >= {"cosine", "snr_db", "max_abs", "top1_agreement"}
+    assert set(document.accuracy.to_json()) >= {"cosine", "snr_db", "max_abs", "top1_agreement"}
     assert document.refit.bit_equal is True
     assert document.bench.clock == "cpu-measured"
     assert document.bench.throughput_qps > 0
@@ -159,7 +159,7 @@ def test_gpu_only_is_an_answer(tmp_path, target):
     devices = {layer.device for layer in result.document.plan.layers}
     assert devices == {"GPU"}
     assert result.document.plan.loadables == ()
-    assert result.document.accuracy["cosine"] > 0.999
+    assert result.document.accuracy.cosine > 0.999
 
 
 def test_fp32_is_bit_equal_without_optimisation_and_close_with_it(tmp_path):
@@ -192,7 +192,7 @@ def test_pins_cut_the_network_into_segments(tmp_path):
     assert (devices["conv1"], devices["pool"], devices["conv2"]) == ("DLA0", "GPU", "DLA0")
     assert len(document.plan.loadables) == 2
     assert document.refit.bit_equal is True
-    assert len(document.accuracy["per_segment"]) >= 3
+    assert len(document.accuracy.per_segment) >= 3
 
 
 @pytest.mark.whole
@@ -202,8 +202,8 @@ def test_outputs_cut_the_network(tmp_path):
     config.write_text(text)
     with Pipeline(load_config(config), out=tmp_path / "out") as pipeline:
         document = pipeline.run().document
-        outputs = document.infer["outputs"]
-    assert [(o["name"], o["shape"]) for o in outputs] == [
+        outputs = document.infer.outputs
+    assert [(o.name, o.shape) for o in outputs] == [
         ("r2", [1, 32, 6, 6]), ("p1", [1, 16, 8, 8])
     ]  # fmt: skip
     names = {layer.name for layer in document.plan.layers}

@@ -47,12 +47,12 @@ def test_a_plain_model_is_lowered_and_served(whole):
     _, _, result, _, _, _ = whole
     document = result.document
     assert document.refit.bit_equal is True
-    assert document.infer["bit_equal"] is True
+    assert document.infer.bit_equal is True
     on_dla = [row for row in document.plan.layers if row.device != "GPU"]
     assert on_dla
     assert {row.precision for row in on_dla if row.name != "softmax"} == {"int8"}
     assert any("calibrate to-qdq" in note for note in document.notes)
-    assert document.accuracy["cosine"] > 0.99
+    assert document.accuracy.cosine > 0.99
 
 
 def test_the_plan_costs_what_the_same_int8_build_costs_elsewhere(whole, tmp_path):
