@@ -85,7 +85,7 @@ def test_a_dead_group_next_to_one_that_varies_has_no_snr():
     assert found.failures == ()
     (text,) = parts(found)
     assert "999" not in text
-    assert f"SNR {wide['snr_db']:.1f} dB" in text
+    assert f"SNR {wide.snr_db:.1f} dB" in text
 
 
 def test_an_output_that_varies_is_judged_next_to_one_that_does_not():

@@ -34,6 +34,7 @@ from edgekit.reports.markdown import markdown
 from edgekit.reports.schema import MeasuredTime, ReportedLayer, checked
 from edgekit.reports.terminal.summary import terminal_summary
 from edgekit.text import percent
+from edgekit_device.protocol.codec import write
 from tests.reports.handmade_run import facts
 
 BOARD = "jetson-agx-orin-64gb"
@@ -201,7 +202,7 @@ def test_terminal_page_markdown_and_json_show_one_number(
 
     # a rate that the busy times alone do not give stands with its reason
     frame = document["frame"]
-    assert frame == report.placement.frame.to_json()
+    assert frame == write(report.placement.frame)
     assert frame["period_us"] == pytest.approx(1e6 / document["predicted"]["throughput_qps"])
     assert max(frame["busy_us"].values()) + frame["sharing_us"] == pytest.approx(
         frame["period_us"], rel=1e-5

@@ -148,8 +148,8 @@ def test_the_record_can_be_repeated(name):
     if not applied:
         pytest.skip("nothing was rewritten")
     document = verify(before, claim_of_model(after))
-    assert document["holds"]
-    assert document["same"]
+    assert document.holds
+    assert document.same
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
