@@ -87,6 +87,8 @@ class CollapsedChannels:
 class MeasuredAccuracy:
     """The accuracy on the bundle's samples: the worst lane's figures.
 
+    Figures that default to None are missing in records of earlier versions.
+
     Attributes:
         metric: Which of the figures is judged.
         value: Its value; None for "snr_db" where nothing has an error or nothing varies.
@@ -107,13 +109,15 @@ class MeasuredAccuracy:
     source: str = member(text())
     synthetic: bool = member(flag)
     cosine: float = member(_FIGURE)
-    cosine_min: float = member(_FIGURE)
     snr_db: Optional[float] = member(nullable(_FIGURE))
-    exact: bool = member(flag)
-    max_abs: float = member(_FIGURE)
-    top1_agreement: float = member(_FIGURE)
-    collapsed: Tuple[CollapsedChannels, ...] = member(records(CollapsedChannels))
+    cosine_min: Optional[float] = member(_FIGURE, absent=None)
+    exact: Optional[bool] = member(flag, absent=None)
+    max_abs: Optional[float] = member(_FIGURE, absent=None)
+    top1_agreement: Optional[float] = member(_FIGURE, absent=None)
     top1_accuracy: Optional[float] = member(_FIGURE, absent=None)
+    collapsed: Optional[Tuple[CollapsedChannels, ...]] = member(
+        records(CollapsedChannels), absent=None
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.release import changed
-from edgekit_device.release.changed import changed_of, changes, fingerprint_now
+from edgekit_device.release.changed import changed_of, changes, fingerprint_now, read_health
 from edgekit_device.release.releases import switch
 from edgekit_device.runtime.model import load
 from edgekit_device.store.root import Root
@@ -68,6 +68,24 @@ def test_a_damaged_health_record_is_none(root: Root, signing_key: Path, text: st
     (folder / "health.json").write_text(text)
     load(folder)
     assert changed_of(root, root.app("toy")) is None
+
+
+def test_a_record_without_the_figures_of_later_versions_is_read(
+    root: Root, signing_key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = examined(root, signing_key)
+    path = folder / "health.json"
+    record = json.loads(path.read_text())
+    del record["latency_ms"]["rounds"]
+    for name in ("cosine_min", "exact", "max_abs", "top1_agreement", "collapsed"):
+        del record["accuracy"][name]
+    path.write_text(json.dumps(record))
+    health = read_health(folder)
+    assert health is not None
+    assert write(health) == record
+    monkeypatch.setattr(ort, "__version__", "9.9.9")
+    with pytest.raises(DeviceError, match="this board has changed"):
+        load(folder)
 
 
 def test_only_what_both_sides_know_counts() -> None:

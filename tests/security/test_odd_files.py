@@ -99,7 +99,7 @@ def test_one_clear_error(
     monkeypatch.setattr("edgekit.files._WRITER_S", 0.05)
     network(tmp_path / "m.onnx")
     (tmp_path / "c.yaml").write_text(f"{HEAD}model: {{onnx: m.onnx}}\n")
-    Path("b.json").write_text(json.dumps(bench([1.0, 1.1])))
+    Path("b.json").write_text(json.dumps(bench([1.0, 1.1]).to_json()))
     ending, words = READERS[reader]
     name = place(kind, tmp_path / f"odd{ending}")
     began = time.process_time()
