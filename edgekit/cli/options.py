@@ -4,10 +4,10 @@ commands write besides what they print (Markdown, the annotated ONNX file).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,10 +16,6 @@ from edgekit.cli import completion
 from edgekit.cli.commands import argument
 from edgekit.cli.output import progress, say, warn
 from edgekit.errors import ConfigError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from edgekit.api import Config, Pipeline
-
 
 Decorator = Callable[[Any], Any]
 _MODEL = "ONNX file, builtin:NAME or YAML configuration."
@@ -310,31 +306,6 @@ def reporting(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns a command's settings with the progress that ``quiet`` and ``verbose`` want."""
     others = {name: value for name, value in settings.items() if name not in ("quiet", "verbose")}
     return {**others, "progress": progress(settings["quiet"], settings["verbose"])}
-
-
-def open_pipeline(
-    config: str | Config,
-    options: Mapping[str, Any] | None = None,
-    *,
-    quiet: bool = False,
-    verbose: bool = False,
-    connects: bool = False,
-    **settings: Any,
-) -> Pipeline:
-    """Returns the pipeline of a YAML file or of a model, with progress on stderr.
-
-    Args:
-        config: What the user named, or a configuration.
-        options: The configuration's keys that options of the command set; None means not given.
-        quiet: No progress.
-        verbose: Progress line by line.
-        connects: Whether to begin to connect to the boards at once: an answer takes about as long
-            as the pipeline's modules take to import.
-        settings: Further arguments of ``Pipeline``.
-    """
-    return api.open_pipeline(
-        config, options or {}, progress=progress(quiet, verbose), connects=connects, **settings
-    )
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.

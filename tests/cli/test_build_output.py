@@ -68,8 +68,7 @@ def test_what_builds_can_be_strict(tmp_path, monkeypatch, name):
         seen.append(options["build"])
         raise UsageError("far enough")
 
-    way = "edgekit.cli.options.open_pipeline" if name == "run" else "edgekit.api.open_pipeline"
-    monkeypatch.setattr(way, opened)
+    monkeypatch.setattr("edgekit.api.open_pipeline", opened)
     for options in (["--strict"], []):
         with pytest.raises(UsageError, match="far enough"):
             main.app([name, str(small_config(tmp_path)), *options])
