@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
+from edgekit.benchmark.document import write_json
 from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.network.writing import save as save_model
@@ -250,7 +251,6 @@ class Pipeline:
             save: Where to write the rewritten model; nowhere when None.
             record: Where to write the ``edgekit.rewrites/1`` document; nowhere when None.
         """
-        from edgekit.benchmark.document import write_json
         from edgekit.rewriting.rewrite import chosen
 
         section = self.file.rewrite
@@ -552,7 +552,6 @@ class Pipeline:
         Raises:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
-        from edgekit.benchmark.document import write_json
         from edgekit.pipeline.exports import write_annotated
 
         run = self._run(*needed("report"))

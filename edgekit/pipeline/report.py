@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease, write_json
 from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
@@ -295,7 +295,6 @@ def _stand_in(context: Context) -> str:
 
 def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     """Writes the report's page and documents unless they are there; returns the report."""
-    from edgekit.benchmark.document import write_json
     from edgekit.reports.document import report_document
     from edgekit.reports.html.page import write_report
     from edgekit.reports.html.verdict import with_earlier_comparison

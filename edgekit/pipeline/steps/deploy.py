@@ -39,7 +39,7 @@ from edgekit_device.protocol.codec import (
     text,
     write,
 )
-from edgekit_device.release.journal import TakenBack
+from edgekit_device.release.journal import DeploymentFacts, TakenBack
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
@@ -611,7 +611,6 @@ class ConnectedBoards:
         or_serving: bool,
     ) -> InstalledRelease:
         from edgekit.deployment.install import install
-        from edgekit_device.release.journal import DeploymentFacts
 
         cache = self.cache
         key = cache.key("release", self.identity(client), bundle.digest)
