@@ -6,6 +6,7 @@ import os
 import pytest
 
 from edgekit import knowledge
+from edgekit.dla.explanation import explained
 from edgekit.dla.rules import load_rules
 from edgekit.errors import DataError
 
@@ -137,7 +138,7 @@ def test_rules_from_the_cache_are_those_of_the_files(tmp_path, monkeypatch):
     assert retained(tmp_path)
     monkeypatch.setattr(knowledge, "_parse", lambda _, path: pytest.fail(f"parsed {path} again"))
     from_json = read()
-    assert [rule.to_json() for rule in from_json] == [rule.to_json() for rule in from_yaml]
+    assert [explained(rule) for rule in from_json] == [explained(rule) for rule in from_yaml]
     assert from_json.operators == from_yaml.operators
 
 
