@@ -11,6 +11,7 @@ from edgekit.deployment.answers import failure
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.transport import Completed, LocalTransport
+from edgekit_device.release.commands import RemovedReleases
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,12 @@ def test_hints_are_of_the_host(code: str, reported: str, not_reported: str) -> N
 def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BoardClient(Board("lab"), LocalTransport(), Path("loader"))
     requested: list[tuple[str, ...]] = []
-    monkeypatch.setattr(client, "_request", lambda *words, **more: requested.append(words))
+
+    def request(*words: str, **more: object) -> RemovedReleases:
+        requested.append(words)
+        return RemovedReleases(())
+
+    monkeypatch.setattr(client, "_request", request)
     client.remove("net", "")
     client.remove("net")
     client.releases("")
