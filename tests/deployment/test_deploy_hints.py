@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,6 @@ from edgekit.deployment.answers import failure
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.transport import Completed, LocalTransport
-from edgekit_device.release.commands import RemovedReleases
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch)
     client = BoardClient(Board("lab"), LocalTransport(), Path("loader"))
     requested: list[tuple[str, ...]] = []
 
-    def request(*words: str, **more: object) -> RemovedReleases:
+    def request(*words: str, **more: object) -> SimpleNamespace:
         requested.append(words)
-        return RemovedReleases(())
+        return SimpleNamespace(removed=(), apps={})
 
     monkeypatch.setattr(client, "_request", request)
     client.remove("net", "")
