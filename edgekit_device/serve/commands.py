@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional
 
+from edgekit_device.board.identity import loader_argv, loader_digest, loader_file
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import check_kept, locked, replace_link, write_durably
 from edgekit_device.protocol.codec import (
@@ -48,7 +49,6 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     folder = _folder(app)
     if folder == app.folder:
         _run_cached_loader(app)
-    from edgekit_device.board.identity import loader_argv
     from edgekit_device.serve.pool import ServeOptions
     from edgekit_device.serve.server import ListeningSocket, Server, ServerLog
 
@@ -93,8 +93,6 @@ def keep_loader(app: App) -> Optional[Path]:
 
     None when this is no zipapp.
     """
-    from edgekit_device.board.identity import loader_digest, loader_file
-
     file = loader_file()
     if file is None:
         return None
@@ -174,8 +172,6 @@ def _only(app: App, folder: Path) -> Iterator[None]:
 
 def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
     """Starts a server in a session of its own and waits until a release serves or has failed."""
-    from edgekit_device.board.identity import loader_argv
-
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
     argv += _options(arguments)
     if arguments.socket is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +35,12 @@ def test_hints_are_of_the_host(code: str, reported: str, not_reported: str) -> N
 def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BoardClient(Board("lab"), LocalTransport(), Path("loader"))
     requested: list[tuple[str, ...]] = []
-    monkeypatch.setattr(client, "_request", lambda *words, **more: requested.append(words))
+
+    def request(*words: str, **more: object) -> SimpleNamespace:
+        requested.append(words)
+        return SimpleNamespace(removed=(), apps={})
+
+    monkeypatch.setattr(client, "_request", request)
     client.remove("net", "")
     client.remove("net")
     client.releases("")

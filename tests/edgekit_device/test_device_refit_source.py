@@ -42,7 +42,7 @@ def manifest_of(parts: dict[str, onnx.ModelProto]) -> Any:
         names = [f"{key}{name}" for name in ("conv_w", "fc_w", "fc_b")]
         store.take(
             SimpleNamespace(key="engine_" + key),  # type: ignore[arg-type]
-            {"weights": dict.fromkeys([*names, *COUNTED])},
+            SimpleNamespace(weights=dict.fromkeys([*names, *COUNTED])),  # type: ignore[arg-type]
             {"m": model.SerializeToString()},
             SimpleNamespace(model="m", data={}),  # type: ignore[arg-type]
         )

@@ -79,8 +79,8 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
 
         def done(count):
             """Whether so many are done, as another process sees it."""
-            rows = listing_of(watched.store)["rollouts"]
-            return rows and rows[0]["counts"].get("done", 0) >= count
+            rows = listing_of(watched.store).rollouts
+            return rows and rows[0].counts.get("done", 0) >= count
 
         # paused: boards under way are waited for
         first = driver(
@@ -98,14 +98,14 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
 
         # killed: boards are left in the midst of it, and others were away
         second = driver("resume", "one")
-        until(lambda: (done(15) and states(watched.document("one"))["b10"] == "offline")
+        until(lambda: (done(15) and states(watched.document("one").to_json())["b10"] == "offline")
               or second.poll() is not None, 240)  # fmt: skip
         second.kill()
         second.communicate()
         left = watched.document("one")
-        assert left["state"] == "running"
-        assert not left["driven"]
-        assert left["counts"]["running"] >= 1
+        assert left.state == "running"
+        assert not left.driven
+        assert left.counts["running"] >= 1
 
         # and on: none twice, none forgotten
         boards.start(AWAY)
@@ -115,7 +115,7 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
         assert document["counts"] == {"done": COUNT - len(BAD), "failed": len(BAD)}
         reported = states(document)
         assert [reported[name] for name in BAD] == ["failed"] * len(BAD)
-        was_running = {n for n, s in states(left).items() if s in ("running", "offline")}
+        was_running = {n for n, s in states(left.to_json()).items() if s in ("running", "offline")}
         for row in document["boards"]:
             name = row["board"]
             serving = boards.serving(name, "net")

@@ -96,7 +96,7 @@ def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, dat
         lambda: client.job_log("0123456789abcdef"),
         lambda: client.cancel_job("0123456789abcdef"),
         lambda: list(client.watch_job("0123456789abcdef", patience_s=0)),
-        lambda: client.offer(b"{}", None)["missing"],
+        lambda: client.offer(b"{}", None).missing,
     )
     for ask in requests:
         survive(ask)
