@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
+from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline.steps.check import CheckResult, check_model
 from edgekit.placement.check_document import Checks
 from edgekit.targets.loader import get
@@ -209,8 +210,6 @@ def _file(
     path: str, jetpack: str | None, options: Mapping[str, Any], on_note: Callable[[str], object]
 ) -> CheckResult:
     if options.get("parser"):
-        from edgekit.parsing.nvidia import wheels
-
         wheels()  # missing ones are said before any work
     board = get(str(options["target"]))
     release = options.get("tensorrt")

@@ -24,10 +24,12 @@ from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
 from edgekit.pipeline.steps.plan import plan, query
 from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
+from edgekit.placement.plan import compare_plans
 from edgekit.reference.gate import impossible
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.text import counted, read_size
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -354,8 +356,6 @@ def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
         UsageError: "plan.what-if": no such change.
         GateError: No placement meets the request with the changes.
     """
-    from edgekit.placement.plan import compare_plans
-
     read = read_changes(changes, pipeline.config)
     other = variant(pipeline.context, **read.keys)
 
@@ -392,7 +392,6 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
     from edgekit.reports.schema import ReportedRewrite, ReportedStep
-    from edgekit_device.protocol.codec import write
 
     context = pipeline.context
     file, placed, notes = context.file, plan(context), context.session.notes

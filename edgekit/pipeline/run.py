@@ -48,6 +48,9 @@ from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
+from edgekit.placement.plan import is_known, proof_of
+from edgekit.reference.accuracy import accuracy_text
+from edgekit.reference.method import methods_are_equal
 from edgekit.reports.schema import RefitAnswer
 from edgekit.text import counted, listed, percent
 
@@ -258,8 +261,6 @@ def calibrate_by_method(run: Run, record: StepRecord) -> Run:
 
 
 def _plan(run: Run, record: StepRecord) -> Run:
-    from edgekit.placement.plan import is_known, proof_of
-
     found = plan(run.context)
     proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
     proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
@@ -275,8 +276,6 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
-    from edgekit.reference.accuracy import accuracy_text
-    from edgekit.reference.method import methods_are_equal
     from edgekit.reports.text import clean
 
     run = replace(run, context=gated(run.context))

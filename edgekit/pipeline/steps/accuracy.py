@@ -43,7 +43,10 @@ from edgekit.pipeline.steps.method import (
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.pipeline.steps.translation import float_note
-from edgekit.reference.accuracy import Accuracy
+from edgekit.placement.segments import segmented
+from edgekit.reference.accuracy import Accuracy, Float32, describe_metric
+from edgekit.reference.accuracy import accuracy as compare
+from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
@@ -82,8 +85,6 @@ def artefacts(context: Context) -> Artefacts:
 @computed()
 def _built(context: Context) -> tuple[Artefacts, bool]:
     """Returns the engines, and whether they were built just now."""
-    from edgekit.reference.build import build_reference
-
     key, cache = build_key(context), context.cache
     record = None if context.force else cache.get("build", key)
     found = load_artefacts(cache, record) if record else None
@@ -148,8 +149,6 @@ def measured_accuracy(
         inputs: The inputs; None to read them.
         part: How many of the calibration inputs they are; None for all.
     """
-    from edgekit.reference.accuracy import accuracy as compare
-
     found = []
     lanes = _distinct_lanes(built)
     text = text or f"accuracy{fp16_suffix(context)}"
@@ -296,8 +295,6 @@ class TrialBuilds:
     """
 
     def __init__(self, context: Context, most: int | None) -> None:
-        from edgekit.reference.accuracy import Float32
-
         self._context, inputs = context, calibration_inputs(context)
         self.part = part_of(inputs, most)
         self._inputs = _held(inputs if self.part is None else FirstInputs(inputs, self.part))
@@ -324,8 +321,6 @@ class TrialBuilds:
 
     def accuracy(self, context: Context, layers: frozenset[str], text: str) -> Accuracy:
         """Returns the accuracy of the plan's build with these layers in FP16."""
-        from edgekit.placement.segments import segmented
-        from edgekit.reference.build import build_reference
         from edgekit.reference.proposal import with_fp16
 
         if not layers and self.part is None and context is self._context:
@@ -354,7 +349,6 @@ def with_nearest_method(context: Context) -> Context:
     plan is and compared with FP32 on the same inputs, which may be the first few.
     """
     from edgekit.quantize.calibration.histograms import METHODS
-    from edgekit.reference.accuracy import describe_metric
     from edgekit.reference.method import choice_note
     from edgekit.reference.proposal import reaches
 
@@ -522,7 +516,6 @@ def gated(context: Context) -> Context:
 
 def check_accuracy(context: Context, error: Accuracy) -> None:
     """Raises GateError when ``error`` is below the configuration's gate."""
-    from edgekit.reference.accuracy import describe_metric
     from edgekit.reference.proposal import reaches, reaches_value
 
     gate = context.file.accuracy

@@ -38,10 +38,14 @@ from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
+from edgekit.placement.plan import plan_from_json
+from edgekit.reference.run import Runner
+from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.arrays.deviation import classes_of
 from edgekit_device.protocol.codec import array, choice, integer, member, nullable, records, text
+from edgekit_device.protocol.manifest import LABELLED
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
@@ -173,7 +177,6 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
         DataError: The inputs cannot be read.
     """
     from edgekit.bundles.manifest import BundleSamples
-    from edgekit_device.protocol.manifest import LABELLED
 
     health = context.file.deploy.health
     if not health.samples:
@@ -239,8 +242,6 @@ def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
 
     None where another host packed it.
     """
-    from edgekit.placement.plan import plan_from_json
-
     found = cache.get("planned", cache.key("planned", release.digest))
     return None if found is None else plan_from_json(found)
 
@@ -277,8 +278,6 @@ def with_other_values(context: Context, other: Model) -> Artefacts:
     Raises:
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
     """
-    from edgekit.reference.weights import derive_weights
-
     mine = artefacts(context)
     weights, values = derive_weights(mine.weights, other)
     return dataclasses.replace(mine, weights=weights, values=values)
@@ -389,8 +388,6 @@ def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]
 
     A board's first inference is of that same input, and loading is what costs.
     """
-    from edgekit.reference.run import Runner
-
     runner = Runner(artefacts(context), stripped=False)
     return _golden(context, artefacts(context), runner), runner.run(first_input(context))
 
@@ -401,7 +398,6 @@ def _golden(context: Context, built: Artefacts, runner: Runner | None = None) ->
     Each lane by itself, where there are several: they round at other places.
     """
     from edgekit.bundles.manifest import Golden, golden_inputs
-    from edgekit.reference.run import Runner
 
     ranges = golden_ranges(first_input(context))
     inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
@@ -422,8 +418,6 @@ def _golden(context: Context, built: Artefacts, runner: Runner | None = None) ->
 
 def unstripped_outputs(context: Context, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns what the unstripped build gives on this machine."""
-    from edgekit.reference.run import Runner
-
     if _bytes(inputs) == _bytes(first_input(context)):
         return _own_answers(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)

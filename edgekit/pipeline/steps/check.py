@@ -31,6 +31,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name
+from edgekit.parsing.nvidia import ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, Parse, parse_check
 from edgekit.pipeline.steps.translation import (
     is_typed,
@@ -289,8 +290,6 @@ def check_model(
     clock = _counting(timer, network)
     word = None
     if parser:
-        from edgekit.parsing.nvidia import ask_parser
-
         on_note("asking NVIDIA's parser")
         word = ask_parser(sent)
         notes.append(word.note(parse))

@@ -19,6 +19,7 @@ from edgekit.pipeline.steps.load import fp16_choice, lowers, rules, source, tran
 from edgekit.pipeline.steps.placement import better_without, query_for
 from edgekit.pipeline.steps.scales import KnownScales
 from edgekit.pipeline.steps.translation import translate_likewise, translation_notes
+from edgekit.placement.forecast import forecast
 from edgekit.rewriting.graph import Applied
 from edgekit.rewriting.provenance.record import AppliedRewrites, record_document, record_of
 from edgekit.text import counted
@@ -54,7 +55,6 @@ def found_rewrites(context: Context) -> FoundRewrites:
     fresh: list[Rewritten] = []
 
     def compute() -> dict[str, Any]:
-        from edgekit.placement.forecast import forecast
         from edgekit.rewriting.rewrite import rewrite
 
         found = rewrite(
