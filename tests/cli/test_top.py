@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -208,8 +209,9 @@ class Cut:
     def __exit__(self, *exc: object) -> None:
         pass
 
-    def status(self) -> dict[str, Any]:
-        return {"apps": {"net": {"current": "000001-aa", "deployment": None, "serving": None}}}
+    def status(self) -> Any:
+        net = SimpleNamespace(current="000001-aa", deployment=None, serving=None)
+        return SimpleNamespace(apps={"net": net})
 
     def sample(self, reported: Callable[[dict[str, Any]], bool], *, interval_ms: int) -> None:
         first = {"facts": {"module": "M"}, "power_mode": "30W"} if self.connections == 1 else {}

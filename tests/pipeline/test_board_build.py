@@ -57,7 +57,7 @@ def jobs(tmp_path, name="lab"):
 def known(pipeline):
     """Makes the boards ones of which everything is known; this machine is no Jetson."""
     for client in pipeline.boards.clients():
-        fingerprint = pipeline.boards.probe(client)["fingerprint"]
+        fingerprint = pipeline.boards.probe(client).fingerprint
         fingerprint.update(module="AGX Orin", l4t="36.4.3", tensorrt="10.3.0.30")
 
 
@@ -218,7 +218,7 @@ def test_one_board_builds_for_all_that_are_like_it(tmp_path):
         # boards of which it is not known build for themselves
         with pipeline(path, tmp_path) as two:
             for client in two.boards.clients():
-                two.boards.probe(client)["fingerprint"]["module"] = ""
+                two.boards.probe(client).fingerprint["module"] = ""
             document = two.build().to_json()
         assert [built["board"] for built in document["boards"]] == ["left", "right"]
 

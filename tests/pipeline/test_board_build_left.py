@@ -16,6 +16,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Quiet
 from edgekit.pipeline.steps.build import run_build_job
+from edgekit_device.jobs.job import StartedJob, WatchedEvent
 from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
 
 
@@ -26,8 +27,8 @@ class BuildingBoard(FakeBoard):
     def receive(self, blobs: Any, progress: Any) -> int:
         return 0
 
-    def start_job(self, kind: str, request: Any) -> dict[str, Any]:
-        return {"job": ID, "state": "running", "reused": False, "joined": True}
+    def start_job(self, kind: str, request: Any) -> StartedJob:
+        return StartedJob(ID, "running", joined=True)
 
 
 @pytest.mark.parametrize("names", [("lab",), ("left", "right")])
@@ -36,7 +37,7 @@ def test_ctrl_c_names_a_command_that_ends_the_build(
 ) -> None:
     boards = [BuildingBoard(name, job_row("running")) for name in names]
     boards[-1].events = [
-        {"n": 1, "time": 1e9, "phase": "tactics", "done": 6, "total": 10, "text": ""},
+        WatchedEvent(1e9, "tactics", 6, 10, "", n=1, state="running"),
         KeyboardInterrupt(),
     ]
     lend(monkeypatch, *boards)

@@ -112,7 +112,7 @@ def test_what_is_lacking_is_reported_each_time(
     for command in (first, "plan", "plan"):
         with opened(model, tmp_path, **given) as steps:
             made = getattr(steps, command)()
-            notes.append(made["notes"] if command == "build" else made.notes)
+            notes.append(made.notes)
     assert all(
         any("no scale for" in note and "'g'" in note for note in reported) for reported in notes
     )

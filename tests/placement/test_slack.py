@@ -63,7 +63,7 @@ def test_a_little_gpu_time_buys_latency_and_the_plan_says_so(query: PlacementQue
         if one.device != was.device
     )
     options = replace(query.options, slack=0.03)
-    because = explain_layer(replace(query, options=options), other, moved)["because"]
+    because = explain_layer(replace(query, options=options), other, moved).because
     assert any("placement.slack" in sentence for sentence in because)
 
 
