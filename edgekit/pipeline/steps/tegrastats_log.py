@@ -86,7 +86,10 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
         }
     )
     # a monitor that saw no rails is replaced by one that did
+    mode = document.power_mode
     document = judged(document.model_copy(update={"monitor": monitor}), target, MeasurementLimits())
+    # the log names no power mode: the measurement's stays
+    document = document.model_copy(update={"power_mode": document.power_mode or mode})
     if document.energy is None:
         raise DataError(
             "the log has no power samples from the time of the measurement",
