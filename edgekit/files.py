@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from edgekit.errors import EnvironmentLack
+from edgekit.expansion import hidden, hidden_document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -185,6 +186,26 @@ def write_atomically(path: Path) -> Iterator[Path]:
             yield temporary
     except OSError as error:
         raise not_written(path, "cannot write the file", error) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8 text under a temporary name in the same folder and renames it.
+
+    Raises:
+        EnvironmentLack: The folder cannot be made or written (code "file.write").
+    """
+    _write(path, hidden(text))
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Writes one JSON document (no NaN or infinity: ValueError) with a trailing newline."""
+    text = json.dumps(hidden_document(document), ensure_ascii=False, allow_nan=False, indent=1)
+    _write(path, text + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextlib.contextmanager

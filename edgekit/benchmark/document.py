@@ -4,10 +4,8 @@ it. Measured and predicted numbers never share an object, and each carries its c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -34,8 +32,6 @@ from edgekit.benchmark.validity import (
 )
 from edgekit.documents import Document, Number
 from edgekit.errors import BoardError
-from edgekit.expansion import hidden, hidden_document
-from edgekit.files import write_atomically
 from edgekit.targets.board import Target
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
@@ -327,23 +323,3 @@ def profile_notes(measured: Measured) -> list[str]:
         f"slower than the measurement: {listed}{more}. They show which layers take "
         "most, not how long they take"
     ]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text under a temporary name in the same folder and renames it.
-
-    Raises:
-        EnvironmentLack: The folder cannot be made or written (code "file.write").
-    """
-    _write(path, hidden(text))
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Writes one JSON document (no NaN or infinity: ValueError) with a trailing newline."""
-    text = json.dumps(hidden_document(document), ensure_ascii=False, allow_nan=False, indent=1)
-    _write(path, text + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    with write_atomically(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
+from edgekit.files import write_json
 from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline.steps.check import CheckResult, check_model
 from edgekit.placement.check_document import Checks
@@ -129,7 +130,6 @@ def check_models(
     ]
     checked = CheckedModels(tuple(results), tuple(failures))
     if sarif is not None:
-        from edgekit.benchmark.document import write_json
         from edgekit.reports.sarif import sarif as sarif_of
 
         write_json(sarif, sarif_of([one.document for one in results]))

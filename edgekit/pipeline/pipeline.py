@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
-from edgekit.benchmark.document import write_json
 from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
+from edgekit.files import write_json
 from edgekit.network.writing import save as save_model
 from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline.cache import Cache

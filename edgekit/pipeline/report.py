@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease, write_json
+from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
 from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
-from edgekit.files import regular
+from edgekit.files import regular, write_json
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from edgekit.benchmark.document import write_json
 from edgekit.errors import DataError, EdgekitError
+from edgekit.files import write_json
 from edgekit.reports.comparison import with_baseline, without_comparison
 from edgekit.reports.html.page import write_report
 from edgekit.reports.schema import Report, read_report

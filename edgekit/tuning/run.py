@@ -12,9 +12,9 @@ from typing import Any
 
 from typing_extensions import Self
 
-from edgekit.benchmark.document import write_json
 from edgekit.config.loader import Config
 from edgekit.errors import UsageError
+from edgekit.files import write_json
 from edgekit.pipeline.cache import Cache, digest_of
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import Progress

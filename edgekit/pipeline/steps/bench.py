@@ -22,14 +22,13 @@ from edgekit.benchmark.document import (
     bench_document,
     judged,
     profile_notes,
-    write_json,
 )
 from edgekit.benchmark.inference import Inference, InferredOutput
 from edgekit.benchmark.measurement import Measurement, measurement_of_board
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
-from edgekit.files import write_atomically
+from edgekit.files import write_atomically, write_json
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgekit.benchmark.document import SCHEMA, Bench, judged, write_json
+from edgekit.benchmark.document import SCHEMA, Bench, judged
 from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
 from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError, EnvironmentLack, UsageError
+from edgekit.files import write_json
 from edgekit.pipeline.cache import Cache
 from edgekit.results.recording import amend
 from edgekit.targets.loader import get

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from edgekit.benchmark.document import write_text
+from edgekit.files import write_text
 from edgekit.placement.plan import exception
 from edgekit.reports import charts, text
 from edgekit.reports.facts import flat_facts

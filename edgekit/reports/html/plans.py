@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from edgekit.benchmark.document import write_text
+from edgekit.files import write_text
 from edgekit.placement.plan import PlacedLayer, proof_of
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt

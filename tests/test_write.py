@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from edgekit.benchmark.document import write_json, write_text
 from edgekit.errors import EnvironmentLack
+from edgekit.files import write_json, write_text
 
 
 def test_json_is_written_whole_with_its_folder(tmp_path):
