@@ -65,7 +65,12 @@ class Document(FormerDict, BaseModel):
     """A document, or a part of one: frozen, and a key that it does not name is an error."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        defer_build=True,
     )
 
     def to_json(self) -> dict[str, Any]:

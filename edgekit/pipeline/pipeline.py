@@ -22,7 +22,6 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.report import RunDocument, notes_of, run_document
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -56,6 +55,7 @@ from edgekit.pipeline.steps.build import (
     build_for,
     check_bundle,
     every_build,
+    notes_of,
     segments_of,
 )
 from edgekit.pipeline.steps.bundle import (
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.report import RunDocument
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
@@ -553,6 +554,7 @@ class Pipeline:
             EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.pipeline.exports import write_annotated
+        from edgekit.pipeline.report import run_document
 
         run = self._run(*needed("report"))
         files = files_of(self.out, typed=lowers(run.context))

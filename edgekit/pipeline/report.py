@@ -1,6 +1,4 @@
-"""A run's documents: its notes by subject, what was built, the facts of its report, the report's
-files, and the ``edgekit.run/1``.
-"""
+"""A run's documents: the facts of its report, the report's files, and the ``edgekit.run/1``."""
 
 from __future__ import annotations
 
@@ -25,16 +23,21 @@ from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.progress import FinishedStep
-from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
-from edgekit.pipeline.steps.build import BoardBuild, BuiltPlan, board_builds
+from edgekit.pipeline.steps.accuracy import accuracy
+from edgekit.pipeline.steps.build import (
+    BoardBuild,
+    BuiltPlan,
+    board_builds,
+    note_groups,
+    notes_of,
+)
 from edgekit.pipeline.steps.bundle import PackedBundle
-from edgekit.pipeline.steps.load import named, source, translated
+from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import choice, plan_scales
 from edgekit.pipeline.steps.parse import parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.pipeline.steps.scales import named_scales
-from edgekit.pipeline.steps.translation import float_note
 from edgekit.placement.plan import Plan
 from edgekit.quantize.scales import change_rows
 from edgekit.reference.accuracy import Accuracy
@@ -61,37 +64,6 @@ if TYPE_CHECKING:
 _ACCURACY = (
     "cosine", "snr_db", "max_abs", "top1_agreement", "groups", "scores", "failures",
 )  # fmt: skip
-
-
-def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
-    """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
-    about = [one.told for one in accuracy(context).nonfinite]
-    scales = plan_scales(context)
-    about += scales.warnings if scales else ()
-    build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
-    if context.file.build.version_compatible is True and not builds[0].board:
-        build.append(
-            "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
-        )
-    about += [item["note"] for item in approximations(context)]
-    if context.file.model.builtin is not None:
-        about.append(
-            "the network's weights are random: accuracy only shows how closely the "
-            "target's numerics follow FP32"
-        )
-    if translated(context) is not None:
-        about.append(float_note(named(context)))
-    placed = plan(context)
-    notes = [*placed.notes]
-    if placed.baselines.get("tensorrt_auto") == placed.predicted:
-        notes.append("TensorRT's automatic placement is equally good for this objective")
-    return {"accuracy": about, "run": [*context.session.notes], "plan": notes, "build": build}
-
-
-def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
-    """Returns what a person should know about the result."""
-    groups = note_groups(context, builds).values()
-    return list(dict.fromkeys(one for group in groups for one in group))
 
 
 class RunCheck(Document):

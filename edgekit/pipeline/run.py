@@ -15,7 +15,6 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import StepLog, StepRecord
-from edgekit.pipeline.report import report_facts, write_report
 from edgekit.pipeline.steps.accuracy import accuracy, gated
 from edgekit.pipeline.steps.beforehand import (
     OtherWeights,
@@ -51,7 +50,6 @@ from edgekit.pipeline.steps.scales import named_scales
 from edgekit.placement.plan import is_known, proof_of
 from edgekit.reference.accuracy import accuracy_text
 from edgekit.reference.method import methods_are_equal
-from edgekit.reports.schema import RefitAnswer
 from edgekit.text import counted, listed, percent
 
 if TYPE_CHECKING:
@@ -427,6 +425,9 @@ def files_of(out: Path, *, typed: bool) -> dict[str, str]:
 
 
 def _report(run: Run, record: StepRecord) -> Run:
+    from edgekit.pipeline.report import report_facts, write_report
+    from edgekit.reports.schema import RefitAnswer
+
     found, files = run.found, files_of(run.out, typed=lowers(run.context))
     record.detail = files["report"]
     release = found.deploy[0]

@@ -17,7 +17,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.boards.addresses import job_command
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import FinishedStep
-from edgekit.pipeline.steps.accuracy import artefacts, build_key
+from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -27,8 +27,11 @@ from edgekit.pipeline.steps.build_request import (
     request_of,
     request_without_known_failures,
 )
+from edgekit.pipeline.steps.load import named, translated
+from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
+from edgekit.pipeline.steps.translation import float_note
 from edgekit.removed import FormerDict
 from edgekit.text import listed
 from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
@@ -574,3 +577,34 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
     error.details = tuple(_first_few(differences, _REFUSED))
     error.extra["built"] = comparison.to_json()
     return error
+
+
+def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
+    """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
+    about = [one.told for one in accuracy(context).nonfinite]
+    scales = plan_scales(context)
+    about += scales.warnings if scales else ()
+    build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
+    if context.file.build.version_compatible is True and not builds[0].board:
+        build.append(
+            "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
+        )
+    about += [item["note"] for item in approximations(context)]
+    if context.file.model.builtin is not None:
+        about.append(
+            "the network's weights are random: accuracy only shows how closely the "
+            "target's numerics follow FP32"
+        )
+    if translated(context) is not None:
+        about.append(float_note(named(context)))
+    placed = plan(context)
+    notes = [*placed.notes]
+    if placed.baselines.get("tensorrt_auto") == placed.predicted:
+        notes.append("TensorRT's automatic placement is equally good for this objective")
+    return {"accuracy": about, "run": [*context.session.notes], "plan": notes, "build": build}
+
+
+def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
+    """Returns what a person should know about the result."""
+    groups = note_groups(context, builds).values()
+    return list(dict.fromkeys(one for group in groups for one in group))
