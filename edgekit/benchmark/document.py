@@ -5,7 +5,7 @@ it. Measured and predicted numbers never share an object, and each carries its c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -30,10 +30,11 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Document, Number
+from edgekit.documents import Coded, Document, Number
 from edgekit.errors import BoardError
 from edgekit.targets.board import Target
 from edgekit_device.benchmark.statistics import summary as latency_summary
+from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -94,14 +95,6 @@ class BoardName(Document):
     note: str | None = None
 
 
-class TakenBackRelease(Document):
-    """The configuration's own release, which the board has taken back: another one was measured."""
-
-    release: str
-    at: str
-    reason: str
-
-
 class Bench(Measured):
     """What was measured, what was predicted, and whether to trust it."""
 
@@ -126,7 +119,11 @@ class Bench(Measured):
     board: BoardName | None = None
     files: dict[str, str] = Field({})
     notes: list[str] = Field([])
-    taken_back: TakenBackRelease | None = None
+    taken_back: Annotated[TakenBack, Coded()] | None = Field(
+        None,
+        description="the configuration's own release, which the board has taken back: another one "
+        "was measured",
+    )
 
 
 class Histogram(Document):

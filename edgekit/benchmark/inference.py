@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import BoardName, TakenBackRelease
-from edgekit.documents import Document, Number
+from edgekit.benchmark.document import BoardName
+from edgekit.documents import Coded, Document, Number
+from edgekit_device.release.journal import TakenBack
 
 
 class InferredOutput(Document):
@@ -35,5 +36,5 @@ class Inference(Document):
     )
     outputs: list[InferredOutput]
     file: str = Field(description="the .npz with the outputs")
-    taken_back: TakenBackRelease | None
+    taken_back: Annotated[TakenBack, Coded()] | None
     notes: list[str]

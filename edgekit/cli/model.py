@@ -41,7 +41,7 @@ from edgekit.errors import UsageError
     "-o",
     "--output",
     type=o.OUTPUT,
-    help="File to write (default: NAME.yaml in the model's folder).",
+    help="File to write (default: NAME.yaml in the current folder).",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @o.json

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import Bench, BoardName, TakenBackRelease
+from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.validity import Verdict
@@ -42,7 +42,9 @@ from edgekit.placement.plan import Plan
 from edgekit.quantize.scales import change_rows
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.method import MethodChoice
-from edgekit.reports.schema import Accuracy as ReportedAccuracy
+from edgekit.reports.schema import (
+    Accuracy as ReportedAccuracy,
+)
 from edgekit.reports.schema import (
     BuiltBoard,
     BundleSizes,
@@ -55,6 +57,7 @@ from edgekit.reports.schema import (
 )
 from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
+from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease
@@ -105,7 +108,7 @@ class RunRelease(Document):
     digest: str | None
     bytes_sent: int | None
     previous: str | None
-    taken_back: TakenBackRelease | None
+    taken_back: Annotated[TakenBack, Coded()] | None
     notes: list[str]
 
 
@@ -152,9 +155,7 @@ def run_document(
             digest=one.digest,
             bytes_sent=one.bytes_sent,
             previous=one.previous,
-            taken_back=TakenBackRelease.model_validate(write(one.taken_back))
-            if one.taken_back
-            else None,
+            taken_back=one.taken_back,
             notes=list(one.notes),
         )
         for one in found.deploy

@@ -161,7 +161,7 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
     bench.network(2)
     stays(bench, third["release"], new, REASON)
     # nor does removing the application put it back
-    bench.ask("remove")
+    bench.ask("remove", "--yes")
     for command in ("infer", "deploy"):
         error = bench.refused(command)
         assert error.code == "install.taken-back"

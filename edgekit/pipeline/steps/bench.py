@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from edgekit.benchmark.document import (
     Bench,
     BoardName,
-    TakenBackRelease,
     bench_document,
     judged,
     profile_notes,
@@ -304,7 +303,7 @@ def infer(
         bit_equal=known["bit_equal"],
         outputs=facts,
         file=str(path),
-        taken_back=_taken_back(release),
+        taken_back=release.taken_back,
         notes=list(release.notes),
     )
 
@@ -392,7 +391,7 @@ def bench(
         update={
             "files": {name: str(path) for name, path in files.items()},
             "notes": [*release.notes, *unknown, *profile_notes(measured), *notes],
-            "taken_back": _taken_back(release),
+            "taken_back": release.taken_back,
         }
     )
     write_json(files["bench"], document.to_json())
@@ -444,11 +443,6 @@ def _digest(data: bytes) -> str:
 def _write(path: Path, data: bytes) -> None:
     with write_atomically(path) as temporary:
         temporary.write_bytes(data)
-
-
-def _taken_back(release: InstalledRelease) -> TakenBackRelease | None:
-    back = release.taken_back
-    return None if back is None else TakenBackRelease.model_validate(write(back))
 
 
 def _facts(name: str, value: np.ndarray) -> InferredOutput:
