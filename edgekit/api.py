@@ -202,6 +202,7 @@ def export(
     save: str | Path | None = None,
     trust: str | None = None,
     dynamic_shapes: object = None,
+    leave: Sequence[str] = (),
 ) -> Exported:
     """Exports a PyTorch network to an ONNX file with names: an ``edgekit.export/1``.
 
@@ -213,7 +214,8 @@ def export(
     (``{"x": "1x3x224x224:float32"}``). A copy is exported, in evaluation mode: the module is not
     changed. The target's TensorRT (or ``tensorrt``, ``jetpack``) chooses exporter and opset, unless
     ``exporter`` is "dynamo" or "legacy". The file is compared with PyTorch on the example and on
-    random inputs. ``save`` is where it is written; otherwise it stays in the cache.
+    random inputs. ``save`` is where it is written; otherwise it stays in the cache. Modules that
+    match a glob of ``leave`` stay in PyTorch: their calls are nodes of the file.
 
     Paths and factories are loaded in a process of their own; nothing is unpickled without
     ``trust``, the file's SHA-256.
@@ -223,19 +225,12 @@ def export(
             exported, by module path, class and source line.
         GateError: ``torch.differs``: the file computes something else than PyTorch.
     """
-    from edgekit.pytorch.export import export as exported
-    from edgekit.targets.jetpack import tensorrt_of_jetpack
-    from edgekit.targets.loader import get
-    from edgekit.targets.releases import check_release
+    from edgekit.pytorch.export import export, release_for
 
-    board = get(target)
-    release = tensorrt or board.tensorrt
-    if jetpack is not None:
-        release = tensorrt_of_jetpack(board, jetpack)
-    check_release(board, release)
-    return exported(
-        source, args, kwargs, release=release, inputs=inputs, exporter=exporter,
-        save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
+    return export(
+        source, args, kwargs, release=release_for(target, tensorrt, jetpack), inputs=inputs,
+        exporter=exporter, save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
+        leave=leave,
     )  # fmt: skip
 
 

@@ -460,29 +460,6 @@ class Pipeline:
         given = read_weights(weights)
         changed: list[_NewWeights] = []
 
-        def change(run: Run, record: StepRecord) -> Run:
-            context, other = run.context, other_weights(run.context, weights)
-            made = with_other_values(context, other)
-            bundles: dict[str, Bundle] = {}
-            count = tensors = 0
-            for built in run.builds:
-                old = bundle_of(context, built, run.signing)
-                bundle = bundle_with_weights(context, built, run.signing, other, made)
-                before = {name: entry.digest for name, entry in old.manifest.weights.items()}
-                after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
-                differ = sum(before[name] != digest for name, digest in after.items())
-                count, tensors = max(count, differ), max(tensors, len(after))
-                # nothing to ship where nothing changed
-                bundles[built.key] = bundle if before != after else old
-            error = refit_accuracy(context, other, made)
-            record.detail = (
-                f"{count} of {counted(tensors, 'tensor')} changed, "
-                f"cosine {error.cosine:.5f} against FP32"
-            )
-            check_accuracy(context, error)
-            changed.append(_NewWeights(bundles, tensors, count, error))
-            return run
-
         def install(run: Run, record: StepRecord) -> Run:
             def bundle_for(client: BoardClient) -> Bundle:
                 return changed[0].bundles[build_for(run.context, run.boards, client).key]
@@ -498,7 +475,7 @@ class Pipeline:
                 raise
             return replace(run, found=replace(run.found, deploy=tuple(releases)))
 
-        step = Step("weights", change)
+        step = _weights_step(weights, changed)
         try:
             run = self._run(*needed("bundle"), step, *_deploying(install), weights=given)
         except BoardError as failed:
@@ -523,6 +500,19 @@ class Pipeline:
             digest=next(iter(new.bundles.values())).digest,
             releases=tuple(one.row() for one in run.found.deploy),
         )
+
+    def refit_bundle(self, weights: Path, full: Path) -> None:
+        """Writes the bundle of the same engines with the weights of another file.
+
+        Raises:
+            DataError: "refit.mismatch": names, shapes or types differ.
+        """
+        from edgekit.bundles.files import write
+
+        changed: list[_NewWeights] = []
+        given = read_weights(weights)
+        self._run(*needed("bundle"), _weights_step(weights, changed), weights=given)
+        write(next(iter(changed[0].bundles.values())), full, stripped=False)
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
         """Runs one inference on the first board."""
@@ -574,6 +564,35 @@ class _NewWeights:
     tensors: int
     changed: int
     accuracy: Accuracy
+
+
+def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
+    """Returns the step that makes bundles with another file's weights and puts them to ``changed``."""
+
+    def change(run: Run, record: StepRecord) -> Run:
+        context, other = run.context, other_weights(run.context, weights)
+        made = with_other_values(context, other)
+        bundles: dict[str, Bundle] = {}
+        count = tensors = 0
+        for built in run.builds:
+            old = bundle_of(context, built, run.signing)
+            bundle = bundle_with_weights(context, built, run.signing, other, made)
+            before = {name: entry.digest for name, entry in old.manifest.weights.items()}
+            after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
+            differ = sum(before[name] != digest for name, digest in after.items())
+            count, tensors = max(count, differ), max(tensors, len(after))
+            # nothing to ship where nothing changed
+            bundles[built.key] = bundle if before != after else old
+        error = refit_accuracy(context, other, made)
+        record.detail = (
+            f"{count} of {counted(tensors, 'tensor')} changed, "
+            f"cosine {error.cosine:.5f} against FP32"
+        )
+        check_accuracy(context, error)
+        changed.append(_NewWeights(bundles, tensors, count, error))
+        return run
+
+    return Step("weights", change)
 
 
 def _dry_run_step(

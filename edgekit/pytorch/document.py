@@ -46,6 +46,16 @@ class Agreement(Document):
     output: str = Field(description="The output with the largest difference.")
 
 
+class LeftModule(Document):
+    """A call of a module that stays in PyTorch: a node ``edgekit.pytorch::Module`` of the file."""
+
+    module: str = Field(description="Its path.")
+    call: int = Field(description="The call's number in the order of the network, from 0.")
+    inputs: list[str] = Field(description="The tensors among its arguments.")
+    outputs: list[str] = Field(description="The tensors among its results.")
+    bytes: int = Field(description="What its inputs and outputs take, in the file's types.")
+
+
 class Exported(Document):
     """An ONNX file that was made of a PyTorch network."""
 
@@ -65,3 +75,4 @@ class Exported(Document):
     agreement: Agreement
     cached: bool = Field(description="Whether the file was made before.")
     notes: list[str]
+    left: list[LeftModule] = omitted([], description="In the order of the network.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.pytorch.document import Exported, Exporter
-from edgekit.pytorch.networks import network_of, size_words
+from edgekit.pytorch.networks import Network, network_of, size_words
 from edgekit.pytorch.translation import export_network
 
 
@@ -23,6 +23,7 @@ def export(
     save: Path | None = None,
     trust: str | None = None,
     dynamic_shapes: object = None,
+    leave: Sequence[str] = (),
 ) -> Exported:
     """Exports a PyTorch network for a TensorRT release, and compares the file with PyTorch.
 
@@ -42,13 +43,38 @@ def export(
             stays in the cache.
         trust: SHA-256 of a file whose pickle may be run.
         dynamic_shapes: Refused: a network has one size.
+        leave: Paths (globs) of the modules that stay in PyTorch, of a module: their calls are nodes
+            ``edgekit.pytorch::Module`` of the file.
 
     Raises:
         EnvironmentLack: ``torch.missing``: PyTorch is not installed.
-        UsageError: Arguments that make no sense; ``torch.dynamic_shapes``.
+        UsageError: Arguments that make no sense; ``torch.dynamic_shapes``; ``torch.leave``.
         ModelError: ``torch.control_flow``, ``torch.operator`` or ``torch.export``: what cannot be
             exported, by module path, class and source line; ``torch.untrusted``.
         GateError: ``torch.differs``: the file computes something else.
+    """
+    return export_with_network(
+        source, args, kwargs, release=release, inputs=inputs, exporter=exporter, save=save,
+        trust=trust, dynamic_shapes=dynamic_shapes, leave=leave,
+    )[0]  # fmt: skip
+
+
+def export_with_network(
+    source: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    release: str,
+    inputs: Mapping[str, str] | None = None,
+    exporter: str | None = None,
+    save: Path | None = None,
+    trust: str | None = None,
+    dynamic_shapes: object = None,
+    leave: Sequence[str] = (),
+) -> tuple[Exported, Network | None]:
+    """Exports as :func:`export` does, and returns what was exported, too.
+
+    The network is None where a process of its own loaded it.
     """
     if exporter not in (None, "dynamo", "legacy"):
         raise UsageError(
@@ -63,18 +89,42 @@ def export(
 
         if dynamic_shapes:
             raise _dynamic("")
-        return export_outside(
+        if leave:
+            raise UsageError(
+                "modules of a file or factory cannot stay in PyTorch", code="torch.leave",
+                where="leave", hint="give the torch.nn.Module itself",
+            )  # fmt: skip
+        outside = export_outside(
             source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
             save=save, trust=trust,
         )  # fmt: skip
+        return outside, None
     if dynamic_shapes:
         import torch
 
         tensors = {f"input {number}": one for number, one in enumerate(given, 1)
                    if isinstance(one, torch.Tensor)}  # fmt: skip
         raise _dynamic(size_words(tensors))
-    network = network_of(source, given, kwargs or {}, inputs or {})
-    return export_network(network, release, chosen, save)
+    network = network_of(source, given, kwargs or {}, inputs or {}, leave=leave)
+    return export_network(network, release, chosen, save), network
+
+
+def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:
+    """Returns the TensorRT release that a network is exported for: the given one, or the board's.
+
+    Raises:
+        UsageError: An unknown board or release.
+    """
+    from edgekit.targets.jetpack import tensorrt_of_jetpack
+    from edgekit.targets.loader import get
+    from edgekit.targets.releases import check_release
+
+    board = get(target)
+    release = tensorrt or board.tensorrt
+    if jetpack is not None:
+        release = tensorrt_of_jetpack(board, jetpack)
+    check_release(board, release)
+    return release
 
 
 def need_torch() -> None:

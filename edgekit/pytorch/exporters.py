@@ -180,7 +180,8 @@ def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     try:
         converted: onnx.ModelProto = version_converter.convert_version(bare, opset)
         for node in converted.graph.node:
-            _settle(node, opset, opset_of(proto))
+            if node.domain in ("", "ai.onnx"):
+                _settle(node, opset, opset_of(proto))
     except Exception as error:
         text = " ".join(str(error).split())
         raise ModelError(

@@ -13,6 +13,7 @@ from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.agreement import array, difference
 from edgekit.pytorch.exporters import quiet
+from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
     Call,
     Result,
@@ -21,6 +22,8 @@ from edgekit.pytorch.signature import (
     example_of,
     parameter_names,
     random_like,
+    size_of,
+    type_name,
 )
 from edgekit.text import counted, listed
 
@@ -50,6 +53,8 @@ class Network:
         program: Of ``torch.export``, where the caller gave one.
         notes: What was changed or fixed.
         outputs: The example's.
+        left: The modules that stay in PyTorch, of the copy that was made last; None without.
+        parameters: The names of its positional parameters.
     """
 
     kind: Kind
@@ -60,6 +65,8 @@ class Network:
     program: Any = None
     notes: list[str] = field(default_factory=list)
     outputs: tuple[Any, ...] = ()
+    left: LeftOut | None = None
+    parameters: tuple[str, ...] = ()
 
     def run(self, module: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Returns what a copy computes, without gradients."""
@@ -68,6 +75,10 @@ class Network:
         with torch.no_grad():
             found = module(*tensors)
         return self.result.take(found) if self.kind == "torchscript" else found
+
+    def call_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """Returns another call of the network."""
+        return call_of(self.parameters, args, kwargs)
 
     def types(self) -> set[str]:
         """Returns the types of parameters, inputs and outputs: "float32", "bfloat16"."""
@@ -92,16 +103,9 @@ class Network:
                 return
 
 
-def type_name(tensor: Any) -> str:
-    """Returns a tensor's type without PyTorch's prefix: "float32"."""
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def size_words(tensors: Mapping[str, Any]) -> str:
     """Returns names, sizes and types: "x 1x3x224x224:float32"."""
-    return listed(
-        f"{name} {'x'.join(map(str, one.shape))}:{type_name(one)}" for name, one in tensors.items()
-    )
+    return listed(f"{name} {size_of(one)}" for name, one in tensors.items())
 
 
 def network_of(
@@ -110,6 +114,7 @@ def network_of(
     kwargs: Mapping[str, Any],
     inputs: Mapping[str, str],
     name: str = "",
+    leave: Sequence[str] = (),
 ) -> Network:
     """Returns what can be exported of a module or program, after it ran on the example.
 
@@ -119,20 +124,29 @@ def network_of(
         kwargs: The example's keyword arguments.
         inputs: In their place, sizes: ``{"x": "1x3x224x224:float32"}``.
         name: What messages call it; its class without.
+        leave: Paths (globs) of the modules that stay in PyTorch.
 
     Raises:
-        UsageError: It is neither, or cannot be called with the example.
+        UsageError: It is neither, or cannot be called with the example; "torch.leave".
         ModelError: Its results depend on chance or on earlier calls; a program of training or with
             free sizes.
     """
     import torch
 
+    is_module = isinstance(source, torch.nn.Module) and not isinstance(
+        source, torch.jit.ScriptModule
+    )
+    if leave and not is_module:
+        raise UsageError(
+            "modules of a program or TorchScript file cannot stay in PyTorch", code="torch.leave",
+            where="leave", hint="give the torch.nn.Module, or package.module:factory",
+        )  # fmt: skip
     if isinstance(source, torch.export.ExportedProgram):
         network = _program(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.jit.ScriptModule):
         network = _script(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.nn.Module):
-        network = _module(source, args, kwargs, inputs, name)
+        network = _module(source, args, kwargs, inputs, name, leave)
     else:
         raise UsageError(
             f"an object of {type(source).__qualname__} is no PyTorch network",
@@ -153,6 +167,7 @@ def _module(
     kwargs: Mapping[str, Any],
     inputs: Mapping[str, str],
     name: str,
+    leave: Sequence[str],
 ) -> Network:
     import torch
 
@@ -171,10 +186,16 @@ def _module(
 
     def make() -> Any:
         module = _copy(source).eval()
+        if leave:
+            args, kwargs = call.arguments(call.tensors)
+            found.left = leave_out(module, leave, args, kwargs)
+            module = found.left.twin
         module.forward = call.flat(module.forward, result)
         return module
 
-    found = Network("module", name or _class_name(source), call, make, result)
+    found = Network(
+        "module", name or _class_name(source), call, make, result, parameters=parameters
+    )
     found.notes += _training(source)
     return found
 

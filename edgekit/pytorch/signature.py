@@ -4,6 +4,7 @@ names.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import re
@@ -147,6 +148,7 @@ class Result:
         """Takes the names of inputs, which no output gets."""
         self._taken = tuple(taken)
         self.names: list[str] = []
+        self.value: Any = None
         self.structure = Structure(kind="constant", value=None)
 
     def take(self, value: Any) -> tuple[Any, ...]:
@@ -165,7 +167,12 @@ class Result:
         self.names = unique_names(paths, self._taken)
         names = iter(self.names)
         self.structure = _named(structure, names)
+        self.value = value
         return tuple(tensors)
+
+    def like(self, tensors: Iterable[Any]) -> Any:
+        """Returns a result of the same classes with other tensors."""
+        return _like(self.value, iter(tensors))
 
 
 def _structure(
@@ -212,6 +219,26 @@ def _parts(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         )
 
 
+def _like(value: Any, tensors: Iterator[Any]) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, Mapping):
+        made = copy.copy(value)  # a class of its own keeps what else it holds
+        for key in value:
+            made[key] = _like(value[key], tensors)  # type: ignore[index]
+        return made
+    if isinstance(value, list | tuple):
+        parts = [_like(part, tensors) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        changed = {one.name: _like(getattr(value, one.name), tensors) for one in fields}
+        return dataclasses.replace(value, **changed)
+    return value
+
+
 def _named(structure: Structure, names: Iterator[str]) -> Structure:
     if structure.kind == "tensor":
         return Structure(kind="tensor", name=next(names))
@@ -230,6 +257,23 @@ def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:
     if structure.kind == "dict":
         return dict(zip(structure.keys, items, strict=True))
     return items if structure.kind == "list" else tuple(items)
+
+
+def type_name(tensor: Any) -> str:
+    """Returns a tensor's type without PyTorch's prefix: "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def torch_type(name: str) -> Any:
+    """Returns PyTorch's type of a name: "float32"."""
+    import torch
+
+    return getattr(torch, name)
+
+
+def size_of(tensor: Any) -> str:
+    """Returns a tensor's size and type: "1x3x224x224:float32"."""
+    return f"{'x'.join(map(str, tensor.shape))}:{type_name(tensor)}"
 
 
 def example_of(words: Mapping[str, str]) -> dict[str, Any]:

@@ -14,12 +14,15 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.network.parts import DOMAIN, LeftPart, parts
 from edgekit.network.protos import dtype_name
 from edgekit.parsing.operators import newest_opset, operator_table
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
-from edgekit.pytorch.document import SCHEMA, Exported, Exporter, Tensor
-from edgekit.pytorch.networks import Network, type_name
+from edgekit.pytorch.chain import run_steps, steps_of_file
+from edgekit.pytorch.document import SCHEMA, Exported, Exporter, LeftModule, Tensor
+from edgekit.pytorch.networks import Network
+from edgekit.pytorch.signature import type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
 
@@ -40,6 +43,11 @@ def export_network(
             "the exporter of programs takes no TorchScript", code="torch.exporter",
             hint='leave exporter out, or give "legacy"',
         )  # fmt: skip
+    if exporter == "legacy" and network.left is not None:
+        raise UsageError(
+            "the legacy exporter leaves no module in PyTorch", code="torch.exporter",
+            hint='leave exporter out, or give "dynamo"',
+        )  # fmt: skip
     if exporter != "legacy" and network.kind != "torchscript":
         with torch.no_grad(), exporters.quiet():
             program = network.program or exporters.program_of(network.make(), network.call.tensors)
@@ -51,6 +59,12 @@ def export_network(
     if exporters.widen(proto):
         notes.append("bfloat16 is float32 in the file: its values are exact there")
     exporters.rename(proto, network.call.names, network.result.names)
+    left = [
+        LeftModule(module=one.module, call=one.call, inputs=list(one.inputs),
+                   outputs=list(one.outputs), bytes=one.bytes)
+        for one in parts(proto)
+        if isinstance(one, LeftPart)
+    ]  # fmt: skip
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result is what tells networks apart
@@ -58,7 +72,13 @@ def export_network(
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in network.types() | {"float32"})
     with keeping.making(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
-        agreement = compare(folder / keeping.FILE, network.cases(), tolerance)
+        steps, names = steps_of_file(folder / keeping.FILE, network.left), network.result.names
+
+        def run(tensors: Sequence[Any]) -> list[Any]:
+            found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
+            return [found[name] for name in names]
+
+        agreement = compare(run, names, network.cases(), tolerance)
         exported = Exported(
             schema=SCHEMA, file=str(keeping.home(key) / keeping.FILE), source=network.source,
             kind=network.kind, torch=str(torch.__version__), exporter=made,
@@ -66,7 +86,7 @@ def export_network(
             inputs=_tensors(proto.graph.input, network.call.tensors),
             outputs=_tensors(proto.graph.output, network.outputs),
             result=network.result.structure, structure=structure, weights=weights,
-            agreement=agreement, cached=False, notes=[*network.notes, *notes],
+            agreement=agreement, cached=False, notes=[*network.notes, *notes], left=left,
         )  # fmt: skip
         keeping.put(exported, folder)
     return keeping.saved(exported, save)
@@ -97,11 +117,11 @@ def _translated(
         lowered = exporters.lowered(proto, newest)
         lacking = _lacking(lowered, release)
     except ModelError as error:
-        if exporter == "dynamo":
+        if exporter == "dynamo" or network.left is not None:
             raise
         notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
         return "legacy", _legacy(network, release)
-    if lacking and exporter != "dynamo":
+    if lacking and exporter != "dynamo" and network.left is None:
         with contextlib.suppress(ModelError):  # then the parser's refusal is what a check tells
             other = _legacy(network, release)
             if len(_lacking(other, release)) < len(lacking):
@@ -128,7 +148,7 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
 def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
     """The operators that the parser of a release does not import."""
     version = parse_version(release)
-    operators = {node.op_type for node in proto.graph.node}
+    operators = {node.op_type for node in proto.graph.node if node.domain != DOMAIN}
     return sorted(one for one in operators if not operator_table().imports(one, version))
 
 

@@ -1,0 +1,54 @@
+"""What a compiled network is: the ``edgekit.compiled/1`` document."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from edgekit.documents import Coded, Document
+from edgekit.placement.plan import Plan
+from edgekit.pytorch.document import Exported
+
+SCHEMA = "edgekit.compiled/1"
+
+
+class PlacedModule(Document):
+    """A module that lies on one device as a whole, or the part of one that does."""
+
+    module: str = Field(description='Its path; "" for the operators of the network itself.')
+    where: str = Field(description="GPU, DLA0, DLA1 or PyTorch.")
+    us: float | None = Field(
+        description="Microseconds of its layers in one inference; null of a module in PyTorch."
+    )
+    clock: str = Field(
+        description="Where the time is from: predicted by the cost model, or measured on a board."
+    )
+    bytes: int = Field(description="What it reads from other devices in one inference.")
+
+
+class CompiledPart(Document):
+    """A part of the network that is one application."""
+
+    name: str = Field(description="The application's.")
+    file: str = Field(description="Its ONNX file.")
+    inputs: list[str]
+    outputs: list[str]
+    digest: str = Field(description="SHA-256 of its bundle's manifest.")
+    backend: str = Field(description='Who runs it: "reference" is ONNX Runtime on a CPU.')
+    plan: Annotated[Plan, Coded()]
+
+
+class Compiled(Document):
+    """A compiled network."""
+
+    schema_: str = Field(alias="schema")
+    target: str
+    board: str | None = Field(
+        description="Where it runs; null: the reference backend on this machine's CPU, which gives "
+        "the values of the target's precisions and not its times."
+    )
+    exported: Exported
+    parts: list[CompiledPart] = Field(description="In the order of the network.")
+    modules: list[PlacedModule] = Field(description="In the order of the network.")
+    notes: list[str]

@@ -1,0 +1,156 @@
+"""The compiled parts of a network: each has a configuration, is an application, and runs here or on
+a board.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.compiled.document import CompiledPart
+from edgekit.config.loader import Config, open_config
+from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.pipeline.boards.addresses import board_of_host
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.rewrite import network as layers_of
+from edgekit_device.arrays.npz import read_npz, write_npz
+from edgekit_device.runtime.model import load
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Network
+    from edgekit.network.parts import CompiledPart as Cut
+    from edgekit.pipeline.progress import Progress
+    from edgekit.pipeline.steps.deploy import Deployed
+
+
+@dataclass(frozen=True)
+class Building:
+    """What all parts of a network are built with.
+
+    Attributes:
+        options: The configuration's keys, target included.
+        pins: Device by glob of layers or modules.
+        board: "USER@HOST"; None for this machine.
+        out: The folder of bundles and parts.
+        progress: Called with the steps' progress.
+        consents: Of ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
+    """
+
+    options: Mapping[str, Any]
+    pins: Mapping[str, str]
+    board: str | None
+    out: Path
+    progress: Progress | None = None
+    consents: Mapping[str, Any] = field(default_factory=dict)
+
+    def pipeline(self, config: Config) -> Pipeline:
+        """Returns the pipeline of a part."""
+        out = self.out / config.file.name
+        return Pipeline(config, out=out, progress=self.progress, **self.consents)
+
+    def configurations(self, files: Mapping[str, Path], data: Sequence[Path]) -> list[Config]:
+        """Returns the configurations of parts, with the pins of each.
+
+        Args:
+            files: The ONNX file by the part's name.
+            data: Calibration data of each part; none without any.
+
+        Raises:
+            UsageError: "plan.pin": a pin matches nothing in any part.
+        """
+        given: list[dict[str, Any]] = [{**self.options, "name": name} for name in files]
+        for options, path in zip(given, data, strict=False):
+            options["calibration"] = {**options.get("calibration", {}), "data": str(path)}
+        if self.board is not None:
+            for options in given:
+                options["deploy"] = {**_deploy_section(self.board), **options.get("deploy", {})}
+        if self.pins:
+            self._pin(files, given)
+        return [open_config(path, **o) for path, o in zip(files.values(), given, strict=True)]
+
+    def _pin(self, files: Mapping[str, Path], given: Sequence[dict[str, Any]]) -> None:
+        networks = []
+        for path, options in zip(files.values(), given, strict=True):
+            with self.pipeline(open_config(path, **options)) as pipeline:
+                pipeline.check_result()
+                networks.append(layers_of(pipeline.context))
+        for glob in self.pins:
+            if not any(layers_matching(network, glob) for network in networks):
+                raise unmatched(glob, *networks, what="pin", code="plan.pin", where="pin")
+        for network, options in zip(networks, given, strict=True):
+            own = [{"layers": glob, "device": device.upper()} for glob, device in self.pins.items()
+                   if layers_matching(network, glob)]  # fmt: skip
+            placement = options.get("placement", {})
+            options["placement"] = {**placement, "pin": [*placement.get("pin", []), *own]}
+
+
+class Part:
+    """A compiled part, built and ready to run.
+
+    Attributes:
+        document: Its row in the report.
+        layers: Its layers as they were placed.
+        bundle: The file of its signed bundle, with weights.
+    """
+
+    def __init__(self, building: Building, config: Config, cut: Cut) -> None:
+        self._building, self._config, self._cut = building, config, cut
+        self.bundle = building.out / config.file.name / "network.ekb"
+        with building.pipeline(config) as pipeline:
+            plan = pipeline.plan()
+            self.layers: Network = layers_of(pipeline.context)
+            packed = pipeline.bundle(full=self.bundle)
+            if building.board is not None:
+                pipeline.deploy()
+        self._open()
+        self.document = CompiledPart(
+            name=config.file.name,
+            file=config.path,
+            inputs=list(cut.inputs),
+            outputs=list(cut.outputs),
+            digest=packed.digest,
+            backend=self._model.backend,
+            plan=plan,
+        )
+
+    def _open(self) -> None:
+        # this machine signed it just now
+        self._model = load(self.bundle, trust_unsigned=True)
+
+    def run(self, feed: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Runs the part once, where it was compiled for."""
+        if self._building.board is None:
+            return self._model(feed)
+        with self._building.pipeline(self._config) as pipeline:
+            (client,) = pipeline.boards.clients()
+            return read_npz(client.infer(self._config.file.name, write_npz(feed)))
+
+    def deploy(self, board: str | None) -> Deployed:
+        """Installs the part on a board, or on that of the compilation."""
+        config = self._config
+        if board is not None:
+            config = open_config(config, deploy=_deploy_section(board))
+        with self._building.pipeline(config) as pipeline:
+            return pipeline.deploy()
+
+    def refit(self, weights: Path) -> None:
+        """Takes the weights of another file of the same network.
+
+        Raises:
+            DataError: "refit.mismatch": it is another network.
+        """
+        with self._building.pipeline(self._config) as pipeline:
+            pipeline.refit_bundle(weights, self.bundle)
+            if self._building.board is not None:
+                pipeline.refit(weights)
+        self._open()
+
+
+def _deploy_section(board: str) -> dict[str, Any]:
+    here = board_of_host(board)
+    row = {"name": "board", "host": here.host, "port": here.port, "user": here.user}
+    return {"boards": [{key: value for key, value in row.items() if value is not None}]}

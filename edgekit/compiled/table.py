@@ -1,0 +1,73 @@
+"""Where a compiled network's modules lie: the rows of its table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.compiled.document import PlacedModule
+from edgekit.network.module_names import enclosing
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+    from edgekit.placement.plan import PlacedLayer, Plan
+
+PYTORCH = "PyTorch"
+_ACTIVATION_BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
+
+
+@dataclass
+class _Row:
+    layers: list[Layer] = field(default_factory=list)
+    us: float = 0.0
+
+
+def placed_modules(network: Network, plan: Plan) -> list[PlacedModule]:
+    """Returns a part's modules: each as large as it can be with one device.
+
+    A module with layers on several devices is shown by the modules inside; its own operators are a
+    row for each device.
+    """
+    placed = {layer.name: layer for layer in plan.layers}
+    clocks = {work.device: work.clock for share in plan.plans for work in share.devices}
+    devices: dict[str, set[str]] = defaultdict(set)
+    for layer in network.layers:
+        for path in enclosing(layer.module):
+            devices[path].add(placed[layer.name].device)
+    rows: dict[tuple[str, str], _Row] = {}
+    for layer in network.layers:
+        whole = (path for path in enclosing(layer.module)[1:] if len(devices[path]) == 1)
+        key = (next(whole, layer.module), placed[layer.name].device)
+        row = rows.setdefault(key, _Row())
+        row.layers.append(layer)
+        row.us += placed[layer.name].predicted_us
+    made = {name: layer for layer in network.layers for name in layer.outputs}
+    return [
+        PlacedModule(
+            module=path, where=device, us=row.us, clock=clocks[device],
+            bytes=sum(_bytes_read(network, row.layers, made, placed, device)),
+        )
+        for (path, device), row in rows.items()
+    ]  # fmt: skip
+
+
+def _bytes_read(
+    network: Network,
+    layers: list[Layer],
+    made: dict[str, Layer],
+    placed: dict[str, PlacedLayer],
+    device: str,
+) -> Iterator[int]:
+    """Yields the sizes of the tensors that come from other devices, in the type of their maker."""
+    read = {name for layer in layers for name in layer.inputs if name in made}
+    for name in sorted(read):
+        maker = placed[made[name].name]
+        if maker.device != device:
+            tensor = network.tensors[name]
+            floats = np.dtype(tensor.dtype).kind == "f"
+            size = _ACTIVATION_BYTES[maker.precision] if floats else np.dtype(tensor.dtype).itemsize
+            yield tensor.elements * size

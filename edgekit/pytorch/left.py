@@ -1,0 +1,248 @@
+"""Modules that stay in PyTorch: each call of one becomes a node ``edgekit.pytorch::Module`` of the
+exported network, which is cut there (``edgekit.network.parts``).
+
+The node comes from ``torch.onnx.ops.symbolic_multi_out`` (torch 2.8 and newer), in a twin of the
+module tree that shares the parameters: the caller's module does not change.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.network.parts import DOMAIN, OPERATOR
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_DICTS = (
+    "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeftCall:
+    """One call of a left-out module.
+
+    Attributes:
+        module: The module's path.
+        number: The call's number in the order of the network, from 0.
+        inputs: How arguments and keyword arguments are nested (a pytree's ``TreeSpec``).
+        given: The arguments in the order of the pytree; ``_TENSOR`` for a tensor.
+        takes: Type of each tensor among the arguments.
+        outputs: How the results are nested.
+        made: The results in the order of the pytree; ``_TENSOR`` for a tensor.
+        kinds: Type and shape of each tensor among the results.
+    """
+
+    module: str
+    number: int
+    inputs: Any
+    given: tuple[Any, ...]
+    takes: tuple[Any, ...]
+    outputs: Any
+    made: tuple[Any, ...]
+    kinds: tuple[tuple[Any, tuple[int, ...]], ...]
+
+    def run(self, module: nn.Module, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Calls the module with the tensors among its arguments; returns those of its results.
+
+        Tensors get the types that the module takes: a bfloat16 network is float32 in its file.
+        """
+        import torch
+        from torch.utils import _pytree
+
+        typed = [one.to(kind) for one, kind in zip(tensors, self.takes, strict=True)]
+        args, kwargs = _pytree.tree_unflatten(_filled(self.given, typed), self.inputs)
+        flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
+        return [value for value in flat if isinstance(value, torch.Tensor)]
+
+
+@dataclass
+class LeftOut:
+    """A module whose calls of some submodules are recorded.
+
+    Attributes:
+        twin: The module to export.
+        calls: The calls of left-out modules, in order.
+    """
+
+    twin: nn.Module
+    calls: list[LeftCall] = field(default_factory=list)
+
+    def run(self, call: int, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Returns what a call of a left-out module makes of other tensors."""
+        import torch
+
+        found = self.calls[call]
+        with torch.no_grad():
+            return found.run(self.twin.get_submodule(found.module), tensors)
+
+
+def leave_out(
+    module: nn.Module, globs: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> LeftOut:
+    """Returns a twin of a module whose left-out modules become nodes of the exported network.
+
+    Args:
+        module: The network, in evaluation mode; runs once with the example inputs.
+        globs: Paths of the modules to leave, such as "head" or "model.*.attention".
+        args: Example inputs.
+        kwargs: Example inputs by keyword.
+
+    Raises:
+        UsageError: "torch.leave": a glob matches no module; "torch.leave-not-called": the
+            network never calls a module that it matches.
+    """
+    import torch
+
+    paths = left_paths([name for name, _ in module.named_modules() if name], globs)
+    found = LeftOut(twin(module))
+    for path in paths:
+        found.twin.get_submodule(path).register_forward_hook(
+            _recorder(found, path), with_kwargs=True
+        )
+    with torch.no_grad():
+        found.twin(*args, **kwargs)
+    missing = [path for path in paths if path not in {call.module for call in found.calls}]
+    if missing:
+        raise UsageError(
+            f"the network never calls {', '.join(missing)}",
+            code="torch.leave-not-called",
+            where="leave",
+            hint="name the modules inside: a list of modules and one whose weights alone are "
+            "used cannot stay in PyTorch",
+        )
+    found.twin = twin(module)
+    turn = itertools.cycle(found.calls)
+    for path in paths:
+        here = found.twin.get_submodule(path)
+        here.forward = _node(turn, here.forward)
+    return found
+
+
+def left_paths(names: Sequence[str], globs: Sequence[str]) -> list[str]:
+    """Returns the outermost modules that the globs match.
+
+    Raises:
+        UsageError: "torch.leave": a glob matches no module.
+    """
+    found: set[str] = set()
+    for glob in globs:
+        matched = [name for name in names if fnmatchcase(name, glob)]
+        if not matched:
+            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3)
+            raise UsageError(
+                f"no module matches {glob!r}",
+                code="torch.leave",
+                where="leave",
+                hint=f"the nearest are {', '.join(near)}" if near else "the network has no modules",
+            )
+        found.update(matched)
+    return [
+        name
+        for name in names
+        if name in found
+        and not any(name.startswith(f"{other}.") for other in found if other != name)
+    ]
+
+
+def twin(module: nn.Module) -> nn.Module:
+    """Returns a module tree that shares the parameters and changes apart from the given one.
+
+    Buffers are copies, because a forward pass may write them.
+    """
+    known: dict[int, nn.Module] = {}
+
+    def made(here: nn.Module) -> nn.Module:
+        if id(here) not in known:
+            other = known[id(here)] = copy.copy(here)
+            for name in _DICTS:
+                other.__dict__[name] = copy.copy(here.__dict__[name])
+            for name, child in here._modules.items():
+                other._modules[name] = None if child is None else made(child)
+            for name, buffer in here._buffers.items():
+                other._buffers[name] = None if buffer is None else buffer.clone()
+        return known[id(here)]
+
+    return made(module)
+
+
+def _recorder(found: LeftOut, path: str) -> Callable[..., None]:
+    def record(_module: Any, args: Any, kwargs: Any, result: Any) -> None:
+        from torch.utils import _pytree
+
+        given, inputs = _pytree.tree_flatten((args, kwargs))
+        made, outputs = _pytree.tree_flatten(result)
+        found.calls.append(
+            LeftCall(
+                module=path,
+                number=len(found.calls),
+                inputs=inputs,
+                given=_without_tensors(given),
+                takes=tuple(one.dtype for one in given if _is_tensor(one)),
+                outputs=outputs,
+                made=_without_tensors(made),
+                kinds=tuple((one.dtype, tuple(one.shape)) for one in made if _is_tensor(one)),
+            )
+        )
+
+    return record
+
+
+def _node(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the forward of a left-out module: the node of its next call during an export, and
+    ``run`` otherwise.
+    """
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        import torch
+        from torch.utils import _pytree
+
+        if not torch.compiler.is_exporting():
+            return run(*args, **kwargs)
+        call = next(turn)
+        flat, _ = _pytree.tree_flatten((args, kwargs))
+        results = torch.onnx.ops.symbolic_multi_out(
+            f"{DOMAIN}::{OPERATOR}",
+            [value for value in flat if _is_tensor(value)],
+            attrs={"module": call.module, "call": call.number},
+            dtypes=[kind for kind, _ in call.kinds],
+            shapes=[shape for _, shape in call.kinds],
+            version=1,
+        )
+        return _pytree.tree_unflatten(_filled(call.made, results), call.outputs)
+
+    return forward
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _without_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(_TENSOR if _is_tensor(value) else value for value in values)
+
+
+class _Tensor:
+    """The place of a tensor among a call's values."""
+
+    def __repr__(self) -> str:
+        return "a tensor"
+
+
+_TENSOR = _Tensor()
+
+
+def _filled(values: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+    given = iter(tensors)
+    return [next(given) if value is _TENSOR else value for value in values]
