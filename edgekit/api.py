@@ -10,7 +10,7 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.inference import Inference
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
+    from edgekit.compiled.network import CompiledNetwork
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
     from edgekit.dla.explanation import Explained
@@ -231,6 +232,51 @@ def export(
         source, args, kwargs, release=release_for(target, tensorrt, jetpack), inputs=inputs,
         exporter=exporter, save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
         leave=leave,
+    )  # fmt: skip
+
+
+def compile(
+    source: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str,
+    leave: Sequence[str] = (),
+    pin: Mapping[str, str] | None = None,
+    calibration: Iterable[Any] | Mapping[str, Any] | None = None,
+    board: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    exporter: str | None = None,
+    trust: str | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    again: bool = False,
+    **options: Any,
+) -> CompiledNetwork:
+    """Compiles a PyTorch network: ``export``, ``plan`` and ``bundle`` in turn; call the result as
+    the module is called.
+
+    ``source``, ``args``, ``kwargs``, ``inputs``, ``exporter`` and ``trust`` are as for ``export``.
+    Modules that match a glob of ``leave`` stay in PyTorch; ``pin`` is a device by glob of modules
+    or layers (``{"head.*": "gpu"}``). ``calibration`` are inputs for INT8 scales, each like a
+    call: a tensor, a tuple of arguments or a dict of keyword arguments; at most 512 are read. With
+    ``board`` ("USER@HOST") it is built and run there, as ``deploy`` and ``infer`` do; without it
+    runs on this machine's CPU, with the values of the target's precisions and not its times.
+    ``options`` are the configuration's other keys (``precision="int8"``,
+    ``placement={"dla_cores": [0, 1]}``).
+
+    Raises:
+        UsageError: "torch.leave", "plan.pin": a glob matches nothing.
+    """
+    from edgekit.compiled.network import compile_network
+
+    consents = {"accept_host_key": accept_host_key, "trust_key": trust_key, "again": again}
+    return compile_network(
+        source, args, kwargs, target=target, leave=leave, pin=pin, calibration=calibration,
+        board=board, inputs=inputs, exporter=exporter, trust=trust, out=path_of(out),
+        progress=progress, consents=consents, **options,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ DOCUMENTS = {
     "edgekit.checks/1": "edgekit.placement.check_document.Checks",
     "edgekit.compare-log/1": "edgekit.buildlog.comparison.LogComparison",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
+    "edgekit.compiled/1": "edgekit.compiled.document.Compiled",
     "edgekit.deploy/1": "edgekit.pipeline.steps.deploy.Deployed",
     "edgekit.deployment/1": "edgekit_device.release.journal.DeploymentResult",
     "edgekit.device.bench/1": "edgekit.benchmark.measurement.Measurement",

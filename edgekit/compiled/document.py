@@ -52,3 +52,14 @@ class Compiled(Document):
     parts: list[CompiledPart] = Field(description="In the order of the network.")
     modules: list[PlacedModule] = Field(description="In the order of the network.")
     notes: list[str]
+
+    def __str__(self) -> str:
+        """Returns the modules as a table, for people."""
+        rows = [("module", "where", "time", "crosses")]
+        for one in self.modules:
+            time = "" if one.us is None else f"{one.us:.1f} us {one.clock}"
+            rows.append((one.module or "(the network)", one.where, time, f"{one.bytes:,} B"))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
+        return "\n".join([f"compiled for {self.target}; {where}", *lines, *self.notes])

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from edgekit.compiled.document import SCHEMA, Compiled, PlacedModule
-from edgekit.compiled.parts import Building, Part
+from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.table import PYTORCH, placed_modules
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
@@ -68,7 +68,8 @@ def compile_network(
         pin: Device by glob of modules or layers: ``{"model.10.*": "gpu"}``.
         calibration: Inputs for INT8 scales, each like a call: a tensor, a tuple of arguments, or a
             dict of keyword arguments. Or the configuration's section.
-        board: "USER@HOST", where it is built and run; None for this machine's CPU.
+        board: "USER@HOST", where it is built and run; None: the first of ``deploy.boards``, or this
+            machine's CPU without any.
         inputs: Sizes in the place of an example.
         exporter: "dynamo" or "legacy".
         trust: SHA-256 of a file whose pickle may be run.
@@ -93,8 +94,13 @@ def compile_network(
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
         options["calibration"] = calibration
+    deploy = dict(options.pop("deploy", None) or {})
+    if board is not None:
+        deploy["boards"] = [board_section(board)]
+    boards = deploy.get("boards")
     building = Building(
-        options={**options, "target": target}, pins=pin or {}, board=board, out=cut.out,
+        options={**options, "target": target, "deploy": deploy}, pins=pin or {},
+        board=(board or str(boards[0]["host"])) if boards else None, out=cut.out,
         progress=progress, consents=consents or {},
     )  # fmt: skip
     batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
@@ -157,7 +163,7 @@ class Cut:
             names = [*spare, *(name for name in kwargs if name in known)]
             call = call_of((), given, kwargs, names)
         else:
-            call = self.network.call_of(given, kwargs)
+            call = self.network.bind(given, kwargs)
             if dict(call.constants) != dict(self.network.call.constants):
                 raise UsageError(
                     f"the network was compiled with {dict(self.network.call.constants)}, and "

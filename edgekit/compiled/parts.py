@@ -34,7 +34,7 @@ class Building:
     Attributes:
         options: The configuration's keys, target included.
         pins: Device by glob of layers or modules.
-        board: "USER@HOST"; None for this machine.
+        board: Where the parts run, for people; None for this machine.
         out: The folder of bundles and parts.
         progress: Called with the steps' progress.
         consents: Of ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
@@ -65,9 +65,6 @@ class Building:
         given: list[dict[str, Any]] = [{**self.options, "name": name} for name in files]
         for options, path in zip(given, data, strict=False):
             options["calibration"] = {**options.get("calibration", {}), "data": str(path)}
-        if self.board is not None:
-            for options in given:
-                options["deploy"] = {**_deploy_section(self.board), **options.get("deploy", {})}
         if self.pins:
             self._pin(files, given)
         return [open_config(path, **o) for path, o in zip(files.values(), given, strict=True)]
@@ -133,7 +130,7 @@ class Part:
         """Installs the part on a board, or on that of the compilation."""
         config = self._config
         if board is not None:
-            config = open_config(config, deploy=_deploy_section(board))
+            config = open_config(config, deploy={"boards": [board_section(board)]})
         with self._building.pipeline(config) as pipeline:
             return pipeline.deploy()
 
@@ -150,7 +147,8 @@ class Part:
         self._open()
 
 
-def _deploy_section(board: str) -> dict[str, Any]:
+def board_section(board: str) -> dict[str, str | int]:
+    """Returns the configuration of a board that "USER@HOST:PORT" names."""
     here = board_of_host(board)
     row = {"name": "board", "host": here.host, "port": here.port, "user": here.user}
-    return {"boards": [{key: value for key, value in row.items() if value is not None}]}
+    return {key: value for key, value in row.items() if value is not None}

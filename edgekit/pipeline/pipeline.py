@@ -567,7 +567,7 @@ class _NewWeights:
 
 
 def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
-    """Returns the step that makes bundles with another file's weights and puts them to ``changed``."""
+    """Returns the step that makes bundles with another file's weights, for ``changed``."""
 
     def change(run: Run, record: StepRecord) -> Run:
         context, other = run.context, other_weights(run.context, weights)

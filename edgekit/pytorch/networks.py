@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
@@ -54,7 +55,7 @@ class Network:
         notes: What was changed or fixed.
         outputs: The example's.
         left: The modules that stay in PyTorch, of the copy that was made last; None without.
-        parameters: The names of its positional parameters.
+        bind: Returns another call of it: args and kwargs to named tensors.
     """
 
     kind: Kind
@@ -66,7 +67,7 @@ class Network:
     notes: list[str] = field(default_factory=list)
     outputs: tuple[Any, ...] = ()
     left: LeftOut | None = None
-    parameters: tuple[str, ...] = ()
+    bind: Callable[[tuple[Any, ...], Mapping[str, Any]], Call] = field(kw_only=True)
 
     def run(self, module: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Returns what a copy computes, without gradients."""
@@ -75,10 +76,6 @@ class Network:
         with torch.no_grad():
             found = module(*tensors)
         return self.result.take(found) if self.kind == "torchscript" else found
-
-    def call_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """Returns another call of the network."""
-        return call_of(self.parameters, args, kwargs)
 
     def types(self) -> set[str]:
         """Returns the types of parameters, inputs and outputs: "float32", "bfloat16"."""
@@ -194,8 +191,9 @@ def _module(
         return module
 
     found = Network(
-        "module", name or _class_name(source), call, make, result, parameters=parameters
-    )
+        "module", name or _class_name(source), call, make, result,
+        bind=partial(call_of, parameters),
+    )  # fmt: skip
     found.notes += _training(source)
     return found
 
@@ -223,8 +221,9 @@ def _script(
     call = call_of(parameters, args, {})
     kept = source.original_name if hasattr(source, "original_name") else _class_name(source)
     found = Network(
-        "torchscript", name or kept, call, lambda: _copy(source).eval(), Result(call.names)
-    )
+        "torchscript", name or kept, call, lambda: _copy(source).eval(), Result(call.names),
+        bind=partial(call_of, parameters),
+    )  # fmt: skip
     found.notes += [_DEPRECATED, *_training(source)]
     return found
 
@@ -301,7 +300,10 @@ def _program(
         module.forward = call.flat(module.forward, result)
         return module
 
-    return Network("program", name or _program_name(source), call, make, result, source)
+    return Network(
+        "program", name or _program_name(source), call, make, result, source,
+        bind=partial(call_of, (), names=list(leaves)),
+    )  # fmt: skip
 
 
 def _inputs_of(program: Any) -> dict[str, Any]:

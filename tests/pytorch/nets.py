@@ -145,3 +145,55 @@ class Sizes(nn.Module):
         if x.shape[-1] % 2:
             x = functional.pad(x, (0, 1))
         return x[..., : int(x.shape[-1] // 2)]
+
+
+class Middle(nn.Module):
+    """Called twice, with and without a keyword; nested results, of which one is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(6, 6, 3, padding=1)
+        self.second = nn.Conv2d(6, 6, 1)
+
+    def forward(self, x, scale=1.0):
+        y = self.first(x)
+        return {"scaled": y * scale, "more": (self.second(y), 7)}
+
+
+class CalledTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start = nn.Conv2d(1, 6, 3)
+        self.middle = Middle()
+        self.unused = nn.Linear(2, 2)
+        self.end = nn.Linear(6, 3)
+        self.register_buffer("weight", torch.ones(6, 1, 1))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        x = functional.relu(self.start(x))
+        found = self.middle(x * self.weight, scale=2.0)
+        x = found["scaled"] + x + found["more"][0] * found["more"][1]
+        found = self.middle(x)
+        return self.end((found["scaled"] + found["more"][0]).mean((2, 3)))
+
+
+def called_twice():
+    torch.manual_seed(0)
+    return CalledTwice().eval()
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(1, 4, 3)
+        self.router = Router()
+
+    def forward(self, x):
+        return self.router(self.stem(x)).mean((2, 3))
+
+
+def routed():
+    torch.manual_seed(0)
+    return Routed().eval()

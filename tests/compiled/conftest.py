@@ -1,0 +1,5 @@
+"""PyTorch's modules and fixtures, for compiled networks."""
+
+from tests.pytorch.conftest import nets
+
+__all__ = ["nets"]

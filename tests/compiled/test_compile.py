@@ -1,0 +1,202 @@
+"""``edgekit.compile``: called like the module, with what stays in PyTorch between the parts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import edgekit
+import edgekit_device
+from edgekit.errors import DataError, EdgekitError, UsageError
+
+TARGET = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Callable[..., Any]:
+    def compiled(source: Any, *inputs: Any, **options: Any) -> Any:
+        options = {"target": TARGET, "precision": "fp16", "out": tmp_path / "out", **options}
+        return edgekit.compile(source, inputs, **options)
+
+    return compiled
+
+
+def gap(ours: Any, theirs: Any) -> float:
+    """The largest difference by the largest magnitude."""
+    theirs = theirs.detach()
+    return float((ours.detach() - theirs).abs().max() / theirs.abs().max())
+
+
+def test_the_seeds_lenet_with_one_submodule_left_out(
+    nets: ModuleType, compiled: Callable[..., Any]
+) -> None:
+    module, x = nets.lenet(), nets.image()
+    state = {name: value.tolist() for name, value in module.state_dict().items()}
+    net = compiled(module, x, leave=["classifer"])
+    wanted = module(x)
+    assert gap(net(x), wanted) < 0.01
+    assert net(x).dtype == wanted.dtype
+    rows = [(one.module, one.where) for one in net.report.modules]
+    assert rows == [("feat", "GPU"), ("classifer", "PyTorch")]
+    feat, left = net.report.modules
+    assert (feat.clock, left.clock, left.us) == ("predicted", "unknown", None)
+    assert left.bytes == 4 * (16 * 6 * 6 + 10)
+    assert net.plan.layers == net.plans[0].layers
+    assert {name: value.tolist() for name, value in module.state_dict().items()} == state
+    words = str(net.report)
+    assert "classifer" in words
+    assert "this machine's CPU" in words
+
+
+def test_a_module_in_the_middle_makes_several_parts(
+    nets: ModuleType, compiled: Callable[..., Any]
+) -> None:
+    module, x = nets.called_twice(), nets.image()
+    net = compiled(module, x, leave=["middle"])
+    assert len(net.plans) == 3
+    assert [one.module for one in net.report.modules if one.where == "PyTorch"] == ["middle"] * 2
+    assert gap(net(x), nets.called_twice()(x)) < 0.01
+    assert [part.name for part in net.report.parts] == [f"calledtwice-{k}" for k in (1, 2, 3)]
+
+
+def test_arguments_and_results_are_the_modules_own(
+    nets: ModuleType, compiled: Callable[..., Any]
+) -> None:
+    import torch
+
+    module, batch = nets.Nested().eval(), {"image": torch.randn(1, 3, 8, 8)}
+    mask = torch.rand(1, 4, 8, 8)
+    net = edgekit.compile(module, (batch, 0.5), {"mask": mask}, target=TARGET, precision="fp16")
+    found, wanted = net(batch, 0.5, mask=mask), module(batch, 0.5, mask=mask)
+    assert list(found) == list(wanted)
+    assert type(found["more"][0]) is nets.Boxes
+    assert found["more"][1:] == [None, "classes"]
+    assert gap(found["more"][0].where, wanted["more"][0].where) < 0.01
+    assert torch.equal(found["image"], batch["image"])
+    with pytest.raises(UsageError, match=r"compiled with \{'scale': 0.5\}"):
+        net(batch, 0.25, mask=mask)
+    with pytest.raises(UsageError, match="'mask' is missing"):
+        net(batch, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda x: x[..., :8], "input 'x' is 1x1x32x8:float32"),
+        (lambda x: x.double(), "input 'x' is 1x1x32x32:float64"),
+    ],
+)
+def test_other_sizes_and_types_are_refused_with_those_that_fit(
+    nets: ModuleType, compiled: Callable[..., Any], change: Any, problem: str
+) -> None:
+    net = compiled(nets.lenet(), nets.image())
+    with pytest.raises(UsageError, match=problem) as caught:
+        net(change(nets.image()))
+    assert "1x1x32x32:float32" in caught.value.hint
+
+
+def test_half_modules_take_and_return_half_tensors(
+    nets: ModuleType, compiled: Callable[..., Any]
+) -> None:
+    import torch
+
+    for kind in (torch.float16, torch.bfloat16):
+        module, x = nets.lenet().to(kind), nets.image().to(kind)
+        net = compiled(module, x, leave=["classifer.fc3"])
+        assert net(x).dtype == kind
+        assert gap(net(x).float(), module(x).float()) < 0.05
+
+
+def batches(nets: ModuleType) -> Iterator[Any]:
+    return (nets.image(seed) for seed in itertools.count())
+
+
+def test_calibration_is_any_iterable_of_inputs(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
+) -> None:
+    module, x = nets.lenet(), nets.image()
+    for inputs in (
+        [nets.image(seed) for seed in range(4)],
+        [(nets.image(seed),) for seed in range(4)],
+        ({"x": nets.image(seed)} for seed in range(4)),
+        batches(nets),
+    ):
+        net = compiled(module, x, precision="int8", calibration=inputs, leave=["classifer.fc1"])
+        assert gap(net(x), module(x)) < 0.1
+        assert {part.plan.precision for part in net.report.parts} == {"int8"}
+        assert not any("synthetic" in note for note in net.report.notes)
+    with pytest.raises(DataError, match="no calibration inputs"):
+        compiled(module, x, precision="int8", calibration=iter(()))
+    with pytest.raises(UsageError, match="1x1x8x8"):
+        compiled(module, x, precision="int8", calibration=[x[..., :8, :8]])
+
+
+def test_pins_name_modules_of_any_part(nets: ModuleType, compiled: Callable[..., Any]) -> None:
+    module, x = nets.lenet(), nets.image()
+    pin = {"feat.conv1": "dla0", "feat.conv2": "gpu", "classifer.fc3": "gpu"}
+    net = compiled(module, x, leave=["classifer.fc1"], pin=pin)
+    rows = {one.module: one for one in net.report.modules}
+    assert rows["feat.conv1"].where == "DLA0"
+    assert (rows["feat.conv2"].where, rows["feat.conv2"].bytes) == ("GPU", 6 * 15 * 15 * 2)
+    assert rows["classifer.fc1"].where == "PyTorch"
+    with pytest.raises(UsageError, match=r"'feat\.conv9' matches no") as caught:
+        compiled(module, x, leave=["classifer.fc1"], pin={"feat.conv9": "gpu"})
+    assert "feat.conv" in caught.value.hint
+
+
+def test_changed_weights_are_noticed_and_refitted(
+    nets: ModuleType, compiled: Callable[..., Any]
+) -> None:
+    import torch
+
+    module, x = nets.lenet(), nets.image()
+    net = compiled(module, x, leave=["classifer.fc1"])
+    before = net(x)
+    with torch.no_grad():
+        module.feat.conv1.weight.mul_(2)
+    with pytest.warns(UserWarning, match="weights changed"):
+        assert torch.equal(net(x), before)
+    net.refit()
+    assert gap(net(x), module(x)) < 0.01
+    assert gap(net(x), before) > 0.05
+    other = nets.lenet(seed=5)
+    net.refit(other)
+    assert gap(net(x), other(x)) < 0.01
+    with pytest.raises(UsageError, match="another one"):
+        net.refit(nets.called_twice())
+
+
+def test_what_is_saved_is_a_bundle(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
+) -> None:
+    module, x = nets.lenet(), nets.image()
+    net = compiled(module, x)
+    net.save(tmp_path / "net.ekb")
+    loaded = edgekit_device.load(tmp_path / "net.ekb", trust_unsigned=True)
+    assert (loaded({"x": x.numpy()})["output"] == net(x).numpy()).all()
+    with pytest.raises(UsageError, match="stay in PyTorch") as caught:
+        compiled(module, x, leave=["classifer"]).save(tmp_path / "left.ekb")
+    assert "network.ekb" in caught.value.hint
+    assert not (tmp_path / "left.ekb").exists()
+    with pytest.raises(UsageError, match="no board"):
+        net.deploy()
+
+
+def test_programs_and_files_are_compiled_too(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
+) -> None:
+    import torch
+
+    module, x = nets.lenet(), nets.image()
+    program = torch.export.export(module, (x,))
+    torch.export.save(program, tmp_path / "lenet.pt2")
+    for source in (program, tmp_path / "lenet.pt2"):
+        net = edgekit.compile(source, target=TARGET, precision="fp16", out=tmp_path / "out")
+        assert gap(net(x), module(x)) < 0.01
+        with pytest.raises(EdgekitError, match="stay in PyTorch"):
+            edgekit.compile(source, target=TARGET, leave=["feat"])
