@@ -1,0 +1,36 @@
+"""The examples of docs/pytorch.md run as they stand."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
+
+
+def test_the_examples(tmp_path, monkeypatch, capsys):
+    torch = pytest.importorskip("torch", reason="needs edgekit[torch]")
+    pytest.importorskip("onnxscript", reason="needs edgekit[torch]")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    torch.manual_seed(0)
+    first, second, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "lenet.py").write_text(module)
+    names = {}
+    try:
+        exec(first, names)
+        shown = capsys.readouterr().out
+        before = names["y"]
+        exec(second, names)
+    finally:
+        sys.modules.pop("lenet", None)
+    (text,) = re.findall(r"```text\n(.*?)```", PAGE, re.S)
+    assert words(shown)[: len(words(text))] == words(text)
+    assert not torch.equal(names["y"], before)
+
+
+def words(text):
+    """The words of a table; predicted times belong to the cost model's own tests."""
+    return re.sub(r"\d+\.\d us", "? us", text).split()
