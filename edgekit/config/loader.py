@@ -437,8 +437,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
     Args:
         source: A YAML file, an ONNX file, "builtin:NAME", or a configuration to change.
-        options: The configuration's keys as a nested mapping; None means "not given". They win
-            over the file's values.
+        options: The configuration's keys; a section is a mapping, or an object with the keys as
+            attributes (``ModelPart``). None means "not given". They win over the file's values.
 
     Raises:
         ConfigError: What the file or the options say is wrong.
@@ -506,7 +506,8 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
     """Returns options as YAML would give them, without those that are None."""
     values = {}
     for key, value in options.items():
-        inner = _plain_values(value) if isinstance(value, Mapping) else value
+        section = vars(value) if dataclasses.is_dataclass(value) else value
+        inner = _plain_values(section) if isinstance(section, Mapping) else section
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)
         if inner is not None and inner != {}:
