@@ -589,7 +589,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         build.append(
             "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
         )
-    about += [item["note"] for item in approximations(context)]
+    about += [one.note for one in approximations(context)]
     if context.file.model.builtin is not None:
         about.append(
             "the network's weights are random: accuracy only shows how closely the "
