@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
-from edgekit.targets.board import GENERATIONS, Target
+from edgekit.targets.board import GENERATIONS, Target, shared_sources
 from edgekit.targets.jetpack import JetPack, jetpacks
 from edgekit.targets.releases import drives_dla, parse_version
 from edgekit_device.protocol.codec import write
@@ -255,7 +255,7 @@ def _sources() -> dict[str, Source]:
     rows = {}
     for key, row in sources_file().sources.items():
         rows[f"dla/{key}"] = _source(row.title, row.where)
-    for key, text in read_knowledge(data_folder("targets") / "_sources.yaml")["sources"].items():
+    for key, text in shared_sources().items():
         rows[f"targets/{key}"] = _source(text, text)
     return rows
 
@@ -270,7 +270,7 @@ def _keys() -> Mapping[str, str]:
     return {row.title: f"dla/{key}" for key, row in sources_file().sources.items()}
 
 
-def _of_board(keys: list[str]) -> list[str]:
+def _of_board(keys: Iterable[str]) -> list[str]:
     return [f"targets/{key}" for key in keys]
 
 
@@ -515,18 +515,15 @@ def _breaks(rule: Rule, facts: Facts) -> bool | None:
 
 
 def _board(board: Target) -> BoardRow:
-    part: Any = board.facts["dla"]
-    unstated = part.get("tensorrt_unstated")
+    unstated = board.dla.tensorrt_unstated
     return BoardRow(
         board=board.name,
         title=board.title,
         dla_cores=board.dla.cores,
         generation=board.dla.generation or None,
-        tensorrt=[
-            DrivenBy(since=one["since"], until=one.get("until")) for one in part.get("tensorrt", ())
-        ],
-        not_stated=NotStated(since=unstated["since"], why=unstated["why"]) if unstated else None,
-        sources=_of_board(part["source"]),
+        tensorrt=[DrivenBy(since=one.since, until=one.until) for one in board.dla.tensorrt],
+        not_stated=NotStated(since=unstated.since, why=unstated.why) if unstated else None,
+        sources=_of_board(board.dla.source),
     )
 
 
@@ -540,24 +537,18 @@ def _releases(boards: list[Target]) -> list[ReleaseRow]:
             tensorrt=release.tensorrt or None,
             also=list(release.also),
             note=release.note,
-            sources=_of_board(_release_sources(release)),
+            sources=_of_board(release.source),
         )
         for release in ordered
     ]
 
 
-def _release_sources(release: JetPack) -> list[str]:
-    rows = read_knowledge(data_folder("targets") / "_jetpack.yaml")["releases"]
-    return next(row["source"] for row in rows if tuple(row["jetpack"]) == release.versions)
-
-
 def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
-    part: Any = board.facts["dla"]
     for release in jetpacks(board):
         usable, int8, why, rule = _usable(board, release)
         # what the answer rests on comes first
         sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
-        sources += _of_board([*_release_sources(release), *part["source"]])
+        sources += _of_board([*release.source, *board.dla.source])
         for version in release.versions:
             yield MatrixRow(
                 board=board.name,
