@@ -18,10 +18,13 @@ from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.version import __version__
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read
 
 _FOLDER = "facts"
 _File = TypeVar("_File", bound="Facts")
 _WORDS = {float: "number", int: "whole number", str: "text", bool: "truth value"}
+_Document = TypeVar("_Document")
 
 
 @cache
@@ -69,6 +72,27 @@ def read_knowledge(path: Path) -> Any:
     value = _parse(content, path)
     _store_parsed(cached, key, value)
     return value
+
+
+def read_document(kind: type[_Document], path: Path, code: str = "data.invalid") -> _Document:
+    """Returns the content of a YAML file as an object of a codec class.
+
+    Raises:
+        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong (``code``): the
+            message begins with its place in the file.
+        OSError: It cannot be read.
+    """
+    content = read_knowledge(path)
+    try:
+        return read(kind, content)
+    except DeviceError as error:
+        place = f"{error.where}: " if error.where else ""
+        raise DataError(
+            f"{place}{error.message}",
+            code=code,
+            where=str(path),
+            hint=f"copy the structure of another file under {path.parent.name}/",
+        ) from error
 
 
 def _digest(content: bytes) -> bytes:

@@ -16,7 +16,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fit_costs import (
-    COSTS,
     FITTED,
     LIMITS,
     Anchor,
@@ -35,7 +34,8 @@ from fit_costs import (
 from edgekit.placement.costs.constants import contention_constants, extrapolation, model_errors
 from edgekit.placement.costs.model import contention_of, slowdown
 from edgekit.placement.costs.reformat import reformat_constants
-from edgekit.targets.loader import get, read_yaml
+from edgekit.targets.board import shared_sources
+from edgekit.targets.loader import get
 
 __all__ = ["cost_page", "predictions"]
 
@@ -203,7 +203,7 @@ def _pairs() -> str:
             f"`{pair.source}`",
         ))  # fmt: skip
     head = ("device", "beside", "DLA engine", "board", "keeps, published", "predicted", "source")
-    known = {**read_yaml(COSTS.parent / "_sources.yaml")["sources"], **data.sources}
+    known = {**shared_sources(), **data.sources}
     used = dict.fromkeys(pair.source for pair in data.pairs)
     sources = [(f"`{name}`", known[name]) for name in used]
     return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"

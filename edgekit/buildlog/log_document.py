@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from edgekit.buildlog.comparison import LogComparison
 from edgekit.buildlog.facts import BuildLog, Fallback
-from edgekit.dla.explanation import CaseFix, RuleSource
+from edgekit.dla.explanation import CaseFix
+from edgekit.dla.rule_files import RuleSource
 from edgekit.dla.verdicts import whole
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (

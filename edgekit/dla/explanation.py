@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
-from edgekit.dla.rules import (
-    Operator,
-    Rule,
-    Rules,
-    load_rules,
-)
+from edgekit.dla.rule_files import Operator, Rule, RuleSource, UnlistedOperator, titles_of
+from edgekit.dla.rules import Rules, load_rules
 from edgekit.errors import UsageError
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
@@ -51,14 +45,6 @@ class CaseFix:
 
     case: str = member(long_text, key="for")
     fix: str = member(long_text)
-
-
-@dataclass(frozen=True)
-class RuleSource:
-    """Where a fact is from: a title, and the place in it."""
-
-    title: str = member(long_text)
-    where: str = member(long_text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +195,8 @@ def explained(rule: Rule) -> ExplainedRule:
         limit=rule.limit,
         fix=_open(rule.fix),
         fixes=tuple(_fixes(rule)),
-        source="; ".join(rule.sources),
-        sources=tuple(map(RuleSource, rule.sources, rule.places)),
+        source=titles_of(rule.source),
+        sources=rule.source,
         certainty=rule.certainty,
         effect=rule.effect,
         network=rule.network,
@@ -261,41 +247,32 @@ def _operator(known: Rules, row: Operator) -> ExplainedOperator:
         verdict=verdict,
         rules=tuple(rules),
         family_rules=same,
-        **_matrix(known),
+        source=titles_of(known.matrix_sources),
+        sources=known.matrix_sources,
     )
 
 
-def _unlisted(known: Rules, name: str, row: Mapping[str, Sequence[str]]) -> ExplainedOperator:
-    judging = [r.id for r in known if r.family in row["families"] and r.effect != "note"]
+def _unlisted(known: Rules, name: str, row: UnlistedOperator) -> ExplainedOperator:
+    judging = [r.id for r in known if r.family in row.families and r.effect != "note"]
     return ExplainedOperator(
         operator=name,
         tensorrt=None,
         since=None,
         dla_software=None,
         dla_software_since=None,
-        families=tuple(row["families"]),
+        families=row.families,
         composed=False,
         fix="",
         settled_by=None,
         text=_NO_ROW,
         dla_software_text=_NO_ROW,
         verdict=(
-            f"the rules decide ({', '.join(row['rules'])}); the matrix does not list this operator"
+            f"the rules decide ({', '.join(row.rules)}); the matrix does not list this operator"
         ),
-        rules=tuple(dict.fromkeys((*row["rules"], *judging))),
-        **_matrix(known),
+        rules=tuple(dict.fromkeys((*row.rules, *judging))),
+        source=titles_of(known.matrix_sources),
+        sources=known.matrix_sources,
     )
-
-
-class _Matrix(TypedDict):
-    source: str
-    sources: tuple[RuleSource, ...]
-
-
-def _matrix(known: Rules) -> _Matrix:
-    """Returns where the matrix is from."""
-    sources = tuple(RuleSource(one["title"], one["where"]) for one in known.matrix_sources)
-    return {"source": "; ".join(one.title for one in sources), "sources": sources}
 
 
 def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:

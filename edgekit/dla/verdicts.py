@@ -4,11 +4,13 @@ and the fix that fits the layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgekit.dla.rules import Operator, Rule, RuleFailure, loadables_per_core, show
+from edgekit.dla.checks import Facts, RuleFailure, show
+from edgekit.dla.rule_files import Operator, Rule
+from edgekit.dla.rules import loadables_per_core
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -146,14 +148,14 @@ class Judgement:
 class _Words(Mapping[str, str]):
     """The facts of a layer as texts, for the braces of the rule files."""
 
-    def __init__(self, facts: Mapping[str, Any], value: str) -> None:
+    def __init__(self, facts: Facts, value: str) -> None:
         self._facts = facts
         self._value = value
 
     def __getitem__(self, name: str) -> str:
         return self._value if name == "value" else show(self._facts[name])
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._facts)
 
     def __len__(self) -> int:
@@ -163,7 +165,7 @@ class _Words(Mapping[str, str]):
 def reason_of(
     rule: Rule,
     failure: RuleFailure,
-    facts: Mapping[str, Any],
+    facts: Facts,
     row: Operator | None = None,
     against: Iterable[str] = (),
 ) -> VerdictReason:
@@ -188,7 +190,7 @@ def reason_of(
     return VerdictReason(rule.id, message, found, limit, source, fix, mends)
 
 
-def _fix(rule: Rule, facts: Mapping[str, Any], row: Operator | None) -> tuple[str, bool]:
+def _fix(rule: Rule, facts: Facts, row: Operator | None) -> tuple[str, bool]:
     if rule.operator_fix and row is not None and row.fix:
         return row.fix, row.mends
     for way in rule.ways:

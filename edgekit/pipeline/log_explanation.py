@@ -22,7 +22,8 @@ from edgekit.buildlog.log_document import (
 )
 from edgekit.buildlog.missing_operators import about_operator
 from edgekit.buildlog.reading import WholeLog, read_whole
-from edgekit.dla.explanation import RuleSource, explained
+from edgekit.dla.explanation import explained
+from edgekit.dla.rule_files import RuleSource
 from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target

@@ -181,7 +181,7 @@ def tie(
     moved, tied = DisjointSets[str](), DisjointSets[str]()
     by_tensor: dict[str, list[BoundLayer]] = {}
     for one in bound:
-        if one.tie.moves:
+        if one.tie.ties.moves:
             moved.join(*one.tensors)
         tied.join(*one.tensors)
         for name in one.tensors:
@@ -239,9 +239,9 @@ def bindings(
     on_dla = None if dla_layers is None else frozenset(dla_layers)
     for layer in network.layers:
         rule = scale_tie(layer)
-        if rule is None or rule.apart != apart or layer.name in fp16_layers:
+        if rule is None or rule.ties.apart != apart or layer.name in fp16_layers:
             continue
-        if not (rule.everywhere or on_dla is None or layer.name in on_dla):
+        if not (rule.ties.everywhere or on_dla is None or layer.name in on_dla):
             continue
         tensors = tuple(
             name
@@ -256,7 +256,7 @@ def _change(
     name: str, old: float, values: Mapping[str, float], widest: str, bound: list[BoundLayer]
 ) -> Change:
     # what moves values hands a scale on; the rule that requires it says more
-    reason = next((one for one in bound if not one.tie.moves), bound[0])
+    reason = next((one for one in bound if not one.tie.ties.moves), bound[0])
     return Change(
         tensor=name,
         old=old,
@@ -392,7 +392,7 @@ def change_rows(changes: Iterable[Change]) -> tuple[ChangedScale, ...]:
 
 def _costly(change: Change) -> str:
     layers = ", ".join(change.layers[:_SHOWN])
-    everywhere = {tie.rule.id for tie in scale_ties() if tie.everywhere}
+    everywhere = {tie.rule.id for tie in scale_ties() if tie.ties.everywhere}
     pins = ", ".join(f"{{layers: {yaml_list([n])[1:-1]}, device: GPU}}" for n in change.layers)
     place = "" if change.rule in everywhere else f", or on the GPU: placement: {{pin: [{pins}]}}"
     one = "that layer" if len(change.layers) == 1 else "these layers"

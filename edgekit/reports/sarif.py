@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from edgekit.dla.explanation import explained
-from edgekit.dla.rules import Rule, load_rules
+from edgekit.dla.rule_files import Rule
+from edgekit.dla.rules import load_rules
 from edgekit.version import __version__
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         },
         "properties": {"certainty": rule.certainty, "tags": ["dla", rule.family]},
     }
-    link = next((match[0] for place in rule.places if (match := _PLACE.match(place))), "")
+    link = next((match[0] for one in rule.source if (match := _PLACE.match(one.where))), "")
     if link:
         found["helpUri"] = f"https://{link}"
     return found

@@ -219,14 +219,12 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
     """Returns what a release does not have at all: a DLA of this board, or the kind of typing."""
     target = get(request.target)
     if (request.dla or request.mode == "standalone") and not drives_dla(target, request.tensorrt):
-        part = target.facts.get("dla")
-        ranges = part.get("tensorrt", ()) if isinstance(part, dict) else ()
         known = ", ".join(
-            f"{r['since']} to before {r['until']}" if "until" in r else f"{r['since']} and later"
-            for r in ranges
+            f"{r.since} to before {r.until}" if r.until else f"{r.since} and later"
+            for r in target.dla.tensorrt
         )
-        unstated = part.get("tensorrt_unstated") if isinstance(part, dict) else None
-        known += f" ({unstated['since']}: not stated)" if unstated else ""
+        unstated = target.dla.tensorrt_unstated
+        known += f" ({unstated.since}: not stated)" if unstated else ""
         return [
             _problem(
                 request, "tensorrt", f"TensorRT {on.text} does not support the DLA of this board",

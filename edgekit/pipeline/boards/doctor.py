@@ -4,7 +4,7 @@ it, and whether the board fits a configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -410,8 +410,7 @@ def _can(probe: Probe) -> BoardAbilities:
 def _fits(probe: Probe, config: Config) -> Iterator[DoctorCheck]:
     """Whether the board is what the configuration is for."""
     file = config.file
-    module = get(file.target).facts.get("module")
-    numbers = module.get("numbers", []) if isinstance(module, Mapping) else []
+    numbers = get(file.target).file.module.numbers
     own = probe.board_id
     if not own:
         yield DoctorCheck(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from edgekit.benchmark.monitor import (
@@ -199,9 +199,7 @@ def _target_of(own: str | None) -> Target | None:
         return None
     for name in names():
         target = get(name)
-        module = target.facts.get("module")
-        numbers = module.get("numbers", ()) if isinstance(module, Mapping) else ()
-        if any(own.startswith(str(number)) for number in numbers):
+        if any(own.startswith(number) for number in target.file.module.numbers):
             return target
     return None
 
