@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from edgekit_device.protocol.manifest import EngineEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +85,4 @@ class Artefacts:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    engine_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    engine_facts: Mapping[str, EngineEntry] = field(default_factory=dict)

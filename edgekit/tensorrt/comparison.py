@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
     from edgekit.tensorrt.requests import RequestedLane
-    from edgekit_device.build.request import BuildResult
+    from edgekit_device.build.request import BuildResult, BuiltLayer
 
 
 _SHOWN = 5
@@ -165,14 +165,12 @@ def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability
     return Capability(asked=len(answers), disagree=wrong)
 
 
-def _inspected(
-    plan: Plan, number: int, layers: Sequence[Mapping[str, Any]]
-) -> InspectedLoadables | None:
+def _inspected(plan: Plan, number: int, layers: Sequence[BuiltLayer]) -> InspectedLoadables | None:
     """Counts the loadables that the inspector lists; None where it says no layer's type."""
-    if not any(layer["device"] for layer in layers):
+    if not any(layer.device for layer in layers):
         return None
     planned = sum(loadable.plan == number for loadable in plan.loadables)
-    inside = sum(layer["device"] == "DLA" for layer in layers)
+    inside = sum(layer.device == "DLA" for layer in layers)
     return InspectedLoadables(plan=planned, engine=inside)
 
 

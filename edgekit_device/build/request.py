@@ -17,6 +17,7 @@ from edgekit_device.protocol.codec import (
     fail,
     flag,
     integer,
+    long_text,
     mapping,
     member,
     names,
@@ -226,7 +227,6 @@ class BuiltEngine:
 
 
 _SIZE = integer(0, _MAX_BYTES)
-_FACTS = array(mapping(anything))
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,26 @@ class BuiltTensor:
     format: str = member(text())
     strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
     scale: Optional[float] = member(nullable(number(0.0, 1e38)))
+
+
+@dataclass(frozen=True)
+class BuiltLayer:
+    """A layer as the inspector has it; type and device ("GPU", "DLA") are "" where it says none."""
+
+    name: str = member(long_text)
+    type: str = member(text())
+    device: str = member(choice("GPU", "DLA", ""))
+
+
+@dataclass(frozen=True)
+class AttemptResult:
+    """How an attempt went: its flags, whether it succeeded, seconds, an error and its code."""
+
+    flags: Tuple[str, ...] = member(names())
+    ok: bool = member(flag)
+    seconds: float = member(number(0.0, 1e9))
+    error: Optional[str] = member(nullable(long_text))
+    code: Optional[str] = member(nullable(text()))
 
 
 @dataclass(frozen=True)
@@ -273,13 +293,13 @@ class EngineResult:
     io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
     can_run_on_dla: Mapping[str, bool] = member(mapping(flag))
     unmapped: Tuple[str, ...] = member(array(text()))
-    layers: Tuple[Mapping[str, Any], ...] = member(_FACTS)
+    layers: Tuple[BuiltLayer, ...] = member(records(BuiltLayer))
     reformats: Tuple[Any, ...] = member(array(anything))
     inspector: Optional[str] = member(nullable(digest))
     log: str = member(digest)
     timing_cache: Mapping[str, Any] = member(mapping(anything))
     attempt: int = member(integer(0, 1 << 20))
-    attempts: Tuple[Mapping[str, Any], ...] = member(_FACTS)
+    attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult))
     seconds: float = member(number(0.0, 1e9))
 
 

@@ -34,7 +34,7 @@ from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.removed import FormerDict
 from edgekit.text import listed
-from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
+from edgekit_device.build.request import RESULT_SCHEMA, AttemptResult, BuildResult, EngineResult
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     anything,
@@ -139,7 +139,7 @@ class BoardEngine:
     refit: str = member(text())
     dla_core: int | None = member(nullable(_COUNT))
     attempt: int = member(_COUNT)
-    attempts: tuple[Any, ...] = member(array(anything))
+    attempts: tuple[AttemptResult, ...] = member(records(AttemptResult))
     seconds: float = member(number(0.0, 1e9))
     timing_cache: Any = member(anything)
 
@@ -462,7 +462,7 @@ def reweighed(
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
     fixed = _unchangeable_weights(own, lanes, built.result.engines)
-    if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
+    if fixed or any(one.refit == "none" for one in made.engine_facts.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
