@@ -25,9 +25,8 @@ from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
-    EngineEntry,
     Lane,
     Manifest,
     ModelSource,
@@ -128,10 +127,7 @@ def pack(
                 for part in plan.loadables
             ),
         ),
-        engines={
-            digest: read(EngineEntry, dict(facts))
-            for digest, facts in artefacts.engine_facts.items()
-        },
+        engines=dict(artefacts.engine_facts),
         rewrites=record,
         requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),
         samples=measured_on,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit_device.protocol.codec import array, integer, long_text, member, text
 from edgekit_device.protocol.codec import digest as sha256
@@ -12,6 +12,8 @@ from edgekit_device.protocol.codec import shape as sizes
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from edgekit_device.protocol.manifest import EngineEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +89,4 @@ class Artefacts:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    engine_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    engine_facts: Mapping[str, EngineEntry] = field(default_factory=dict)

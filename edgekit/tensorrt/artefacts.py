@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from edgekit.errors import BuildError
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.weights import digest_of
 from edgekit.text import counted
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.manifest import EngineEntry, IoEntry
 from edgekit_device.tensorrt.weights import named_weights, origins
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 
 Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
-# what the manifest has of an engine, as a result gives it
-_FACTS = (
-    "kind", "tensorrt", "stripped", "version_compatible", "lean_embedded", "refit", "dla_core",
-)  # fmt: skip
 _TAKES_OTHERS = ("any", "individual")
 
 
@@ -69,7 +65,7 @@ def artefacts_of(
         )
     engines = dict(fetch(dict.fromkeys(one.engine for one in built.values())))
     store = _EngineWeights()
-    facts: dict[str, Any] = {}
+    facts: dict[str, EngineEntry] = {}
     notes = list(result.notes)
     requested = {one.key: one for one in request.job.engines}
     found = []
@@ -90,10 +86,10 @@ def artefacts_of(
             known = facts.get(one.engine)
             if known is not None:
                 # the same bytes for another device: which one is the segment's to say
-                if known["dla_core"] is None:
-                    known["dla_core"] = one.dla_core
+                if known.dla_core is None:
+                    facts[one.engine] = replace(known, dla_core=one.dla_core)
                 continue
-            facts[one.engine] = _facts(engine, one)
+            facts[one.engine] = _entry(engine, one)
             if not one.stripped and one.refit not in _TAKES_OTHERS:
                 continue
             try:
@@ -101,11 +97,11 @@ def artefacts_of(
             except BuildError as error:
                 if one.stripped:
                     raise
-                facts[one.engine]["refit"] = "none"
+                facts[one.engine] = replace(facts[one.engine], refit="none")
                 notes.append(f"{engine.key} cannot be refitted: {error.message}")
                 continue
             if renamed:
-                facts[one.engine]["weights"] = renamed
+                facts[one.engine] = replace(facts[one.engine], weights=renamed)
         found.append((lane.share, tuple(segments)))
     return Artefacts(
         backend="tensorrt",
@@ -146,25 +142,30 @@ def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     ]
 
 
-def _facts(engine: RequestedEngine, one: EngineResult) -> dict[str, Any]:
-    return {
-        **{key: getattr(one, key) for key in _FACTS},
-        "inputs": _ordered(one.io, "input", engine.inputs),
-        "outputs": _ordered(one.io, "output", engine.outputs),
-    }
+def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
+    return EngineEntry(
+        kind=one.kind,
+        tensorrt=one.tensorrt,
+        stripped=one.stripped,
+        version_compatible=one.version_compatible,
+        lean_embedded=one.lean_embedded,
+        refit=one.refit,
+        dla_core=one.dla_core,
+        inputs=_ordered(one.io, "input", engine.inputs),
+        outputs=_ordered(one.io, "output", engine.outputs),
+    )
 
 
 def _ordered(
     found: Sequence[BuiltTensor], mode: str, requested: Sequence[IoSpec]
-) -> list[dict[str, Any]]:
+) -> tuple[IoEntry, ...]:
     at = {tensor.name: number for number, tensor in enumerate(requested)}
     ordered = sorted(found, key=lambda tensor: at.get(tensor.name, len(at)))
-    # the list that they stand in says their mode
-    return [
-        {key: value for key, value in write(tensor).items() if key != "mode"}
-        for tensor in ordered
-        if tensor.mode == mode
-    ]
+    return tuple(
+        IoEntry(x.name, x.dtype, x.shape, x.format, x.strides, x.scale)
+        for x in ordered
+        if x.mode == mode
+    )
 
 
 class _EngineWeights:

@@ -16,8 +16,8 @@ from edgekit.targets.releases import drives_dla
 from edgekit.tensorrt.releases import (
     FeatureRule,
     TensorRTRelease,
+    feature_facts,
     features,
-    give_up,
     limits,
     release,
     rules_for,
@@ -283,12 +283,12 @@ def impossible_features(
         hint = next((_INSTEAD[name] for name in reversed(row.of) if name in _INSTEAD), "")
         found.append(_problem(request, _blamed(request, own, row.of), message, hint))
     for limit in limits(own.firm):
-        if request.profiles > limit["profiles"]:
+        if request.profiles > limit.profiles:
             found.append(
                 _problem(
-                    request, known[limit["feature"]].key,
-                    f"{limit['feature']} allows {limit['profiles']} optimisation profile, but "
-                    f"there are {request.profiles}: {limit['why']}",
+                    request, known[limit.feature].key,
+                    f"{limit.feature} allows {limit.profiles} optimisation profile, but "
+                    f"there are {request.profiles}: {limit.why}",
                     "build one profile, or remove build.strip and build.refit",
                 )
             )  # fmt: skip
@@ -414,15 +414,15 @@ def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRT
     for row in rules_for([*chosen, name], on, get(request.target).platform):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
             return row.reason
-    over = [limit for limit in limits([name]) if request.profiles > limit["profiles"]]
-    return str(over[0]["why"]) if over else ""
+    over = [limit for limit in limits([name]) if request.profiles > limit.profiles]
+    return over[0].why if over else ""
 
 
 def _attempts(
     own: RequestedFeatures, chosen: list[str], open_rows: list[FeatureRule]
 ) -> tuple[BuildAttempt, ...]:
     """Returns what to try: everything first; of the rest, whatever loses the least comes first."""
-    order = give_up()
+    order = feature_facts().give_up
     doubtful = {name for row in open_rows for name in row.of} & set(chosen)
     doubtful |= {"DIRECT_IO"} & set(own.soft) & set(chosen)
     units = [name for name in order if any(own.unit(name, other) for other in doubtful)]

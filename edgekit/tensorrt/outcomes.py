@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.files import write_atomically
 from edgekit.tensorrt.options import BuildAttempt, Decision
@@ -36,7 +36,7 @@ def outcomes_file(folder: Path) -> Path:
 
 
 def record_outcome(
-    file: Path, fingerprint: Mapping[str, Any], kind: str, attempts: Iterable[AttemptResult]
+    file: Path, fingerprint: Mapping[str, str], kind: str, attempts: Sequence[AttemptResult]
 ) -> None:
     """Keeps what the attempts at one engine have shown of their flags on boards like this one.
 
@@ -48,12 +48,12 @@ def record_outcome(
         fingerprint: The board's; boards whose module, L4T, TensorRT and DLA compiler are equal
             and known are alike, and of others nothing is kept.
         kind: What was built, such as "plan" or "plan DLA".
-        attempts: The engine's, as the board says them.
+        attempts: How they went.
 
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    board, attempts = _board(fingerprint), list(attempts)
+    board = _board(fingerprint)
     if not board:
         return
     found = _read(file)
@@ -75,7 +75,7 @@ def _is_conclusive(attempt: AttemptResult) -> bool:
 
 
 def known_outcome(
-    file: Path, fingerprint: Mapping[str, Any], kind: str, flags: tuple[str, ...]
+    file: Path, fingerprint: Mapping[str, str], kind: str, flags: tuple[str, ...]
 ) -> bool | None:
     """Returns what builds on boards like this one have shown of a set of flags; None: nothing.
 
@@ -86,7 +86,7 @@ def known_outcome(
 
 
 def without_known_failures(
-    decision: Decision, file: Path, fingerprint: Mapping[str, Any], *, dla: bool
+    decision: Decision, file: Path, fingerprint: Mapping[str, str], *, dla: bool
 ) -> Decision:
     """Returns a decision without the attempts that are known to fail on such a board.
 
@@ -121,8 +121,8 @@ def without_known_failures(
     return replace(decision, plans=plans, loadables=loadables, notes=(*decision.notes, note))
 
 
-def _board(fingerprint: Mapping[str, Any]) -> str:
-    parts = [str(fingerprint.get(name) or "") for name in _LIKE]
+def _board(fingerprint: Mapping[str, str]) -> str:
+    parts = [fingerprint.get(name, "") for name in _LIKE]
     if not all(parts[:3]):
         return ""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
