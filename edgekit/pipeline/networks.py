@@ -15,7 +15,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.report_page import ReportPage
-from edgekit.pipeline.steps.parse import require_parse
+from edgekit.pipeline.steps.load import require_parse
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import Options, Pin
 from edgekit.reports.html.plans import write_plans_report

@@ -42,9 +42,9 @@ from edgekit.pipeline.steps.method import (
 )
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
-from edgekit.pipeline.steps.translation import float_note
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
+from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy, Float32, describe_metric
 from edgekit.reference.accuracy import accuracy as compare
 from edgekit.reference.build import build_reference

@@ -33,7 +33,7 @@ from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.pipeline.steps.tegrastats_log import monitor_from_log
+from edgekit.pipeline.tegrastats_log import monitor_from_log
 from edgekit.quantize.data.load import load_data
 from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
@@ -297,7 +297,7 @@ def infer(
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     return Inference(
         schema="edgekit.infer/1",
-        board=BoardName.model_validate(write(boards.describe(client))),
+        board=BoardName.of(boards.describe(client)),
         release=release.release,
         backend=_backend(backend, release),
         bit_equal=known["bit_equal"],
@@ -357,7 +357,7 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=BoardName.model_validate(write(boards.describe(client))),
+        board=BoardName.of(boards.describe(client)),
         environment={"release": release.release, **_environment(release)},
         target=target,
         config=context.config.path,

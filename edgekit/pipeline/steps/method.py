@@ -39,8 +39,8 @@ from edgekit.pipeline.steps.rewrite import (
     network,
     rewritten,
 )
-from edgekit.pipeline.steps.scales import ScaleBinding, describe_widened, warn_unequal
-from edgekit.pipeline.steps.translation import describe_translation
+from edgekit.placement.translation import describe_translation
+from edgekit.quantize.given_scales import ScaleBinding, describe_widened, warn_unequal
 from edgekit.quantize.scales import Ranges, Scales, tied
 
 if TYPE_CHECKING:
