@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
@@ -120,8 +119,9 @@ def _config_of_one(config: Config, number: int) -> Config:
     own = file.model.networks[number]
     keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "plugins")
     model = file.model.model_copy(update={"networks": [], **{k: getattr(own, k) for k in keys}})
-    changes: dict[str, Any] = {"model": model, "precision": own.precision or file.precision}
-    return dataclasses.replace(config, file=file.model_copy(update=changes))
+    precision = own.precision or file.precision
+    one = file.model_copy(update={"model": model, "precision": precision})
+    return dataclasses.replace(config, file=one)
 
 
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import ValidationError
@@ -199,7 +199,7 @@ class NewestMeasurement:
         self.description = ""
         self.notes: list[str] = []
         section = context.file.bench
-        self._settings: dict[str, Any] = section.model_dump(mode="json")
+        self._settings = section.model_dump(mode="json")
         if section.inputs is not None:
             # other frames may lie under the same name
             frames = identity_of_path(context.config.resolve(section.inputs))
@@ -410,7 +410,7 @@ def _backend(backend: str, release: InstalledRelease) -> str:
     return release.backend or backend
 
 
-def _environment(release: InstalledRelease) -> dict[str, Any]:
+def _environment(release: InstalledRelease) -> dict[str, str]:
     keys = ("python", "machine", "numpy", "onnxruntime")
     known = ((key, getattr(release.hello, key, None)) for key in keys)
     return {key: value for key, value in known if value}
