@@ -18,7 +18,6 @@ from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
-from edgekit.pipeline.steps.bounds import bounds_of_question
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
@@ -26,6 +25,7 @@ from edgekit.pipeline.steps.plan import plan, query
 from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
 from edgekit.placement.plan import compare_plans
 from edgekit.reference.gate import impossible
+from edgekit.reference.search_bounds import bounds_of_question
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.text import counted, read_size
@@ -505,7 +505,7 @@ def sensitivity_of(
     words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
         return (found, None), words
-    bounds = bounds_of_question(context, minimum)
+    bounds = bounds_of_question(minimum, thorough=context.file.accuracy.thorough)
     return (found, proposed_layers(context, metric, minimum, bounds)), words
 
 
