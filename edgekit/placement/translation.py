@@ -1,5 +1,5 @@
-"""What loading does to a Q/DQ model: its translation to a plain model and scales where the release
-takes implicit INT8, and the notes on releases that are strongly typed.
+"""What a Q/DQ model becomes before it is placed: a plain model and scales where the release takes
+implicit INT8; and the notes on releases that are strongly typed.
 """
 
 from __future__ import annotations
