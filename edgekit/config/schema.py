@@ -50,6 +50,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def given_keys(section: Section) -> dict[str, Any]:
+    """Returns the keys of a section that were given, as YAML has them."""
+    return section.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+
+
 class CalibrationSection(Section):
     """Where INT8 scales come from."""
 

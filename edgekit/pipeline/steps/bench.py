@@ -116,7 +116,7 @@ def tensorrt_of(
 def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Keeps a measurement in the history; says why it could not, which is no failure."""
     try:
-        record(document, config=config, release=write(release))
+        record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
         return [f"not recorded in the history: {error.message}"]
     return []
