@@ -40,7 +40,6 @@ from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
-from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
