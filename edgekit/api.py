@@ -78,9 +78,9 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
-    from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
+    from edgekit.placement.check import CheckResult as CheckResult
     from edgekit.placement.check_document import Check as Check
     from edgekit.placement.check_document import LayerCheck as LayerCheck
     from edgekit.placement.check_document import SparsityCheck as SparsityCheck
@@ -774,7 +774,7 @@ def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
         DataError: A file is none of its kind, or the log is of another board.
         UsageError: The measurement sampled its power itself, or is none of a board.
     """
-    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+    from edgekit.pipeline.tegrastats_log import with_tegrastats
 
     return with_tegrastats(Path(bench), Path(tegrastats))
 

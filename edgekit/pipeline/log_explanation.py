@@ -4,7 +4,7 @@ mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def explain_log(
                     f"the log fits several boards; the verdicts are those of {given['target']}: "
                     "--target names another"
                 )
-        comparison = _compared(model, log, on_note, given)
+        comparison = _compared(model, log, on_note, **given)
     summary = whole.summary
     return ExplainedLog(
         file=name or str(path),
@@ -346,11 +346,12 @@ def _compared(
     model: str,
     log: BuildLog,
     on_note: Callable[[str], object],
-    given: Mapping[str, Any],
+    **given: Any,
 ) -> LogComparison:
     from edgekit.pipeline.named_check import check_named
 
     precision = next((one for one in ("int8", "fp16") if one in log.precisions), None)
-    said = {"precision": precision, "tensorrt": log.tensorrt or None}
-    result = check_named(model, on_note=on_note, **{**said, **given})
+    given.setdefault("precision", precision)
+    given.setdefault("tensorrt", log.tensorrt or None)
+    result = check_named(model, on_note=on_note, **given)
     return compare(result.network, result.judgement, log, target=result.target)

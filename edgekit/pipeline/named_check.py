@@ -13,7 +13,7 @@ from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
 from edgekit.network.part import ModelPart
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline.steps.check import CheckResult, check_model
+from edgekit.placement.check import CheckResult, check_model
 from edgekit.placement.check_document import Checks
 from edgekit.targets.loader import get
 

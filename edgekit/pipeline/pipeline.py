@@ -67,9 +67,8 @@ from edgekit.pipeline.steps.bundle import (
 )
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
-from edgekit.pipeline.steps.load import lowers, source
+from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -78,9 +77,9 @@ from edgekit.pipeline.steps.rewrite import (
     rewritten,
     used_rewrites,
 )
-from edgekit.pipeline.steps.scales import cache_for_both, named_scales
 from edgekit.placement.rewrite_document import Rewriting
 from edgekit.quantize.caches import write_cache
+from edgekit.quantize.given_scales import cache_for_both, named_scales
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
 from edgekit_device.protocol.codec import write as write_document
@@ -92,7 +91,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.report import RunDocument
-    from edgekit.pipeline.steps.check import CheckResult
+    from edgekit.placement.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report

@@ -32,13 +32,12 @@ from edgekit.pipeline.steps.build import (
     notes_of,
 )
 from edgekit.pipeline.steps.bundle import PackedBundle
-from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
-from edgekit.pipeline.steps.parse import parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
-from edgekit.pipeline.steps.scales import named_scales
 from edgekit.placement.plan import Plan
+from edgekit.quantize.given_scales import named_scales
 from edgekit.quantize.scales import change_rows
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.method import MethodChoice
@@ -150,7 +149,7 @@ def run_document(
     check, bench = known(found.check), known(found.bench)
     releases = [
         RunRelease(
-            board=BoardName.model_validate(write(one.board)),
+            board=BoardName.of(one.board),
             release=one.release,
             digest=one.digest,
             bytes_sent=one.bytes_sent,
@@ -246,7 +245,7 @@ def report_facts(
         built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
-        board=BoardName.model_validate(write(release.board)),
+        board=BoardName.of(release.board),
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),

@@ -143,7 +143,7 @@ def _set_up(
     if "REFIT_INDIVIDUAL" in built.flags:
         refused = configure.mark_refittable(network, spec.refit_individual, spec.key, built.notes)
         if refused:
-            names = listed(list(map(repr, refused)), ", ")
+            names = listed(map(repr, refused))
             built.notes.append("{}: TensorRT cannot refit {}".format(spec.key, names))
     return mapped
 
@@ -152,7 +152,7 @@ def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
     mapped = map_layers(read_layers(network), spec.layers)
     built.unmapped = mapped.unmapped
     if mapped.lost:
-        names = listed(list(map(repr, mapped.lost)), ", ")
+        names = listed(map(repr, mapped.lost))
         built.notes.append(
             "{}: the builder has no layer for {} of the plan's: {}".format(
                 spec.key, len(mapped.lost), names

@@ -155,7 +155,7 @@ def _in_file(name: str, weight: WeightEntry) -> str:
 
 def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
     return DeviceError(
-        "the ONNX file {}: {}".format(what, listed([repr(name[:80]) for name in names], ", ")),
+        "the ONNX file {}: {}".format(what, listed([repr(name[:80]) for name in names])),
         code=code,
         where=str(path),
         hint="give the file that the bundle was built from, or deploy the weights",

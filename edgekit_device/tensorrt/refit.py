@@ -268,7 +268,7 @@ def _weights(trt: Any, array: np.ndarray, kind: str) -> Any:
 
 def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
     return DeviceError(
-        "weights do not fit the engine: {}".format(listed(faults)),
+        "weights do not fit the engine: {}".format(listed(faults, between="; ")),
         code="refit.mismatch",
         where=where,
         hint="the weights need the names, types and counts of the stripped ones",

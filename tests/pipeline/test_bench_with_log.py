@@ -12,7 +12,7 @@ from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
 from edgekit.cli.main import app
 from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.steps.tegrastats_log import monitor_from_log, with_tegrastats
+from edgekit.pipeline.tegrastats_log import monitor_from_log, with_tegrastats
 from edgekit.results.recording import record
 from edgekit.results.store import ResultStore
 from edgekit.targets.loader import get

@@ -11,7 +11,7 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.errors import DataError
 from edgekit.knowledge import data_folder
-from edgekit.pipeline.steps.check import check_model
+from edgekit.placement.check import check_model
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options
 from edgekit.targets.board import Target

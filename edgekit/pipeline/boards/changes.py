@@ -102,12 +102,12 @@ def roll_back(
     rows = []
     for one in request_from_boards([where], request, **settings):
         if one.found is None:
-            rows.append(BoardToRollBack(**one.facts(), name=one.board))
+            rows.append(one.row(BoardToRollBack, name=one.board))
         else:
             kind, note, answer = one.found
             rows.append(
-                RolledBackBoard(
-                    **one.facts(),
+                one.row(
+                    RolledBackBoard,
                     name=one.board,
                     kind=kind,
                     note=note,
@@ -209,7 +209,7 @@ def remove(
         return client.remove(name, release)
 
     answered = request_from_boards(wheres, request, **settings)
-    rows = (BoardRemovals(**one.facts(), removed=one.found or ()) for one in answered)
+    rows = (one.row(BoardRemovals, removed=one.found or ()) for one in answered)
     return Removal(name, release, dry_run, tuple(rows))
 
 
@@ -293,12 +293,12 @@ def serve(
     rows: list[BoardServer | StoppedServer | BoardRow] = []
     for one in request_from_boards([where], request, **settings):
         if one.found is None:
-            rows.append(BoardRow(**one.facts()))
+            rows.append(one.row(BoardRow))
         elif isinstance(one.found[0], ServerStopped):
-            rows.append(StoppedServer(**one.facts(), **vars(one.found[0])))
+            rows.append(one.row(StoppedServer, **vars(one.found[0])))
         else:
             answer, notes = one.found
-            rows.append(BoardServer(**one.facts(), **vars(answer), notes=notes))
+            rows.append(one.row(BoardServer, **vars(answer), notes=notes))
     return Serving(name, action, tuple(rows))
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.benchmark.monitor import (
+    LiveSample,
     MonitorFacts,
     Sample,
     ShownApp,
@@ -72,11 +73,11 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
         with addresses.open_client(board, accept_host_key=accept_host_key) as client:
             view.query_apps(client)
 
-            def one(sample: dict[str, Any]) -> bool:
+            def one(sample: LiveSample) -> bool:
                 found.append(view.shown(sample))
                 return False
 
-            client.sample(one, interval_ms=_ONCE_MS, count=1)
+            _sample(client, one, interval_ms=_ONCE_MS, count=1)
     except (BoardError, EnvironmentLack) as error:
         addresses.fill_hint(error, where, board)
         raise
@@ -127,7 +128,7 @@ def _watch(
     queried = -timeouts.APPS_EVERY_S
     enough = False
 
-    def one(sample: dict[str, Any]) -> bool:
+    def one(sample: LiveSample) -> bool:
         nonlocal queried, enough
         now = time.monotonic()
         if now - queried >= timeouts.APPS_EVERY_S:
@@ -137,10 +138,20 @@ def _watch(
         return not enough
 
     if view.last is None and interval_ms > _SOON_MS:  # who looks each minute looks now, too
-        client.sample(one, interval_ms=_ONCE_MS, count=1)
+        _sample(client, one, interval_ms=_ONCE_MS, count=1)
     if not enough:
-        client.sample(one, interval_ms=interval_ms)
+        _sample(client, one, interval_ms=interval_ms)
     return enough
+
+
+def _sample(client: BoardClient, on_sample: Callable[[LiveSample], bool], **how: int) -> None:
+    """Calls ``on_sample`` with each sample of a board; ``how`` is as of ``BoardClient.sample``.
+
+    Raises:
+        BoardError: As ``live_sample``.
+    """
+    name = client.name
+    client.sample(lambda line: on_sample(live_sample(line, name)), **how)
 
 
 class _BoardView:
@@ -170,9 +181,9 @@ class _BoardView:
             for name, facts in found.items()
         }
 
-    def shown(self, line: dict[str, Any]) -> Top:
-        """Returns the document of now; raises as ``live_sample``."""
-        sample, last = live_sample(line, self._name), self.last
+    def shown(self, sample: LiveSample) -> Top:
+        """Returns the document of now."""
+        last = self.last
         known = {
             name: getattr(last if last and name not in sample.model_fields_set else sample, name)
             for name in _RETAINED

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 8
 _Found = TypeVar("_Found")
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +77,13 @@ class BoardAnswer(Generic[_Found]):
     reachable: bool
     again: str = ""
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the fields of a ``BoardRow``."""
+    def row(self, kind: Callable[..., _Row], /, **more: Any) -> _Row:
+        """Returns a row of this board: a ``BoardRow``, or a ``kind`` with ``more`` fields."""
         error = None if self.error is None else failure_of(self.error)
-        return {"board": self.board, "reachable": self.reachable, "error": error,
-                "cause": self.error, "again": self.again}  # fmt: skip
+        return kind(
+            board=self.board, reachable=self.reachable, error=error, cause=self.error,
+            again=self.again, **more,
+        )  # fmt: skip
 
 
 def request_from_boards(

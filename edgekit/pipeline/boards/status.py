@@ -71,10 +71,10 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
     rows: list[ReachedBoard | UnknownBoard] = []
     for one in request_from_boards(wheres, request, **settings):
         if one.found is None:
-            rows.append(UnknownBoard(**one.facts()))
+            rows.append(one.row(UnknownBoard))
         else:
             kind, found = one.found
-            rows.append(ReachedBoard(**one.facts(), **vars(found), kind=kind))
+            rows.append(one.row(ReachedBoard, **vars(found), kind=kind))
     return Status(tuple(rows))
 
 
@@ -143,4 +143,4 @@ def releases(wheres: Sequence[str], app: str | None = None, **settings: Any) -> 
         }
 
     answered = request_from_boards(wheres, request, **settings)
-    return Releases(tuple(BoardReleases(**one.facts(), apps=one.found or {}) for one in answered))
+    return Releases(tuple(one.row(BoardReleases, apps=one.found or {}) for one in answered))

@@ -110,9 +110,7 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
     answered = request_from_boards([where], change, **settings)
     return Trust(
         tuple(
-            BoardRow(**one.facts())
-            if one.found is None
-            else TrustingBoard(**one.facts(), **vars(one.found))
+            one.row(BoardRow) if one.found is None else one.row(TrustingBoard, **vars(one.found))
             for one in answered
         )
     )

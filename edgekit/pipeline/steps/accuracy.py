@@ -17,14 +17,6 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.pipeline.cache import StoredArtefacts, load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.bounds import (
-    Feeds,
-    FirstInputs,
-    SearchBounds,
-    bound_note,
-    bounds_of_run,
-    part_of,
-)
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     inputs_identity,
@@ -42,13 +34,21 @@ from edgekit.pipeline.steps.method import (
 )
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
-from edgekit.pipeline.steps.translation import float_note
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
+from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy, Float32, describe_metric
 from edgekit.reference.accuracy import accuracy as compare
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
+from edgekit.reference.search_bounds import (
+    Feeds,
+    FirstInputs,
+    SearchBounds,
+    bound_note,
+    bounds_of_run,
+    part_of,
+)
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import integer, mapping, member, nullable, record, records
@@ -340,6 +340,15 @@ class TrialBuilds:
         )  # fmt: skip
 
 
+def _bounds(context: Context) -> SearchBounds:
+    """Returns the bounds of a run's search."""
+    gate = context.file.accuracy
+    if gate.thorough:
+        return SearchBounds()
+    count = context.file.calibration.count
+    return bounds_of_run(network(context), plan(context), count, gate.min)
+
+
 @dataclass(frozen=True)
 class _TriedMethods:
     """What the builds of each calibration method reach.
@@ -364,7 +373,7 @@ def with_nearest_method(context: Context) -> Context:
     from edgekit.reference.proposal import reaches
 
     gate, first = context.file.accuracy, method(context)
-    bounds = bounds_of_run(context, gate.min)
+    bounds = _bounds(context)
 
     def compute() -> _TriedMethods:
         builds = TrialBuilds.that_miss(context, bounds.tried, gate.metric, gate.min)
@@ -441,7 +450,7 @@ def fall_back_to_fp16(context: Context) -> Context:
             f"Only calibration method {method(context)} is tried, because the configuration names "
             "it; to try the others before layers go to FP16: calibration: {method: auto}"
         )
-    bounds, ranking = bounds_of_run(context, gate.min), context
+    bounds, ranking = _bounds(context), context
     for _ in range(_ROUNDS):
         # to rank anew takes as long as many builds
         if gate.thorough or not _int8_layers(context) <= _int8_layers(ranking):

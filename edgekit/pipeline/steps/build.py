@@ -31,7 +31,7 @@ from edgekit.pipeline.steps.load import named, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.translation import float_note
+from edgekit.placement.translation import float_note
 from edgekit.removed import FormerDict
 from edgekit.text import listed
 from edgekit_device.build.request import (

@@ -16,9 +16,8 @@ from edgekit.network.loading.opaque import before_opaque, opaque_notes
 from edgekit.network.model import Model
 from edgekit.pipeline.boards.doctor import NO_NUMPY
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import fp16_layers, source
+from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
-from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of

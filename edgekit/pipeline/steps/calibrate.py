@@ -18,7 +18,7 @@ from edgekit.pipeline.cache import digest_of, identity_of_path
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import fp16_layers, given_scales, lowers, source
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
-from edgekit.pipeline.steps.scales import ScaleBinding, scale_binding
+from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
 

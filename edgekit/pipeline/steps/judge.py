@@ -19,12 +19,11 @@ from edgekit.pipeline.steps.load import (
     given_scales,
     lowers,
     named,
+    parse,
     rules,
     source,
     translated,
 )
-from edgekit.pipeline.steps.parse import parse
-from edgekit.pipeline.steps.scales import KnownScales, judge_with
 from edgekit.placement.check_document import (
     BriefCheck,
     Verdict,
@@ -33,9 +32,10 @@ from edgekit.placement.check_document import (
     without_layers,
 )
 from edgekit.placement.forecast import automatic_transitions, forecast
+from edgekit.quantize.given_scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.check import CheckResult
+    from edgekit.placement.check import CheckResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ def checked(
 
     ``asks``: whether NVIDIA's parser is asked where the configuration wants its word.
     """
-    from edgekit.pipeline.steps.check import check_model
+    from edgekit.placement.check import check_model
 
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None

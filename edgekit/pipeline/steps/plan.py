@@ -14,8 +14,14 @@ from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
 from edgekit.pipeline.steps.judge import judged, original
-from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, fp16_notes, rules, source
-from edgekit.pipeline.steps.parse import require_parse
+from edgekit.pipeline.steps.load import (
+    fp16_choice,
+    fp16_layers,
+    fp16_notes,
+    require_parse,
+    rules,
+    source,
+)
 from edgekit.pipeline.steps.placement import options_of, query_for
 from edgekit.pipeline.steps.rewrite import (
     judgement,
@@ -24,7 +30,7 @@ from edgekit.pipeline.steps.rewrite import (
     model_digest,
     network,
 )
-from edgekit.pipeline.steps.scales import ScaleBinding
+from edgekit.quantize.given_scales import ScaleBinding
 from edgekit.text import counted
 
 if TYPE_CHECKING:

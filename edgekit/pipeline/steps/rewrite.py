@@ -16,10 +16,10 @@ from edgekit.pipeline.cache import StoredModel, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.judge import Lowered, judged, original
 from edgekit.pipeline.steps.load import fp16_choice, lowers, rules, source, translated
-from edgekit.pipeline.steps.placement import better_without, query_for
-from edgekit.pipeline.steps.scales import KnownScales
-from edgekit.pipeline.steps.translation import translate_likewise, translation_notes
+from edgekit.pipeline.steps.placement import query_for
 from edgekit.placement.forecast import forecast
+from edgekit.placement.translation import translate_likewise, translation_notes
+from edgekit.quantize.given_scales import KnownScales
 from edgekit.rewriting.graph import Applied
 from edgekit.rewriting.provenance.record import AppliedRewrites, record_document, record_of
 from edgekit.text import counted
@@ -140,6 +140,8 @@ def _better_without(context: Context) -> str:
     if context.file.placement.profile is not None:
         return ""  # measured times are of one of the two networks only
     context.update(0, 0, "planning with and without the rewrites")
+    from edgekit.placement.without_rewrites import better_without
+
     before, after = (
         query_for(context, one.network, judged(context, one).judgement)
         for one in (original(context), _candidate(context))
