@@ -74,7 +74,8 @@ _ROLLBACK = {
 _JOURNAL = {
     **_ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
     "digest": _DIGEST, "known": False, "operator": "me", "trust_unsigned": False,
-    "on_purpose": None, "job": None, "attempts": 1, "policy": write(Policy(soak_s=1.0)), "health": None,
+    "on_purpose": None, "job": None, "attempts": 1, "health": None,
+    "policy": write(Policy(soak_s=1.0)),
     "issued": {"signer": "me", "at": 7, "counter": None},
     "steps": [{"state": "testing", "at": _NOW, "seconds": None}],
 }  # fmt: skip
