@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from edgekit.benchmark.monitor import Sample, live_sample
+from edgekit.benchmark.monitor import LiveSample, Sample
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EdgekitError, UsageError
@@ -324,8 +324,8 @@ def need_rails(client: BoardClient, target: Target) -> None:
     """
     seen: list[Sample] = []
 
-    def one(sample: dict[str, Any]) -> bool:
-        seen.append(live_sample(sample, client.name))
+    def one(sample: LiveSample) -> bool:
+        seen.append(sample)
         return False
 
     try:
