@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from edgekit.errors import Problem
-from edgekit_device.protocol.codec import member, text
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    integer,
+    member,
+    nullable,
+    path,
+    record,
+    text,
+)
 
 if TYPE_CHECKING:
     from edgekit_device.board.identity import Hello
@@ -47,9 +56,9 @@ class Container:
         options: More options of ``docker run``, one word each.
     """
 
-    image: str
-    runtime: str | None = "nvidia"
-    options: tuple[str, ...] = ()
+    image: str = member(text())
+    runtime: str | None = member(nullable(text()), default="nvidia")
+    options: tuple[str, ...] = member(array(text()), default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +82,17 @@ class Board:
             board itself needs a ``python3`` all the same.
     """
 
-    name: str
-    host: str = ""
-    port: int | None = None
-    user: str | None = None
-    key: Path | None = None
-    host_key: str | None = None
-    known_hosts: Path | None = None
-    root: str = "~/.edgekit"
-    python: str = "python3"
-    kind: Kind = "remote"
-    container: Container | None = None
+    name: str = member(text())
+    host: str = member(text(), default="")
+    port: int | None = member(nullable(integer(1, 65535)), default=None)
+    user: str | None = member(nullable(text()), default=None)
+    key: Path | None = member(nullable(path), default=None)
+    host_key: str | None = member(nullable(text()), default=None)
+    known_hosts: Path | None = member(nullable(path), default=None)
+    root: str = member(text(), default="~/.edgekit")
+    python: str = member(text(), default="python3")
+    kind: Kind = member(choice(*get_args(Kind)), default="remote")
+    container: Container | None = member(nullable(record(Container)), default=None)
 
     def problems(self) -> tuple[Problem, ...]:
         """Returns what is wrong with the fields themselves; nothing is looked up."""

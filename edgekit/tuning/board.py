@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from edgekit.benchmark.document import Bench
-from edgekit.benchmark.monitor import Sample, live_sample
+from edgekit.benchmark.monitor import LiveSample, Sample
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.config.schema import RewriteSection, given_keys
 from edgekit.deployment import timeouts
@@ -326,8 +326,8 @@ def need_rails(client: BoardClient, target: Target) -> None:
     """
     seen: list[Sample] = []
 
-    def one(sample: dict[str, Any]) -> bool:
-        seen.append(live_sample(sample, client.name))
+    def one(sample: LiveSample) -> bool:
+        seen.append(sample)
         return False
 
     try:

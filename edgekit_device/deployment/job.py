@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from edgekit_device.deployment.request import DeployRequest, read_request
@@ -134,7 +134,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
     What had switched is judged by one examination, and stays or goes back; what had not is over.
     """
     steps = Deployment(root, app, left, lambda *step: None, lambda: None, held)
-    left.update(policy=dict(left.facts.policy, soak_s=0))
+    left.update(policy=replace(left.facts.policy, soak_s=0.0))
     with contextlib.suppress(DeviceError):
         if left.state in AFTER_SWITCH and not _was_cancelled(root, left):
             steps.to_end()

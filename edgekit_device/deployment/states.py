@@ -12,11 +12,10 @@ import contextlib
 import hashlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Optional
 
 from edgekit_device.deployment.health import examine
-from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
@@ -34,6 +33,7 @@ from edgekit_device.release.journal import (
     record_end,
 )
 from edgekit_device.release.offer import drop_incoming, read_incoming
+from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
@@ -83,7 +83,7 @@ class Deployment:
     @property
     def policy(self) -> Policy:
         """By what the release is judged."""
-        return read_policy(self.journal.facts.policy)
+        return self.journal.facts.policy
 
     def to_end(self) -> Dict[str, Any]:
         """Carries the deployment on from its state to its end.
@@ -347,10 +347,10 @@ def soak(run: Deployment) -> None:
 
 
 def _examine(run: Deployment, policy: Policy) -> None:
-    facts = run.journal.facts
-    checks = dict(facts.policy)
+    facts, checks = run.journal.facts, policy
     if policy.latency_ms is None:
-        checks["measure_s"] = 0.0  # its figures were taken before it served, with the board's time
+        # its figures were taken before it served, with the board's time
+        checks = replace(policy, measure_s=0.0)
 
     def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
         turn("soaking")

@@ -73,6 +73,7 @@ def member(
     key: str = "",
     absent: Any = dataclasses.MISSING,
     default: Any = dataclasses.MISSING,
+    always: bool = False,
 ) -> Any:
     """A field of a document's class.
 
@@ -82,10 +83,11 @@ def member(
         absent: What is held where a document leaves it out, which it may not do without this; a
             class such as ``dict`` is called.
         default: The same of a value that no document gave.
+        always: Whether it is written also where it holds ``absent``.
     """
     needed = absent is dataclasses.MISSING
     held = default if needed else absent
-    metadata = {"rule": rule, "key": key, "needed": needed}
+    metadata = {"rule": rule, "key": key, "needed": needed, "always": always}
     if held is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(held, type):
@@ -130,7 +132,9 @@ def take(rule: Rule, value: object, where: str = "", *, code: str = _CODE, hint:
 
 
 def write(value: Any) -> Any:
-    """Returns the JSON document of a value; fields that hold what ``absent`` says are left out."""
+    """Returns the JSON document of a value; fields that hold what ``absent`` says are left out, and
+    a path is its text.
+    """
     if dataclasses.is_dataclass(value):
         return {
             item.metadata["key"] or item.name: write(getattr(value, item.name))
@@ -141,7 +145,7 @@ def write(value: Any) -> Any:
         return {name: write(item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [write(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def load(
@@ -218,7 +222,7 @@ def dump(value: Any) -> bytes:
 
 
 def _left_out(item: "dataclasses.Field[Any]", value: Any) -> bool:
-    if item.metadata["needed"]:
+    if item.metadata["needed"] or item.metadata["always"]:
         return False
     made = item.default_factory
     return bool(value == (item.default if made is dataclasses.MISSING else made()))
@@ -433,6 +437,11 @@ app_name = text(_APP.pattern, "an app's name: " + APP_NAMES)
 
 #: A release's name.
 release_name = text(_RELEASE.pattern, "a release's name")
+
+
+def path(value: Any) -> Path:
+    """The text of a file's path."""
+    return Path(text()(value))
 
 
 def shape(least: int = 0) -> Rule:

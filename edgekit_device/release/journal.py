@@ -29,7 +29,6 @@ from edgekit_device.files import (
     write_durably,
 )
 from edgekit_device.protocol.codec import (
-    anything,
     app_name,
     array,
     choice,
@@ -52,6 +51,7 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.changed import Health
+from edgekit_device.release.policy import Policy
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.counters import SeenIssue
 
@@ -149,12 +149,12 @@ class DeploymentFacts(DeploymentEntry):
     """deployment.json: as a history's line, with what is of use while it runs.
 
     Attributes:
-        policy: As the request has it.
+        policy: By what the release is judged.
         health: What was measured; None before.
         steps: The states so far.
     """
 
-    policy: Mapping[str, Any] = member(mapping(anything))
+    policy: Policy = member(record(Policy))
     health: Optional[Health] = member(nullable(record(Health)))
     steps: Tuple[DeploymentStep, ...] = member(records(DeploymentStep))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit_device.protocol.codec import write
+from edgekit_device.release.policy import Policy
+
 __all__ = ["SAMPLES"]
 
 _DIGEST, _RELEASE, _AT = "a" * 64, "000001-aaaaaaaaaaaa", "2026-01-02T03:04:05Z"
@@ -43,7 +46,7 @@ _HEALTH = {
     "latency_ms": {"p50": 1.5, "p99": 2.5, "mean": 1.6, "frames": 10, "rounds": 1},
 }  # fmt: skip
 _DEPLOYMENT = {
-    **_ENTRY, "policy": {"keep": 3}, "health": _HEALTH,
+    **_ENTRY, "policy": write(Policy()), "health": _HEALTH,
     "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}],
 }  # fmt: skip
 _APP = {

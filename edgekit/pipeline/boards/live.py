@@ -15,7 +15,6 @@ from edgekit.benchmark.monitor import (
     ShownApp,
     ShownSample,
     Top,
-    live_sample,
     with_release_warning,
 )
 from edgekit.deployment import timeouts
@@ -77,7 +76,7 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
                 found.append(view.shown(sample))
                 return False
 
-            _sample(client, one, interval_ms=_ONCE_MS, count=1)
+            client.sample(one, interval_ms=_ONCE_MS, count=1)
     except (BoardError, EnvironmentLack) as error:
         addresses.fill_hint(error, where, board)
         raise
@@ -138,20 +137,10 @@ def _watch(
         return not enough
 
     if view.last is None and interval_ms > _SOON_MS:  # who looks each minute looks now, too
-        _sample(client, one, interval_ms=_ONCE_MS, count=1)
+        client.sample(one, interval_ms=_ONCE_MS, count=1)
     if not enough:
-        _sample(client, one, interval_ms=interval_ms)
+        client.sample(one, interval_ms=interval_ms)
     return enough
-
-
-def _sample(client: BoardClient, on_sample: Callable[[LiveSample], bool], **how: int) -> None:
-    """Calls ``on_sample`` with each sample of a board; ``how`` is as of ``BoardClient.sample``.
-
-    Raises:
-        BoardError: As ``live_sample``.
-    """
-    name = client.name
-    client.sample(lambda line: on_sample(live_sample(line, name)), **how)
 
 
 class _BoardView:

@@ -23,7 +23,7 @@ from edgekit.benchmark.document import (
     profile_notes,
 )
 from edgekit.benchmark.inference import Inference, InferredOutput
-from edgekit.benchmark.measurement import Measurement, measurement_of_board
+from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
@@ -343,14 +343,12 @@ def bench(
             tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
-        measured = measurement_of_board(
-            client.bench(
-                context.file.name,
-                settings,
-                release=release.release,
-                inputs=bench_frames(context),
-                progress=report_stages(context.update),
-            )
+        measured = client.bench(
+            context.file.name,
+            settings,
+            release=release.release,
+            inputs=bench_frames(context),
+            progress=report_stages(context.update),
         )
     document = bench_document(
         measured,
