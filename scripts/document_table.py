@@ -75,6 +75,7 @@ DOCUMENTS = {
     "edgekit.to-qdq/1": "edgekit.pipeline.scale_documents.LoweredModel",
     "edgekit.top/1": "edgekit.benchmark.monitor.Top",
     "edgekit.trace-summary/1": "edgekit.pipeline.exports.Traced",
+    "edgekit.trace/1": "edgekit.benchmark.trace.chrome.Trace",
     "edgekit.trust/1": "edgekit.pipeline.boards.trust.Trust",
     "edgekit.tune/1": "edgekit.tuning.document.Tuned",
     "edgekit.verified/1": "edgekit.rewriting.provenance.verification.Verified",
