@@ -26,6 +26,7 @@ DOCUMENTS = {
     "edgekit.device.bench/1": "edgekit.benchmark.measurement.Measurement",
     "edgekit.device/1": "edgekit_device.board.identity.Hello",
     "edgekit.doctor/1": "edgekit.pipeline.boards.doctor.Doctor",
+    "edgekit.error/1": "edgekit.error_document.ErrorDocument",
     "edgekit.export/1": "edgekit.pytorch.document.Exported",
     "edgekit.family/1": "edgekit.dla.explanation.ExplainedFamily",
     "edgekit.fleet.ansible-run/1": "edgekit.fleet.ansible.run.AnsibleRun",
