@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from edgekit.dla.rules import loadables_per_core
@@ -30,7 +31,7 @@ _LEAST_MS = 10
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 
 
-def _bound_loadables(schema: dict[str, Any]) -> None:
+def _bound_loadables(schema: JsonDict) -> None:
     """Adds what a core holds to the JSON Schema: models are made without reading a file."""
     schema["default"] = schema["maximum"] = loadables_per_core()
 

@@ -16,6 +16,7 @@ from edgekit.pipeline.progress import Progress
 from edgekit.reference.gate import GateChoice
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import anything, array, long_text, member, read, write
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -59,6 +60,19 @@ class Session:
         """Says where time goes, for those who want to know."""
         # a caller's own progress may know no details
         getattr(self.progress, "detail", str)(text)
+
+
+@dataclass(frozen=True)
+class _StepResult:
+    """A step's result as the cache keeps it.
+
+    Attributes:
+        result: The document of the result.
+        notes: What was noted while it was computed.
+    """
+
+    result: Any = member(anything)
+    notes: tuple[str, ...] = member(array(long_text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,28 +164,37 @@ class Context:
         self.session.note(*notes)
 
     def stored(
-        self, step: str, compute: Callable[[], Any], *parts: Any, again: bool = False
-    ) -> Any:
+        self, kind: type[R], step: str, compute: Callable[[], R], *parts: Any, again: bool = False
+    ) -> R:
         """Returns the result kept under ``parts``; computes and keeps it when there is none.
 
         What is noted while it is computed is kept with it, and noted again when it is read back.
+
+        Args:
+            kind: The result's class, one of the codec's.
+            step: The step's name.
+            compute: Makes the result.
+            parts: Everything that the result depends on.
+            again: Whether to compute it in any case.
         """
-        result = None if again else self.look_up(step, *parts)
+        result = None if again else self.look_up(kind, step, *parts)
         if result is None:
             self.session.fresh.add(step)
             before = list(self.session.notes)
-            result = compute()
-            noted = [note for note in self.session.notes if note not in before]
-            self.cache.put(step, self.cache.key(step, *parts), {"result": result, "notes": noted})
+            document = write(compute())
+            noted = tuple(note for note in self.session.notes if note not in before)
+            self.cache.keep(step, self.cache.key(step, *parts), _StepResult(document, noted))
+            result = read(kind, document)
         return result
 
-    def look_up(self, step: str, *parts: Any) -> Any | None:
+    def look_up(self, kind: type[R], step: str, *parts: Any) -> R | None:
         """Returns the result kept under ``parts`` and notes what it has to say; None without."""
-        cached = None if self.force else self.cache.get(step, self.cache.key(step, *parts))
-        if cached is None:
+        key = self.cache.key(step, *parts)
+        found = None if self.force else self.cache.find(_StepResult, step, key)
+        if found is None:
             return None
-        self.note(*cached["notes"])
-        return cached["result"]
+        self.note(*found.notes)
+        return read(kind, found.result)
 
 
 _FIELDS = {one.name for one in fields(Context)}

@@ -79,11 +79,10 @@ from edgekit.pipeline.steps.rewrite import (
     used_rewrites,
 )
 from edgekit.pipeline.steps.scales import cache_for_both, named_scales
-from edgekit.placement.rewrite_document import Approximation, Rewriting
+from edgekit.placement.rewrite_document import Rewriting
 from edgekit.quantize.caches import write_cache
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
-from edgekit_device.protocol.codec import read
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ class Pipeline:
             rewrites=used.applied,
             before=known(run.found.check),
             after=brief_check(context, rewritten(context)).figures,
-            approximations=tuple(read(Approximation, one) for one in approximations(context)),
+            approximations=approximations(context),
             notes=tuple(context.session.notes),
             record=used.record,
             file=str(save) if save else None,

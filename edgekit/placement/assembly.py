@@ -13,9 +13,9 @@ from edgekit.dla.loadables import candidates
 from edgekit.dla.verdicts import VerdictReason
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
+from edgekit.placement.costs.constants import contention_constants, extrapolation
 from edgekit.placement.costs.handover import layout_text, read_formats
 from edgekit.placement.costs.kernel_costs import (
-    cost_data,
     is_depthwise,
     model_error,
     pointwise_function,
@@ -248,20 +248,20 @@ def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[
             board = model.target.gpu.arch if device == "GPU" else "the DLA"
             what = f"the GPU ({board})" if device == "GPU" else board
             found[f"{precision.upper()} on {what} has no published time"] = None
-    known = cost_data("extrapolated")
+    known = extrapolation()
     if any(layer.params.get("steps") for layer in network.layers):
-        found[f"{known['recurrences']['why']} have no published time"] = None
-    rule = known["mobile_on_dla"]
+        found[f"{known.recurrences.why} have no published time"] = None
+    rule = known.mobile_on_dla
     on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
     if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
-        gates = any(pointwise_function(layer) in rule["gates"] for layer in network.layers)
+        gates = any(pointwise_function(layer) in rule.gates for layer in network.layers)
         shuffles = any(
             layer.kind == "SHUFFLE"
-            and any(len(network.tensors[n].shape) >= rule["shuffle_rank"] for n in layer.inputs)
+            and any(len(network.tensors[n].shape) >= rule.shuffle_rank for n in layer.inputs)
             for layer in network.layers
         )
         if gates or shuffles:
-            found[f"{rule['why']} have no published time"] = None
+            found[f"{rule.why} have no published time"] = None
     return tuple(found)
 
 
@@ -354,7 +354,7 @@ def _bands(
         return {}
     factors = [band(name, request.model.precision) for name in request.devices]
     if extrapolated:
-        wide = tuple(map(float, cost_data("extrapolated")["band"]))
+        wide = extrapolation().band
         factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
     busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
     total = sum(busy)
@@ -516,7 +516,7 @@ def _measured_on(target: Target, factor: str) -> str:
         return "measured on this board"
     family = GENERATIONS[target.dla.generation]
     if factor.startswith("hybrid_"):
-        board = cost_data("contention")["hybrid_of"][target.dla.generation]
+        board = contention_constants().hybrid_of[target.dla.generation]
         return f"measured on {board} and taken for every {family}"
     return f"fitted on published pairs of {family}"
 

@@ -16,8 +16,9 @@ from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, whole
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Layer, Network
+from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
-from edgekit.placement.costs.kernel_costs import cost_data, noise
+from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.kernels import LayerKernel, fuse
@@ -124,9 +125,9 @@ def timer_of(
 ) -> PlacementTimer | None:
     """Returns what times placements of a network; None for a board without cost data."""
     mode = target.mode(power_mode)
-    constants = cost_data("devices")
-    known = target.gpu.arch in constants["gpu"] and mode.gpu_mhz and mode.gpu_sms
-    if not known or (target.dla.cores and target.dla.generation not in constants["dla"]):
+    constants = device_constants()
+    known = target.gpu.arch in constants.gpu and mode.gpu_mhz and mode.gpu_sms
+    if not known or (target.dla.cores and target.dla.generation not in constants.dla):
         return None
     by_layer = judgement.precisions
     # Q/DQ nodes make layers INT8 whatever precision was requested
@@ -148,7 +149,7 @@ class PlacementTimer:
         self._network = network
         self._model = model
         self._able = able
-        self._rules = cost_data("kinds")["fusion"]
+        self._rules = layer_kinds().fusion
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
@@ -196,7 +197,7 @@ class PlacementTimer:
         layers = self._network.layers
         fp16 = self._model.fp16_layers
         kernels = fuse(
-            self._network, self._rules["heads"], self._rules["tails"],
+            self._network, self._rules.heads, self._rules.tails,
             lambda layer: (self._able.get(layer.name, False), layer.name in fp16),
         )  # fmt: skip
         return {
@@ -219,7 +220,7 @@ class PlacementTimer:
         layers = self._network.layers
         fp16 = self._model.fp16_layers
         kernels = fuse(
-            self._network, self._rules["heads"], self._rules["tails"],
+            self._network, self._rules.heads, self._rules.tails,
             lambda layer: (run_of.get(layer.name, 0), layer.name in fp16),
         )  # fmt: skip
         on_dla = [layers[kernel.layers[0]].name in run_of for kernel in kernels]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import log2
@@ -17,7 +18,15 @@ from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
 from edgekit.text import counted, yaml_list
-from edgekit_device.protocol.codec import array, long_text, member, nullable, number
+from edgekit_device.protocol.codec import (
+    array,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+)
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -29,6 +38,7 @@ LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
 COSTLY_BITS = 2.0
 _BITS = 8.0
 _SHOWN = 5
+_AMAX = number(0, sys.float_info.max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +57,12 @@ class Ranges:
         few: Tensors with too few values for the histogram of the entropy method.
     """
 
-    amax: Mapping[str, Mapping[str, float]]
-    data: str
-    samples: int
-    warnings: tuple[str, ...] = ()
-    masked: tuple[str, ...] = ()
-    few: tuple[str, ...] = ()
+    amax: Mapping[str, Mapping[str, float]] = member(mapping(mapping(_AMAX, long_text)))
+    data: str = member(long_text)
+    samples: int = member(integer(0, 1 << 31))
+    warnings: tuple[str, ...] = member(array(long_text), default=())
+    masked: tuple[str, ...] = member(array(long_text), default=())
+    few: tuple[str, ...] = member(array(long_text), default=())
 
 
 @dataclass(frozen=True, slots=True)

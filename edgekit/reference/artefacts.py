@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edgekit_device.protocol.codec import array, integer, long_text, member, text
+from edgekit_device.protocol.codec import digest as sha256
+from edgekit_device.protocol.codec import shape as sizes
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,12 +27,12 @@ class EngineSegment:
         engine: SHA-256 (hex) of the engine file's bytes in ``Artefacts.engines``.
     """
 
-    index: int
-    device: str
-    layers: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    engine: str
+    index: int = member(integer(0, 1 << 31))
+    device: str = member(text())
+    layers: tuple[str, ...] = member(array(long_text))
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    engine: str = member(sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,12 @@ class Weight:
         shape: Static shape.
     """
 
-    name: str
-    source: str
-    transform: str
-    digest: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: str = member(long_text)
+    source: str = member(long_text)
+    transform: str = member(long_text)
+    digest: str = member(sha256)
+    dtype: str = member(text())
+    shape: tuple[int, ...] = member(sizes())
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import contention_constants
 from edgekit.placement.costs.model import contention_table
 from edgekit.schedule.timetable import (
     DeviceTask,
@@ -302,11 +302,11 @@ class Contention:
 
 def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, Contention]:
     """Returns the slowdown by device, and what the plan's document says of it."""
-    data, generation = cost_data("contention"), target.dla.generation
+    data, generation = contention_constants(), target.dla.generation
     # a network's tasks wait for the GPU in the timetable itself: only the memory is left
     table = contention_table(target)
-    pairs = [p for p in data["pairs"] if p["generation"] == generation and not p.get("hybrid")]
-    source = "; ".join(dict.fromkeys(data["sources"][pair["source"]] for pair in pairs))
+    pairs = [p for p in data.pairs if p.generation == generation and not p.hybrid]
+    source = "; ".join(dict.fromkeys(data.sources[pair.source] for pair in pairs))
     cores = frozenset(workload.cores)
 
     def slowdown(device: int, others: frozenset[int]) -> float:

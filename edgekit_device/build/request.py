@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     digest,
     fail,
     flag,
     integer,
+    long_text,
     mapping,
     member,
     names,
@@ -204,6 +204,24 @@ class BuildJobRequest:
                 fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
 
 
+_SIZE = integer(0, _MAX_BYTES)
+
+
+@dataclass(frozen=True)
+class TimingCacheUse:
+    """How one build used the board's timing cache; nothing where it used none.
+
+    Attributes:
+        entries_bytes_before: Size of the cache's file before the build.
+        after: Its size after the build; 0 where TensorRT gave no cache.
+        reused: Whether TensorRT took the file.
+    """
+
+    entries_bytes_before: Optional[int] = member(_SIZE, absent=None)
+    after: Optional[int] = member(_SIZE, absent=None)
+    reused: Optional[bool] = member(flag, absent=None)
+
+
 @dataclass
 class BuiltEngine:
     """What one successful attempt gave.
@@ -213,7 +231,6 @@ class BuiltEngine:
         flags: Builder flags that were set, without those that the release lacks.
         can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
         unmapped: Builder layers that stand for no layer of ours, by name.
-        timing_cache: {"entries_bytes_before", "after", "reused"}.
         notes: What was dropped or is irregular, as sentences.
     """
 
@@ -221,12 +238,8 @@ class BuiltEngine:
     flags: Tuple[str, ...] = ()
     can_run_on_dla: Dict[str, bool] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
-    timing_cache: Dict[str, Any] = field(default_factory=dict)
+    timing_cache: TimingCacheUse = TimingCacheUse()
     notes: List[str] = field(default_factory=list)
-
-
-_SIZE = integer(0, _MAX_BYTES)
-_FACTS = array(mapping(anything))
 
 
 @dataclass(frozen=True)
@@ -243,15 +256,59 @@ class BuiltTensor:
 
 
 @dataclass(frozen=True)
+class BuiltWeight:
+    """A weight that a refit sets: its type in NumPy's words, or "bfloat16", and its values' number.
+
+    Attributes:
+        dtype: "" where neither TensorRT nor the model says it.
+        shape: None where the model has no weight of that name.
+    """
+
+    dtype: str = member(text())
+    shape: Optional[Tuple[int, ...]] = member(nullable(shape()))
+    count: int = member(_SIZE)
+
+
+@dataclass(frozen=True)
+class InspectedLayer:
+    """A layer in the inspector's words; type and device are "" in a build without details.
+
+    Attributes:
+        device: "GPU" or "DLA".
+    """
+
+    name: str = member(long_text)
+    type: str = member(text())
+    device: str = member(choice("GPU", "DLA", ""))
+
+
+@dataclass(frozen=True)
+class AttemptResult:
+    """How an attempt at an engine went.
+
+    Attributes:
+        flags: The attempt's, as requested.
+        error: The message of its failure, None of a success.
+        code: The failure's code, None of a success; "" from a board that does not send it.
+    """
+
+    flags: Tuple[str, ...] = member(array(text()))
+    ok: bool = member(flag)
+    seconds: float = member(number(0.0, 1e9))
+    error: Optional[str] = member(nullable(long_text))
+    code: Optional[str] = member(nullable(text()), absent="")
+
+
+@dataclass(frozen=True)
 class EngineResult:
     """An engine of the result.
 
     Attributes:
         full: Digest of the plan refitted and whole; None where ``engine`` lacks nothing.
         attempt: Which of the request's attempts succeeded.
-        attempts: How each of them went.
-        weights: ``{"dtype", "shape" or None, "count"}`` by the name that a refit takes.
-        layers: What the inspector says of each.
+        attempts: How each attempt up to that one went.
+        weights: By the name that a refit takes.
+        reformats: Names of layers that reformat an input or output of the engine.
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
     """
@@ -269,18 +326,18 @@ class EngineResult:
     lean_embedded: bool = member(flag)
     refit: str = member(text())
     dla_core: Optional[int] = member(nullable(integer(0, 63)))
-    weights: Mapping[str, Any] = member(mapping(mapping(anything)))
+    weights: Mapping[str, BuiltWeight] = member(mapping(record(BuiltWeight)))
     io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
     can_run_on_dla: Mapping[str, bool] = member(mapping(flag))
     unmapped: Tuple[str, ...] = member(array(text()))
-    layers: Tuple[Mapping[str, Any], ...] = member(_FACTS)
-    reformats: Tuple[Any, ...] = member(array(anything))
+    layers: Tuple[InspectedLayer, ...] = member(records(InspectedLayer))
+    reformats: Tuple[str, ...] = member(array(long_text))
     inspector: Optional[str] = member(nullable(digest))
     log: str = member(digest)
-    timing_cache: Mapping[str, Any] = member(mapping(anything))
+    timing_cache: TimingCacheUse = member(record(TimingCacheUse))
     attempt: int = member(integer(0, 1 << 20))
-    attempts: Tuple[Mapping[str, Any], ...] = member(_FACTS)
-    seconds: float = member(number(0.0, 1e9))
+    attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
+    seconds: float = member(number(0.0, 1e9), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -314,7 +371,7 @@ class BuildResult:
     schema: str = member(choice(RESULT_SCHEMA), default=RESULT_SCHEMA)
 
 
-def request_digest(document: Mapping[str, Any]) -> str:
+def request_digest(document: Mapping[str, object]) -> str:
     """SHA-256 of the request's canonical JSON (keys sorted, no spaces, ASCII)."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -70,9 +70,11 @@ _ENGINE = {
     "full_bytes": 1, "tensorrt": "10.3.0", "flags": ["FP16"], "stripped": True,
     "version_compatible": True, "lean_embedded": False, "refit": "identical", "dla_core": 0,
     "weights": {"w": {"dtype": "float32", "shape": [3], "count": 3}}, "io": [_TENSOR],
-    "can_run_on_dla": {"conv": True}, "unmapped": ["u"], "layers": [{"name": "conv"}],
+    "can_run_on_dla": {"conv": True}, "unmapped": ["u"],
+    "layers": [{"name": "conv", "type": "DLA", "device": "DLA"}],
     "reformats": ["r"], "inspector": _DIGEST, "log": _DIGEST, "timing_cache": {"after": 1},
-    "attempt": 0, "attempts": [{"ok": True}], "seconds": 1.5,
+    "attempt": 0, "seconds": 1.5,
+    "attempts": [{"flags": [], "ok": True, "seconds": 1.5, "error": None, "code": None}],
 }  # fmt: skip
 _BUILD = {
     "schema": "edgekit.build.result/1", "request": _DIGEST, "fingerprint": {"machine": "aarch64"},

@@ -19,6 +19,7 @@ from tests.tensorrt.results import build_result
 
 NORM = ("scale", "bias", "mean", "var")
 NAMES = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")
+WEIGHT = {"dtype": "float32", "shape": None, "count": 0}
 
 
 def built(stripped=True, refit="identical", names=NAMES):
@@ -65,7 +66,7 @@ def built(stripped=True, refit="identical", names=NAMES):
             "engine": hashlib.sha256(data).hexdigest(), "io": io,
             "stripped": plan and stripped, "version_compatible": False, "lean_embedded": False,
             "refit": refit if plan else "none", "dla_core": None if plan else 0,
-            "weights": {n: {"dtype": "float32"} for n in names} if plan and refit != "none" else {},
+            "weights": dict.fromkeys(names, WEIGHT) if plan and refit != "none" else {},
         })  # fmt: skip
     result = {
         "engines": engines, "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
@@ -113,7 +114,7 @@ def test_engines_with_their_weights_have_none_to_send():
 
 def test_a_weight_that_is_not_in_the_model_is_reported():
     request, result, lanes, fetch, _ = built()
-    result["engines"][0]["weights"]["tmp_weight_7"] = {"dtype": "float32"}
+    result["engines"][0]["weights"]["tmp_weight_7"] = WEIGHT
     with pytest.raises(BuildError) as caught:
         artefacts_of(request, build_result(**result), lanes, fetch)
     assert caught.value.code == "build.weights"

@@ -34,7 +34,13 @@ from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.removed import FormerDict
 from edgekit.text import listed
-from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
+from edgekit_device.build.request import (
+    RESULT_SCHEMA,
+    AttemptResult,
+    BuildResult,
+    EngineResult,
+    TimingCacheUse,
+)
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     anything,
@@ -139,9 +145,9 @@ class BoardEngine:
     refit: str = member(text())
     dla_core: int | None = member(nullable(_COUNT))
     attempt: int = member(_COUNT)
-    attempts: tuple[Any, ...] = member(array(anything))
+    attempts: tuple[AttemptResult, ...] = member(records(AttemptResult))
     seconds: float = member(number(0.0, 1e9))
-    timing_cache: Any = member(anything)
+    timing_cache: TimingCacheUse = member(record(TimingCacheUse))
 
 
 @dataclass(frozen=True)
@@ -589,7 +595,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         build.append(
             "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
         )
-    about += [item["note"] for item in approximations(context)]
+    about += [one.note for one in approximations(context)]
     if context.file.model.builtin is not None:
         about.append(
             "the network's weights are random: accuracy only shows how closely the "

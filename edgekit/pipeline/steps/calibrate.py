@@ -183,7 +183,7 @@ def ranges(context: Context) -> Ranges:
     identity = model_digest(context), inputs_identity(context)
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Ranges:
         interrupted = state.exists()
         runs = report_inference(context, "ranges")
 
@@ -201,7 +201,7 @@ def ranges(context: Context) -> Ranges:
         options = section.model_dump(include=IMAGE_OPTIONS | {"data"})
         context.note(describe_preprocessing(source(context), options, images=images))
         try:
-            found = measure(
+            return measure(
                 model(context),
                 inputs,
                 network=network(context),
@@ -213,18 +213,10 @@ def ranges(context: Context) -> Ranges:
             if state.exists():
                 context.announce("finished inputs are kept; run the same command to continue")
             raise
-        return {
-            "amax": {method: dict(amax) for method, amax in found.amax.items()},
-            "data": found.data,
-            "samples": found.samples,
-            "warnings": list(found.warnings),
-            "masked": list(found.masked),
-            "few": list(found.few),
-        }
 
-    stored = context.stored("calibrate", compute, *identity)
-    context.session.read = stored["samples"]
-    return Ranges(**{**stored, "data": inputs_text(context)})
+    found = context.stored(Ranges, "calibrate", compute, *identity)
+    context.session.read = found.samples
+    return replace(found, data=inputs_text(context))
 
 
 def measures(context: Context) -> bool:

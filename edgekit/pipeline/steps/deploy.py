@@ -25,7 +25,6 @@ from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.board.identity import Hello
-from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -37,7 +36,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 from edgekit_device.release.journal import DeploymentFacts, TakenBack
 
@@ -629,7 +627,7 @@ class ConnectedBoards:
                         put_back=put_back,
                         on_purpose=self._allow_older or None,
                         on_start=job.begins,
-                        passed=_kept(DeploymentFacts, cache.get("deployed", key)),
+                        passed=cache.find(DeploymentFacts, "deployed", key),
                     )
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
@@ -651,8 +649,8 @@ class ConnectedBoards:
         )
         if id(client) in self._times:
             self._times[id(client)].ended(() if release.reused else release.deployment.steps)
-        cache.put("release", key, write(result))
-        cache.put("deployed", key, write(release.deployment))
+        cache.keep("release", key, result)
+        cache.keep("deployed", key, release.deployment)
         return self._noted(result)
 
     def _what_serves(
@@ -668,7 +666,7 @@ class ConnectedBoards:
         shown.reused(serving.id, other=True)
         note = taken_back_note(client.name, serving.id, back, self._config.path)
         key = self.cache.key("release", self.identity(client), serving.digest)
-        known = _kept(InstalledRelease, self.cache.get("release", key))
+        known = self.cache.find(InstalledRelease, "release", key)
         return self._noted(
             InstalledRelease(
                 board=self.describe(client),
@@ -702,11 +700,3 @@ class ConnectedBoards:
 
     def _wanted(self) -> list[Board | None]:
         return list(boards_of_config(self._config)) or [None]
-
-
-def _kept(kind: type[_Kept], document: object) -> _Kept | None:
-    """Returns what the cache keeps; None for nothing, or what another version kept."""
-    try:
-        return None if document is None else read(kind, document)
-    except DeviceError:
-        return None

@@ -33,7 +33,6 @@ from edgekit.placement.check_document import (
     without_layers,
 )
 from edgekit.placement.forecast import automatic_transitions, forecast
-from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.check import CheckResult
@@ -130,8 +129,8 @@ def checked(
 
 def check(context: Context) -> Verdict:
     """Returns what a run says of the check of the model as it came."""
-    return _stored(
-        context, "check", lambda: verdict_of(checked(context, asks=False).document),
+    return context.stored(
+        Verdict, "check", lambda: verdict_of(checked(context, asks=False).document),
         *_checking(context),
     )  # fmt: skip
 
@@ -144,17 +143,13 @@ def verdict(context: Context) -> Verdict:
     # a check judges what the user named, without what the accuracy gate keeps in FP16
     choice = fp16_choice(context)
     alike = translated(context) is None and choice == fp16_choice(context, gate=False)
-    known = context.look_up("check", *_checking(context)) if alike else None
+    known = context.look_up(Verdict, "check", *_checking(context)) if alike else None
     if known is not None:
-        return read(Verdict, known)
-    return _stored(
-        context, "verdict", lambda: brief_check(context, original(context)), *_checking(context),
+        return known
+    return context.stored(
+        Verdict, "verdict", lambda: brief_check(context, original(context)), *_checking(context),
         choice,
     )  # fmt: skip
-
-
-def _stored(context: Context, step: str, compute: Callable[[], Verdict], *parts: object) -> Verdict:
-    return read(Verdict, context.stored(step, lambda: write(compute()), *parts))
 
 
 def _checking(context: Context) -> tuple[Any, ...]:

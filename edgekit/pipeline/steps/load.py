@@ -13,7 +13,7 @@ from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.zoo import builtin
-from edgekit.pipeline.cache import digest_of, identity_of_path, load_model, store_model
+from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
@@ -39,8 +39,8 @@ def named(context: Context) -> Model:
         context.note(*loaded.notes)
         return loaded
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
-    record = None if context.force else cache.get("builtin", key)
-    model = load_model(cache, record) if record else None
+    stored = None if context.force else cache.find(StoredModel, "builtin", key)
+    model = load_model(cache, stored) if stored else None
     if model is None:
         context.update(0, 0, "filling the built-in network")
         model = builtin(section.builtin, section.seed)
@@ -49,10 +49,10 @@ def named(context: Context) -> Model:
                 model.proto, None, outputs=section.outputs, source=model.source,
                 weights=model.weights,
             )  # fmt: skip
-        record = store_model(cache, model)
-        cache.put("builtin", key, record)
+        stored = store_model(cache, model)
+        cache.keep("builtin", key, stored)
         # from here on the weights are memory maps of the cache, not memory
-        model = load_model(cache, record) or model
+        model = load_model(cache, stored) or model
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
     return model

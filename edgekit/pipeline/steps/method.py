@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +42,6 @@ from edgekit.pipeline.steps.rewrite import (
 from edgekit.pipeline.steps.scales import ScaleBinding, describe_widened, warn_unequal
 from edgekit.pipeline.steps.translation import describe_translation
 from edgekit.quantize.scales import Ranges, Scales, tied
-from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -165,11 +164,10 @@ def _choice(context: Context) -> MethodChoice:
 
     placed = plan_to_try(context)
     places = [[p.name, p.device, p.precision, p.segment] for p in placed.layers]
-    stored = context.stored(
-        "method", lambda: write(choose_method(context, placed)), model_digest(context),
+    found = context.stored(
+        MethodChoice, "method", lambda: choose_method(context, placed), model_digest(context),
         inputs_identity(context), places, fp16_choice(context, gate=False), context.tensorrt,
     )  # fmt: skip
-    found = read(MethodChoice, stored)
     context.note(choice_note(found))
     return found
 
@@ -182,6 +180,11 @@ def method(context: Context) -> str:
     return chosen.method if chosen else context.file.calibration.method
 
 
+@dataclass(frozen=True)
+class _NoScales:
+    """What calibrating finds for another precision than INT8."""
+
+
 @computed()
 def scales(context: Context) -> Scales | None:
     """Returns INT8 scales for every placement; None for other precisions.
@@ -192,7 +195,9 @@ def scales(context: Context) -> Scales | None:
         ModelError: "model.nonfinite": a weight has NaN or infinite values.
     """
     if context.file.precision != "int8":
-        context.stored("calibrate", dict, model_digest(context), context.file.precision)
+        context.stored(
+            _NoScales, "calibrate", _NoScales, model_digest(context), context.file.precision
+        )
         return None
     context = calibrated(context)
     # scales that were given say nothing of the weights

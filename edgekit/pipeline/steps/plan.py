@@ -58,18 +58,17 @@ def plan(context: Context) -> Plan:
         GateError: "model.parse": the board's parser refuses the model; or no placement meets the
             constraints.
     """
-    from edgekit.placement.plan import plan_from_json
+    from edgekit.placement.plan import Plan
 
     if context.placed is not None:
         return context.placed
     require_parse(context)
-    found: list[Plan] = []
     fp16_layers(context, network(context), strict=True)
 
     def looking(what: str) -> Callable[[int, int], None]:
         return lambda done, total: context.update(done, total, f"finding {what}")
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Plan:
         from edgekit.placement.explanation import explain_gpu_only
         from edgekit.placement.placing import explain_conflict
 
@@ -94,11 +93,9 @@ def plan(context: Context) -> Plan:
             )
         if network(context) is not original(context).network:
             placed = _compared_as_given(context, placed)
-        found.append(placed)
-        return placed.to_json()
+        return placed
 
-    document = context.stored("plan", compute, *plan_identity(context))
-    placed = found[0] if found else plan_from_json(document)
+    placed = context.stored(Plan, "plan", compute, *plan_identity(context))
     # they are noted whatever was known before the plan was computed
     options_of(context)
     known_scales(context)
