@@ -129,8 +129,9 @@ def pack(
             ),
         ),
         engines={
-            digest: read(EngineEntry, dict(facts))
-            for digest, facts in artefacts.engine_facts.items()
+            # what a board said is checked
+            digest: read(EngineEntry, write(entry))
+            for digest, entry in artefacts.entries.items()
         },
         rewrites=record,
         requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),

@@ -214,7 +214,7 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = accuracy(context).to_json()
+    error = write(accuracy(context))
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],

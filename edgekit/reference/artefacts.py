@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit_device.protocol.codec import array, integer, long_text, member, text
 from edgekit_device.protocol.codec import digest as sha256
@@ -12,6 +12,8 @@ from edgekit_device.protocol.codec import shape as sizes
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from edgekit_device.protocol.manifest import EngineEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Artefacts:
         inputs: Network inputs, in the model's order.
         outputs: Network outputs, in the model's order.
         notes: What a person should know, such as layers that fell back to FP16.
-        engine_facts: Of engines that TensorRT built, what a loader must know, by their digest: the
+        entries: Of engines that TensorRT built, what a loader must know, by their digest: the
             manifest's ``engines``.
     """
 
@@ -87,4 +89,4 @@ class Artefacts:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    engine_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    entries: Mapping[str, EngineEntry] = field(default_factory=dict)
