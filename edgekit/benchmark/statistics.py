@@ -5,13 +5,13 @@ measurement must keep (``targets/_bench.yaml``). Percentiles are ``edgekit_devic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgekit.benchmark.measurement import CPU_MEASURED
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import Facts, data_folder, read_facts
 from edgekit_device.benchmark.statistics import PERCENTILES, percentile_name
 
 
@@ -33,14 +33,30 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
 
 def limit(name: str, clock: str = "") -> float:
     """Returns a limit of ``targets/_bench.yaml``, the one for CPUs where the clock is a CPU's."""
-    row = _rows()[name]
-    return float(row["cpu"] if clock == CPU_MEASURED and "cpu" in row else row["value"])
+    row = _limits()[name]
+    return row.cpu if clock == CPU_MEASURED and row.cpu is not None else row.value
+
+
+class Limit(Facts):
+    """A limit, and the one for measurements on a CPU where it differs."""
+
+    value: float
+    cpu: float | None = None
+    what: str
+    derived: Mapping[str, str] = {}
+
+
+class LimitsFile(Facts):
+    """``targets/_bench.yaml``."""
+
+    limits: Mapping[str, Limit]
+    sources: Mapping[str, str]
 
 
 @lru_cache(maxsize=1)
-def _rows() -> dict[str, Any]:
-    found: dict[str, Any] = read_knowledge(data_folder("targets") / "_bench.yaml")["limits"]
-    return found
+def _limits() -> Mapping[str, Limit]:
+    path = data_folder("targets") / "_bench.yaml"
+    return read_facts(LimitsFile, path, "edgekit.bench-limits/1").limits
 
 
 @dataclass(frozen=True, slots=True)

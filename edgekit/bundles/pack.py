@@ -127,7 +127,7 @@ def pack(
                 for part in plan.loadables
             ),
         ),
-        engines=dict(artefacts.engine_facts),
+        engines=dict(artefacts.entries),
         rewrites=record,
         requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),
         samples=measured_on,

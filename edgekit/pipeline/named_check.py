@@ -81,7 +81,7 @@ class CheckedModels:
     @property
     def document(self) -> Checks:
         """The ``edgekit.checks/1``."""
-        failures = tuple(error.to_json()["error"] for error in self.failures)
+        failures = tuple(error.stated() for error in self.failures)
         return Checks(tuple(one.document for one in self.results), failures)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
+from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
 from edgekit.files import regular, write_json
@@ -213,7 +213,7 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = accuracy(context).to_json()
+    error = write(accuracy(context))
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
@@ -288,10 +288,10 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     return report
 
 
-def _trace(path: str) -> Any:
+def _trace(path: str) -> Trace | None:
     """Returns the trace that the bench step wrote."""
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(regular(Path(path)).read_text(encoding="utf-8"))
+        return Trace.model_validate_json(regular(Path(path)).read_bytes())
     return None
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
 
 from edgekit.dla.loadables import loadable_batch
 from edgekit.dla.memory import (
@@ -22,6 +21,7 @@ from edgekit.dla.memory import (
     weight_bytes,
 )
 from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
+from edgekit.error_document import StatedError, UnplaceableLayer
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
@@ -57,7 +57,7 @@ class PinImpossible(GateError):
 class PlanImpossible(GateError):
     """A standalone plan was requested, and some layers cannot run on a DLA.
 
-    ``layers`` maps their names to the reasons; ``to_json`` adds them to the error.
+    ``layers`` maps their names to the reasons; the document has them, too.
     """
 
     default_code = "plan.impossible"
@@ -68,14 +68,10 @@ class PlanImpossible(GateError):
         super().__init__(message, hint=hint)
         self.layers = layers
 
-    def to_json(self) -> dict[str, Any]:
+    def stated(self) -> StatedError:
         """Adds ``layers``: name and reasons of each layer that does not fit."""
-        document = super().to_json()
-        document["error"]["layers"] = [
-            {"name": name, "reasons": [reason.to_json() for reason in reasons]}
-            for name, reasons in self.layers.items()
-        ]
-        return document
+        layers = tuple(UnplaceableLayer(name, found) for name, found in self.layers.items())
+        return replace(super().stated(), layers=layers)
 
 
 class LoadableCapacity:

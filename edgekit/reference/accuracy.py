@@ -36,7 +36,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 
 # Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
@@ -210,11 +209,6 @@ class Accuracy(Measures):
     failures: tuple[str, ...] = member(array(_name))
     per_segment: tuple[SegmentMeasures, ...] = member(records(SegmentMeasures))
     data: str = member(_name, absent="")
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``"accuracy"`` of a document: never NaN or infinite, not finite is -999 dB."""
-        document: dict[str, Any] = write(self)
-        return document
 
 
 class Nonfinite:

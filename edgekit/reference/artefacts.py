@@ -76,7 +76,7 @@ class Artefacts:
         inputs: Network inputs, in the model's order.
         outputs: Network outputs, in the model's order.
         notes: What a person should know, such as layers that fell back to FP16.
-        engine_facts: Of engines that TensorRT built, what a loader must know, by their digest: the
+        entries: Of engines that TensorRT built, what a loader must know, by their digest: the
             manifest's ``engines``.
     """
 
@@ -89,4 +89,4 @@ class Artefacts:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    engine_facts: Mapping[str, EngineEntry] = field(default_factory=dict)
+    entries: Mapping[str, EngineEntry] = field(default_factory=dict)

@@ -36,7 +36,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 
 if TYPE_CHECKING:
@@ -210,11 +209,6 @@ class SensitivityRanking(FormerDict):
     file: str | None = member(nullable(_name), default=None)
     shortfall: str = member(_name, absent="")
     schema: str = member(choice("edgekit.sensitivity/1"), default="edgekit.sensitivity/1")
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the ``edgekit.sensitivity/1`` document."""
-        document: dict[str, Any] = write(self)
-        return document
 
 
 @dataclass(frozen=True, eq=False)

@@ -400,7 +400,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     icon = "❌" if failures else "✅"
     many = len(checks)
     paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
-    failed = [f"- {code(one['where'])}: {prose(one['message'], 400)}" for one in failures]
+    failed = [f"- {code(one.where)}: {prose(one.message, 400)}" for one in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [

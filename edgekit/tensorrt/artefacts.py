@@ -65,7 +65,7 @@ def artefacts_of(
         )
     engines = dict(fetch(dict.fromkeys(one.engine for one in built.values())))
     store = _EngineWeights()
-    facts: dict[str, EngineEntry] = {}
+    entries: dict[str, EngineEntry] = {}
     notes = list(result.notes)
     requested = {one.key: one for one in request.job.engines}
     found = []
@@ -83,13 +83,13 @@ def artefacts_of(
                     one.engine,
                 )
             )
-            known = facts.get(one.engine)
+            known = entries.get(one.engine)
             if known is not None:
                 # the same bytes for another device: which one is the segment's to say
                 if known.dla_core is None:
-                    facts[one.engine] = replace(known, dla_core=one.dla_core)
+                    entries[one.engine] = replace(known, dla_core=one.dla_core)
                 continue
-            facts[one.engine] = _entry(engine, one)
+            entry = entries[one.engine] = _entry(engine, one)
             if not one.stripped and one.refit not in _TAKES_OTHERS:
                 continue
             try:
@@ -97,11 +97,11 @@ def artefacts_of(
             except BuildError as error:
                 if one.stripped:
                     raise
-                facts[one.engine] = replace(facts[one.engine], refit="none")
+                entries[one.engine] = replace(entry, refit="none")
                 notes.append(f"{engine.key} cannot be refitted: {error.message}")
                 continue
             if renamed:
-                facts[one.engine] = replace(facts[one.engine], weights=renamed)
+                entries[one.engine] = replace(entry, weights=renamed)
         found.append((lane.share, tuple(segments)))
     return Artefacts(
         backend="tensorrt",
@@ -113,7 +113,7 @@ def artefacts_of(
         inputs=tuple(tensor.name for tensor in request.job.network.inputs),
         outputs=tuple(tensor.name for tensor in request.job.network.outputs),
         notes=tuple(notes),
-        engine_facts=facts,
+        entries=entries,
     )
 
 
@@ -143,6 +143,7 @@ def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
 
 
 def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
+    """Returns what the manifest has of an engine."""
     return EngineEntry(
         kind=one.kind,
         tensorrt=one.tensorrt,
@@ -162,9 +163,9 @@ def _ordered(
     at = {tensor.name: number for number, tensor in enumerate(requested)}
     ordered = sorted(found, key=lambda tensor: at.get(tensor.name, len(at)))
     return tuple(
-        IoEntry(x.name, x.dtype, x.shape, x.format, x.strides, x.scale)
-        for x in ordered
-        if x.mode == mode
+        IoEntry(one.name, one.dtype, one.shape, one.format, one.strides, one.scale)
+        for one in ordered
+        if one.mode == mode
     )
 
 

@@ -64,7 +64,7 @@ def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
 
 def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     plain = toys.artefacts()
-    about = EngineEntry("plan", "10.3.0.30", True, False, False, "none", None, (), ())
+    about = EngineEntry("plan", "10.3.0.30", True, False, False, "identical", None, (), ())
     from edgekit.bundles.manifest import requires_of
 
     board = {"backend": "tensorrt", "module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
@@ -72,7 +72,7 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
         plain,
         backend="tensorrt",
         fingerprint=board,
-        engine_facts=dict.fromkeys(plain.engines, about),
+        entries=dict.fromkeys(plain.engines, about),
     )
     sizes = {digest: len(data) for digest, data in plain.engines.items()}
     engines = sum(sizes.values())
@@ -82,10 +82,9 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     assert (found.runtime, found.portable, found.cudla) == (None, False, False)
     assert found.memory_bytes == engines + 100
     assert found.disk_bytes == (engines + 40 + 100) + (engines + 100)
-    loadable = dict.fromkeys(
-        plain.engines, dataclasses.replace(about, kind="loadable", stripped=False)
-    )
-    found = requires_of(dataclasses.replace(built, engine_facts=loadable), sizes, 0)
+    one = dataclasses.replace(about, kind="loadable", stripped=False, dla_core=0)
+    loadable = dict.fromkeys(plain.engines, one)
+    found = requires_of(dataclasses.replace(built, entries=loadable), sizes, 0)
     assert found.cudla is True
     assert found.disk_bytes == engines
 

@@ -55,8 +55,8 @@ def row_of(answered: type, lost: type) -> Rule:
 
 def failure_of(error: EdgekitError) -> Failure:
     """Returns an error as documents hold it."""
-    fields = error.to_json()["error"]
-    return Failure(fields["code"], fields["message"], fields["where"], fields["hint"])
+    found = error.stated()
+    return Failure(found.code, found.message, found.where, found.hint)
 
 
 @dataclass(frozen=True, slots=True)

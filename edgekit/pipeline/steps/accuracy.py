@@ -51,7 +51,7 @@ from edgekit.reference.search_bounds import (
 )
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
-from edgekit_device.protocol.codec import integer, mapping, member, nullable, record, records
+from edgekit_device.protocol.codec import integer, mapping, member, nullable, record, records, write
 
 if TYPE_CHECKING:
     from edgekit.reference.accuracy import Float32
@@ -482,7 +482,7 @@ def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = T
         where="accuracy.min",
         hint=hint,
     )
-    failure.extra["accuracy"] = error.to_json()
+    failure.extra["accuracy"] = write(error)
     return failure
 
 

@@ -392,7 +392,7 @@ def bench(
         }
     )
     write_json(files["bench"], document.to_json())
-    write_json(files["trace"], trace)
+    write_json(files["trace"], trace.to_json())
     median = document.latency_ms["median"] if document.latency_ms else 0.0
     step.detail = (
         f"median {median:.2f} ms over {counted(document.iterations or 0, 'inference')}, "

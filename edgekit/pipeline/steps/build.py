@@ -468,7 +468,7 @@ def reweighed(
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
     fixed = _unchangeable_weights(own, lanes, built.result.engines)
-    if fixed or any(one.refit == "none" for one in made.engine_facts.values()):
+    if fixed or any(one.refit == "none" for one in made.entries.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
