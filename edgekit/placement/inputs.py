@@ -33,6 +33,7 @@ from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
 from edgekit.text import counted, listed
+from edgekit_device.protocol.codec import write
 
 _SHOWN = 5
 BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
@@ -72,7 +73,7 @@ class PlanImpossible(GateError):
         """Adds ``layers``: name and reasons of each layer that does not fit."""
         document = super().to_json()
         document["error"]["layers"] = [
-            {"name": name, "reasons": [reason.to_json() for reason in reasons]}
+            {"name": name, "reasons": [write(reason) for reason in reasons]}
             for name, reasons in self.layers.items()
         ]
         return document

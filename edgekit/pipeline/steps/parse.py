@@ -4,8 +4,6 @@ model that it refuses is not calibrated, placed or built.
 
 from __future__ import annotations
 
-from typing import Any
-
 from edgekit.dla.judge import release_notes
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord, ask_parser
@@ -81,9 +79,3 @@ def require_parse(context: Context, release: str = "") -> None:
     if not found.ok:
         raise found.refusal()
     parser_word(context)
-
-
-def parser_key(context: Context) -> dict[str, Any]:
-    """Returns a document's "parser", where NVIDIA's parser was asked."""
-    word = parser_word(context)
-    return {} if word is None else {"parser": word.to_json()}
