@@ -123,7 +123,7 @@ def pack(
         placement=PlacementRecord(
             tuple([p.name, p.device, p.precision, p.segment] for p in plan.layers),
             tuple(
-                {"core": part.core, "layers": list(part.layers), "memory": part.memory.to_json()}
+                {"core": part.core, "layers": list(part.layers), "memory": write(part.memory)}
                 for part in plan.loadables
             ),
         ),

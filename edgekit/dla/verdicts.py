@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from edgekit.dla.checks import Facts, RuleFailure, show
 from edgekit.dla.rule_files import Operator, Rule
@@ -19,7 +18,6 @@ from edgekit_device.protocol.codec import (
     long_text,
     member,
     records,
-    write,
 )
 
 #: A number of bytes, layers or operations.
@@ -40,11 +38,6 @@ class VerdictReason:
     source: str = member(long_text)
     fix: str = member(long_text)
     mends: bool = True
-
-    def to_json(self) -> dict[str, str]:
-        """Returns the contract's reason object."""
-        reason: dict[str, str] = write(self)
-        return reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +70,6 @@ class LayerVerdict:
         """Whether a plan may place it on a DLA."""
         return self.ok and not self.needs_gpu
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the contract's ``dla`` object."""
-        verdict: dict[str, Any] = write(self)
-        return verdict
-
 
 @dataclass(frozen=True)
 class MemoryNeed:
@@ -90,11 +78,6 @@ class MemoryNeed:
     managed_sram: int = member(whole)
     local_dram: int = member(whole)
     global_dram: int = member(whole)
-
-    def to_json(self) -> dict[str, int]:
-        """Returns the contract's ``memory`` object."""
-        need: dict[str, int] = write(self)
-        return need
 
 
 @dataclass(frozen=True)

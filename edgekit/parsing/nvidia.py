@@ -5,11 +5,11 @@ wheels parse on any x86-64 Linux machine without a GPU. A child process asks it,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.errors import BuildError, UsageError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import flag, long_text, member, parse_json, read, records, write
+from edgekit_device.protocol.codec import flag, long_text, member, parse_json, read, records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,11 +60,6 @@ class ParserWord:
     release: str = member(long_text)
     ok: bool = member(flag)
     problems: tuple[ParserProblem, ...] = member(records(ParserProblem))
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``"parser"`` of a document."""
-        document: dict[str, Any] = write(self)
-        return document
 
     def note(self, parse: Parse) -> str:
         """Returns one line that has the parser's word and the table's.

@@ -15,9 +15,9 @@ from onnx import numpy_helper
 from edgekit.errors import GateError
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.operators import Importer, Refusal, operator_table, refusals
 from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
 from edgekit.parsing.conditions import CONDITIONS, Case
-from edgekit.parsing.operators import Importer, Refusal, operator_table, refusals
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
 from edgekit_device.protocol.codec import choice, flag, long_text, member, records, write

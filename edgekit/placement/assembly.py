@@ -58,6 +58,7 @@ from edgekit.solver.problem import (
 )
 from edgekit.targets.board import GENERATIONS, Target
 from edgekit.text import counted, listed, percent
+from edgekit_device.protocol.codec import write
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
@@ -802,7 +803,7 @@ class RunningPlan:
 
 def pools_of(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
     """Returns the bytes of each pool: the largest any loadable needs; empty without loadables."""
-    needs = [loadable.memory.to_json() for loadable in loadables]
+    needs = [write(loadable.memory) for loadable in loadables]
     return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
 
 

@@ -124,7 +124,7 @@ class Why(Document):
     clock: Literal["predicted"]
     device: str
     shares: dict[str, float] = Field(description="of the frames, by device")
-    dla: Annotated[LayerVerdict, PlainSerializer(LayerVerdict.to_json)]
+    dla: Annotated[LayerVerdict, PlainSerializer(write)]
     kernel: list[str] = Field(description="layers that run as one with it")
     planned_us: Number = Field(description="microseconds of the kernel in the plan")
     costs: list[KernelCost]

@@ -14,8 +14,8 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import dtype_name
-from edgekit.parsing.operators import newest_opset, operator_table
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
 from edgekit.pytorch.document import SCHEMA, Exported, Exporter, Tensor

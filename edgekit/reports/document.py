@@ -495,7 +495,7 @@ def _pool_limits(facts: RunFacts) -> dict[str, int]:
     """Returns what each pool may be: what the build was given, or gets by itself."""
     if facts.target.dla.cores == 0:
         return {}
-    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.pools or {})
+    return {**write(pool_limits(facts.target)), **(facts.plan.constraints.pools or {})}
 
 
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
@@ -516,7 +516,7 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
                 core=one.core, layers=len(one.layers),
                 first=one.layers[0] if one.layers else "",
                 last=one.layers[-1] if one.layers else "",
-                memory=one.memory.to_json(), formats=dict(one.formats),
+                memory=write(one.memory), formats=dict(one.formats),
             )
             for one in plan.loadables
         ],

@@ -22,6 +22,7 @@ from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
+from edgekit_device.protocol.codec import write
 from edgekit_device.versions import parse_version
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def _pools(context: Context) -> dict[str, int]:
     """
     section = context.file.placement.pools
     given = {} if section == "auto" else section.model_dump(exclude_none=True)
-    limits = pool_limits(context.target).to_json()
+    limits: dict[str, int] = write(pool_limits(context.target))
     found = {
         f"DLA_{name.upper()}": given.get(name)
         or max(limits[name], plan(context).pools.get(name, 0))
