@@ -70,7 +70,7 @@ _ENGINE = {
     "full_bytes": 1, "tensorrt": "10.3.0", "flags": ["FP16"], "stripped": True,
     "version_compatible": True, "lean_embedded": False, "refit": "identical", "dla_core": 0,
     "weights": {"w": {"dtype": "float32", "shape": [3], "count": 3}}, "io": [_TENSOR],
-    "can_run_on_dla": {"conv": True}, "unmapped": ["u"], 
+    "can_run_on_dla": {"conv": True}, "unmapped": ["u"],
     "layers": [{"name": "conv", "type": "CaskConvolution", "device": "GPU"}],
     "reformats": ["r"], "inspector": _DIGEST, "log": _DIGEST, "timing_cache": {"after": 1},
     "attempt": 0, "seconds": 1.5,
