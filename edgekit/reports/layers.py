@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.verdicts import Judgement, VerdictReason
+from edgekit.placement.gpu_reasons import Why, WhyLayer
 from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
 from edgekit.reports.schema import (
@@ -23,8 +24,6 @@ from edgekit.reports.schema import (
     TraceSummary,
     UnbookedTime,
     Whole,
-    Why,
-    WhyLayer,
 )
 from edgekit.text import percent
 
