@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundles.manifest import (
+    Blob,
     Blobs,
     Bundle,
     BundleSamples,
@@ -215,7 +216,9 @@ def _bytes(weights: Mapping[str, WeightEntry]) -> int:
     return sum({weight.digest: weight.bytes for weight in weights.values()}.values())
 
 
-def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
+def _check_identical(
+    bundle: Bundle, old: Mapping[str, Weight], weights: Mapping[str, Weight]
+) -> None:
     """Refuses other weights for engines that were built with REFIT_IDENTICAL.
 
     "If the refit engine weights are not identical to the original, behavior is undefined"
@@ -235,7 +238,7 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
         )
 
 
-def _finish(manifest: Manifest, blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:
+def _finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, Blob]) -> Bundle:
     """Makes the canonical bytes and has the board's own reader check them."""
     data = canonical(write(manifest))
     try:

@@ -470,8 +470,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
-        document: dict[str, Any] = write(self)
-        return document
+        return dict(write(self))
 
 
 def is_known(plan: Plan) -> bool:
@@ -825,8 +824,7 @@ class WhatIf(FormerDict):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.whatif/1`` document."""
-        document: dict[str, Any] = write(self)
-        return document
+        return dict(write(self))
 
 
 def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> WhatIf:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, PREDICTED
 from edgekit.dla.verdicts import Judgement, VerdictReason
+from edgekit.placement.gpu_reasons import Why, WhyLayer
 from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
 from edgekit.reports.schema import (
@@ -24,8 +25,6 @@ from edgekit.reports.schema import (
     TraceSummary,
     UnbookedTime,
     Whole,
-    Why,
-    WhyLayer,
 )
 from edgekit.text import percent
 

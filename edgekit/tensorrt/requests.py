@@ -330,8 +330,7 @@ class BuildRequest:
     @cached_property
     def document(self) -> dict[str, Any]:
         """The request as it is sent."""
-        found: dict[str, Any] = write(self.job)
-        return found
+        return dict(write(self.job))
 
     @cached_property
     def digest(self) -> str:

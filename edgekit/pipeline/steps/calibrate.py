@@ -177,7 +177,7 @@ def ranges(context: Context) -> Ranges:
     from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
     from edgekit.quantize.data.expected import describe_preprocessing
-    from edgekit.quantize.data.images import IMAGE_OPTIONS
+    from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
     from edgekit.quantize.data.rows import CalibrationSamples
 
     identity = model_digest(context), inputs_identity(context)
@@ -198,8 +198,14 @@ def ranges(context: Context) -> Ranges:
         if section.data is not None:
             check_samples(_own(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images
-        options = section.model_dump(include=IMAGE_OPTIONS | {"data"})
-        context.note(describe_preprocessing(source(context), options, images=images))
+        options = ImageOptions(**section.model_dump(include=IMAGE_OPTIONS))
+        context.note(
+            describe_preprocessing(
+                source(context),
+                options,
+                "images" if images else "synthetic" if section.data is None else "arrays",
+            )
+        )
         try:
             return measure(
                 model(context),
