@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import DeploymentStep
     from edgekit_device.release.releases import AppReleases
     from edgekit_device.trust.keys import TrustAnswer
-
-
-_Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True)
