@@ -40,7 +40,6 @@ from edgekit_device.board.power_tools import PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     dump,
@@ -58,7 +57,6 @@ from edgekit_device.store.root import Root
 
 _COUNT = integer(0, 1 << 62)
 _TEXT = nullable(text())
-_FACTS = nullable(mapping(anything))
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,28 @@ class Flavours:
 
 
 @dataclass(frozen=True)
+class InstalledLibrary:
+    """A library's file and its version."""
+
+    path: str = member(text())
+    version: str = member(text())
+
+
+@dataclass(frozen=True)
+class ProbedCudla:
+    """cuDLA's library, its own version ("1.2.1") and how many DLAs it counts; None: not known."""
+
+    path: Optional[str] = member(_TEXT, absent=None, always=True)
+    version: Optional[str] = member(_TEXT, absent=None, always=True)
+    devices: Optional[int] = member(nullable(_COUNT), absent=None, always=True)
+
+
+@dataclass(frozen=True)
 class ProbedTensorrt(Flavours):
     """TensorRT's libraries, and its Python modules' versions."""
 
     python: Flavours = member(record(Flavours))
-    libraries: Mapping[str, Any] = member(mapping(anything))
+    libraries: Mapping[str, InstalledLibrary] = member(mapping(record(InstalledLibrary)))
 
 
 @dataclass(frozen=True)
@@ -163,7 +178,7 @@ class Probe:
     trtexec: Optional[InstalledProgram] = member(nullable(record(InstalledProgram)))
     dla: ProbedDla = member(record(ProbedDla))
     cudla: Optional[str] = member(_TEXT)
-    cudla_facts: Optional[Mapping[str, Any]] = member(_FACTS)
+    cudla_facts: Optional[ProbedCudla] = member(nullable(record(ProbedCudla)))
     nvrtc: Optional[str] = member(_TEXT)
     nsys: Optional[str] = member(_TEXT)
     power: ProbedPower = member(record(ProbedPower))
@@ -227,7 +242,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         tensorrt=ProbedTensorrt(
             **versions,
             python=Flavours(**python),
-            libraries={kind: there[kind] for kind in MODULES if kind in there},
+            libraries={kind: InstalledLibrary(**there[kind]) for kind in MODULES if kind in there},
         ),
         trtexec=_trtexec(system, versions["full"]),
         dla=ProbedDla(
@@ -281,7 +296,7 @@ def _query_tensorrt_and_cuda(real: bool, notes: List[str]) -> Any:
     return cuda, cores, python
 
 
-def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
+def _cudla(notes: List[str]) -> Optional[ProbedCudla]:
     """cuDLA's version and devices; None where there is no libcudla."""
     found, problem = query_cudla_facts()
     if problem:
@@ -289,7 +304,7 @@ def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
     if not found.get("path"):
         return None
     notes.extend("cuDLA: {}".format(note) for note in found.pop("notes", []))
-    return found
+    return ProbedCudla(**found)
 
 
 def _is_there(name: str) -> bool:

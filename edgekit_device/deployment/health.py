@@ -82,7 +82,7 @@ def examine(
         backend=model.backend,
         clock=clock_of(model),
         fingerprint=fingerprint_now(root.folder, checked.manifest.backend, loads=True),
-        golden=GoldenOutcome(len(golden["cases"]), golden["bit_equal"]),
+        golden=GoldenOutcome(len(golden.cases), golden.bit_equal),
         accuracy=accuracy,
         latency_ms=latency,
         notes=tuple(model.notes),

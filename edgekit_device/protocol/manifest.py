@@ -8,7 +8,7 @@ import calendar
 import hashlib
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 from edgekit_device.arrays.deviation import classes_of
 from edgekit_device.arrays.formats import FORMATS
@@ -539,7 +539,7 @@ class Manifest:
             fail(where, "no blob has this digest and size")
 
 
-def _same_names(given: Mapping[str, Any], tensors: Sequence[TensorEntry], where: str) -> None:
+def _same_names(given: Iterable[str], tensors: Sequence[TensorEntry], where: str) -> None:
     expected = {tensor.name for tensor in tensors}
     if set(given) != expected:
         fail(where, "expected {}".format(", ".join(sorted(name[:80] for name in expected))))

@@ -179,7 +179,7 @@ def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
     """Runs the golden cases."""
     folder, checked, model = _open(root, arguments)
     results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
-    return dict(results, release=folder.name, notes=list(model.notes))
+    return dict(write(results), release=folder.name, notes=list(model.notes))
 
 
 def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:

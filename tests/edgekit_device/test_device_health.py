@@ -249,7 +249,7 @@ def test_a_model_that_is_open_already_is_the_one_examined(root: Root, signing_ke
 def test_a_golden_output_may_differ_by_the_tolerance_of_its_largest_value(
     found: list[float], ok: bool
 ) -> None:
-    assert compare(np.float32(found), np.float32([1, 2, 3]), 1e-3)["ok"] is ok
+    assert compare(np.float32(found), np.float32([1, 2, 3]), 1e-3).ok is ok
 
 
 @pytest.mark.parametrize("fault", ["three times as large", "mixed with another signal"])
@@ -258,8 +258,8 @@ def test_a_small_channel_that_is_lost_next_to_a_large_one_fails(fault: str) -> N
     small, other = (np.random.default_rng(n).choice([-1.0, 1.0], (64, 64)) for n in range(2))
     wanted = np.float32([[100 * small, small]])
     lost = 3 * small if fault == "three times as large" else small + 0.7 * other
-    assert compare(wanted, wanted, 0.05)["ok"]
-    assert not compare(np.float32([[100 * small, lost]]), wanted, 0.05)["ok"]
+    assert compare(wanted, wanted, 0.05).ok
+    assert not compare(np.float32([[100 * small, lost]]), wanted, 0.05).ok
 
 
 def test_an_answer_that_is_no_number_agrees_with_nothing() -> None:
