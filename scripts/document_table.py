@@ -18,7 +18,7 @@ DOCUMENTS = {
     "edgekit.cache-merge/1": "edgekit.pipeline.scale_documents.MergedCache",
     "edgekit.cache/1": "edgekit.pipeline.scale_documents.ReadCache",
     "edgekit.check/1": "edgekit.placement.compared_check.ComparedCheck",
-    "edgekit.checks/1": "edgekit.placement.check_document.Checks",
+    "edgekit.checks/1": "edgekit.placement.checks_document.Checks",
     "edgekit.compare-log/1": "edgekit.buildlog.comparison.LogComparison",
     "edgekit.compare/1": "edgekit.results.comparison.Comparison",
     "edgekit.deploy/1": "edgekit.pipeline.steps.deploy.Deployed",

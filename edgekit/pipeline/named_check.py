@@ -14,11 +14,11 @@ from edgekit.files import write_json
 from edgekit.network.part import ModelPart
 from edgekit.parsing.nvidia import wheels
 from edgekit.placement.check import CheckResult, check_model
-from edgekit.placement.check_document import Checks
 from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
+    from edgekit.placement.checks_document import Checks
 
 
 def _is_text(value: object) -> bool:
@@ -81,6 +81,8 @@ class CheckedModels:
     @property
     def document(self) -> Checks:
         """The ``edgekit.checks/1``."""
+        from edgekit.placement.checks_document import Checks
+
         failures = tuple(error.stated() for error in self.failures)
         return Checks(tuple(one.document for one in self.results), failures)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.memory import CbufUse, LoadableMemory
 from edgekit.dla.sparsity import SparseConvolution, Sparsity
 from edgekit.dla.verdicts import LayerVerdict, MemoryNeed, SlotReason, whole
-from edgekit.error_document import StatedError
 from edgekit.errors import GateError
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
@@ -252,15 +251,6 @@ class Check(_OfModel):
         for error in found:
             error.where = self.model
         return found
-
-
-@dataclass(frozen=True)
-class Checks(FormerDict):
-    """An ``edgekit.checks/1``: checks of several models, and what failed, as ``error`` objects."""
-
-    checks: tuple[Check, ...] = member(records(Check))
-    failures: tuple[StatedError, ...] = member(records(StatedError))
-    schema: str = member(choice("edgekit.checks/1"), default="edgekit.checks/1")
 
 
 @dataclass(frozen=True)

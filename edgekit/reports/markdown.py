@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.benchmark.document import Bench
 from edgekit.buildlog.log_document import ExplainedLog
 from edgekit.files import write_atomically
-from edgekit.placement.check_document import Checks
+from edgekit.placement.checks_document import Checks
 from edgekit.reports import text
 from edgekit.reports.comparison import (
     compared_metrics,
