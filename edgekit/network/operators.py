@@ -36,7 +36,7 @@ def _value(value: object) -> Value:
     return value
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class _Row:
     since: str | None = member(long_text, absent=None)
     until: str | None = member(long_text, absent=None)
@@ -50,7 +50,7 @@ class _Row:
         return within(version, self.since, self.until)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Importer(_Row):
     """An operator; ``avoid`` is how a network does without it.
 
@@ -61,7 +61,7 @@ class Importer(_Row):
     foreign: bool = member(flag, absent=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Refusal(_Row):
     """What the parser refuses or ignores of operators that it imports; all of a row's tests must
     hold.
