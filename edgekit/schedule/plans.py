@@ -186,7 +186,7 @@ class Plans(FormerDict):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plans/1`` document; its plans are without a proof of their own."""
-        document: dict[str, Any] = write(self)
+        document = dict(write(self))
         for network in document["networks"]:
             for name in ("optimal", "bound", "gap"):
                 network["plan"].pop(name)
