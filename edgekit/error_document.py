@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from edgekit_device.protocol.codec import anything, array, member, record, records, text
+from edgekit_device.protocol.codec import anything, array, document, member, record, records, text
 from edgekit_device.protocol.failure import Failure
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StatedProblem:
     """One fault of a configuration file; ``where`` is file:line:column."""
 
@@ -18,7 +17,7 @@ class StatedProblem:
     hint: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class UnplaceableLayer:
     """A layer that a standalone plan cannot place, and the reasons of its verdict."""
 
@@ -26,7 +25,7 @@ class UnplaceableLayer:
     reasons: tuple[Any, ...] = member(array(anything))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StatedError(Failure):
     """What failed.
 
@@ -39,7 +38,7 @@ class StatedError(Failure):
     layers: tuple[UnplaceableLayer, ...] = member(records(UnplaceableLayer), absent=())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ErrorDocument:
     """``edgekit.error/1``: the error, and parts of other documents that say more.
 

@@ -5,26 +5,39 @@ take a quarter of the time of a check.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
 import os
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
-from itertools import repeat
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read
+from edgekit_device.protocol.codec import (
+    Rule,
+    anything,
+    array,
+    flag,
+    integer,
+    mapping,
+    members,
+    nullable,
+    number,
+    read,
+    text,
+)
 
 _FOLDER = "facts"
-_File = TypeVar("_File", bound="Facts")
-_WORDS = {float: "number", int: "whole number", str: "text", bool: "truth value"}
 _Document = TypeVar("_Document")
+_MOST = 1 << 62
+_PLAIN: Mapping[type, Rule] = {
+    float: number(0, float(_MOST)), int: integer(0, _MOST), str: text(), bool: flag,
+}  # fmt: skip
 
 
 @cache
@@ -86,13 +99,17 @@ def read_document(kind: type[_Document], path: Path, code: str = "data.invalid")
     try:
         return read(kind, content)
     except DeviceError as error:
-        place = f"{error.where}: " if error.where else ""
-        raise DataError(
-            f"{place}{error.message}",
-            code=code,
-            where=str(path),
-            hint=f"copy the structure of another file under {path.parent.name}/",
-        ) from error
+        raise _not_read(error, path, code) from error
+
+
+def _not_read(error: DeviceError, path: Path, code: str) -> DataError:
+    place = f"{error.where}: " if error.where else ""
+    return DataError(
+        f"{place}{error.message}",
+        code=code,
+        where=str(path),
+        hint=f"copy the structure of another file under {path.parent.name}/",
+    )
 
 
 def _digest(content: bytes) -> bytes:
@@ -147,103 +164,58 @@ def _store_parsed(path: Path, key: bytes, value: Any) -> None:
         pass
 
 
-class Facts:
-    """What a knowledge file, or a part of one, holds: frozen, with the attributes that its class
-    annotates. To make a dataclass instead would take milliseconds, at the start of each check.
-    """
-
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
-
-def read_facts(kind: type[_File], path: Path, schema: str) -> _File:
+def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
     """Returns the content of a knowledge file as its class.
 
     The annotations of the class say what its keys hold: ``float`` and ``int`` (0 or more), ``str``,
-    ``bool``, tuples, mappings by text, other classes of facts, or ``X | None`` of any of these. A
-    key without a default is needed, and no other key is known but "source": where facts come from.
+    ``bool``, tuples, mappings by text, other such classes, or ``X | None`` of any of these. A key
+    without a default is needed, and no other key is known but "source": where facts come from.
 
     Args:
-        kind: Its class.
+        kind: A document's class.
         path: The file.
         schema: Of the file, such as "edgekit.costs/1".
 
     Raises:
-        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong ("data.invalid");
-            the message begins with the place in the file.
+        DataError: As of :func:`read_document`; another schema, too.
         OSError: It cannot be read.
     """
     content = read_knowledge(path)
+    found = content.pop("schema", None) if isinstance(content, dict) else None
     try:
-        found = content.pop("schema", None) if isinstance(content, dict) else None
         if found != schema:
-            raise _Wrong("schema", f"{found!r} is not {schema}")
-        read: _File = _fact(kind, content, "")
-    except _Wrong as wrong:
-        raise DataError(
-            f"{wrong.place}: {wrong}",
-            code="data.invalid",
-            where=str(path),
-            hint="restore the file, or install edgekit again",
-        ) from None
-    return read
-
-
-class _Wrong(Exception):
-    def __init__(self, place: str, message: str) -> None:
-        super().__init__(message)
-        self.place = place.removeprefix(".")
-
-
-def _fact(kind: Any, value: Any, place: str) -> Any:
-    """Returns a value as its annotation says it."""
-    if kind in _WORDS:
-        return _plain(kind, value, place)
-    if isinstance(kind, type) and issubclass(kind, Facts):
-        return _record(kind, value, place)
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        if not isinstance(value, list) or (parts[-1] is not ... and len(value) != len(parts)):
-            raise _Wrong(place, f"{value!r:.60} is no list, or not as long as it should be")
-        kinds = repeat(parts[0]) if parts[-1] is ... else parts
-        return tuple(
-            _fact(one, item, f"{place}[{number}]")
-            for number, (one, item) in enumerate(zip(kinds, value, strict=False))
-        )
-    if origin is Mapping:
-        if not isinstance(value, dict):
-            raise _Wrong(place, f"{value!r:.60} is no mapping")
-        return {key: _fact(parts[1], item, f"{place}.{key}") for key, item in value.items()}
-    return None if value is None else _fact(parts[0], value, place)
-
-
-def _plain(kind: type[Any], value: Any, place: str) -> Any:
-    expected = (int, float) if kind is float else kind
-    if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
-        raise _Wrong(place, f"{value!r:.60} is no {_WORDS[kind]}")
-    if kind in (int, float) and not 0 <= value < math.inf:
-        raise _Wrong(place, f"{value!r} is negative or no number")
-    return kind(value)
-
-
-def _record(kind: Any, value: Any, place: str) -> Any:
-    if not isinstance(value, dict):
-        raise _Wrong(place, f"{value!r:.60} is no mapping")
-    kinds = _annotations(kind)
-    for key in value:
-        if key not in kinds and key != "source":
-            raise _Wrong(f"{place}.{key}", "unknown key")
-    for key in kinds:
-        if key not in value and not hasattr(kind, key):
-            raise _Wrong(f"{place}.{key}", "missing")
-    return kind(**{
-        key: _fact(one, value[key], f"{place}.{key}") for key, one in kinds.items() if key in value
-    })  # fmt: skip
+            raise DeviceError(f"{found!r} is not {schema}", code="", where="schema")
+        read_by_type: _Document = _typed(cast(Hashable, kind))(content)
+    except DeviceError as error:
+        raise _not_read(error, path, "data.invalid") from error
+    return read_by_type
 
 
 @cache
-def _annotations(kind: Any) -> Mapping[str, Any]:
-    return get_type_hints(kind)
+def _typed(kind: Any) -> Rule:
+    """Returns the rule of an annotation."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Mapping:
+        return mapping(_typed(parts[1]))
+    if origin is tuple and parts[-1] is ...:
+        return array(_typed(parts[0]))
+    if origin is tuple:
+        return _parts([_typed(part) for part in parts])
+    if origin is not None:
+        return nullable(_typed(parts[0]))
+    hints = get_type_hints(kind)
+    needed = [
+        one.name
+        for one in dataclasses.fields(kind)
+        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    ]
+    rows = [(one.name, one.name, _typed(hints[one.name])) for one in dataclasses.fields(kind)]
+    return members(kind, rows, needed, "source")
+
+
+def _parts(rules: Sequence[Rule]) -> Rule:
+    """A list of one entry for each rule, as a tuple."""
+    entries = array(anything, len(rules), len(rules))
+    return lambda value: tuple(rule(one) for rule, one in zip(rules, entries(value), strict=True))

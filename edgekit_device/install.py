@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
@@ -18,6 +18,7 @@ from edgekit_device.job_runner import start_job
 from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
 from edgekit_device.protocol.codec import (
     app_name,
+    document,
     member,
     nullable,
     parse_json,
@@ -39,7 +40,7 @@ _POLL_S = 0.1
 _MOST_REASON = 2048
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Resumed:
     """A deployment that is carried on as a job: ``state`` is where it was cut off, or its end."""
 
@@ -48,7 +49,7 @@ class Resumed:
     state: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NotResumed:
     """A deployment that cannot be carried on, and why."""
 
@@ -56,7 +57,7 @@ class NotResumed:
     error: Failure = member(record(Failure))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ResumeAnswer:
     """The answer of ``resume``; ``power``: what a benchmark had left of power mode and clocks."""
 

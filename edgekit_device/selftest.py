@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -34,6 +34,7 @@ from edgekit_device.jobs.job import JobCancelled, JobContext
 from edgekit_device.protocol.codec import (
     anything,
     choice,
+    document,
     mapping,
     member,
     number,
@@ -167,7 +168,7 @@ ITEMS: Tuple[SelftestItem, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SelftestAnswer:
     """The answer to one question.
 
@@ -187,7 +188,7 @@ class SelftestAnswer:
     seconds: float = member(number(0.0, 1e9))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SelftestResult:
     """``edgekit.selftest/1``: the answers of a board."""
 

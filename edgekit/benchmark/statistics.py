@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from edgekit.benchmark.measurement import CPU_MEASURED
-from edgekit.knowledge import Facts, data_folder, read_facts
+from edgekit.knowledge import data_folder, read_facts
 from edgekit_device.benchmark.statistics import PERCENTILES, percentile_name
+from edgekit_device.protocol.codec import document
 
 
 def mean(samples: Sequence[float]) -> float:
@@ -37,16 +38,18 @@ def limit(name: str, clock: str = "") -> float:
     return row.cpu if clock == CPU_MEASURED and row.cpu is not None else row.value
 
 
-class Limit(Facts):
+@document(frozen=True)
+class Limit:
     """A limit, and the one for measurements on a CPU where it differs."""
 
     value: float
-    cpu: float | None = None
     what: str
-    derived: Mapping[str, str] = {}
+    cpu: float | None = None
+    derived: Mapping[str, str] = field(default_factory=dict)
 
 
-class LimitsFile(Facts):
+@document(frozen=True)
+class LimitsFile:
     """``targets/_bench.yaml``."""
 
     limits: Mapping[str, Limit]

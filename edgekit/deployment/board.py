@@ -11,6 +11,7 @@ from edgekit.errors import Problem
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     integer,
     member,
     nullable,
@@ -27,7 +28,7 @@ Kind = Literal["sshd", "local", "remote"]
 """How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DescribedBoard:
     """A board as documents name it.
 
@@ -46,7 +47,7 @@ Progress = Callable[[str, int, int], None]
 """Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Container:
     """A container on the board that the loader runs in.
 
@@ -61,7 +62,7 @@ class Container:
     options: tuple[str, ...] = member(array(text()), default=())
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Board:
     """Where a board is and how to be sure that it is that board.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from edgekit.dla.rule_files import Operator, Rule, RuleSource, UnlistedOperator, titles_of
 from edgekit.dla.rules import Rules, load_rules
@@ -12,6 +11,7 @@ from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     member,
@@ -39,7 +39,7 @@ _UNKNOWN = {
 }
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CaseFix:
     """What to do in a case, which ``case`` says in words."""
 
@@ -47,7 +47,7 @@ class CaseFix:
     fix: str = member(long_text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ExplainedRule(FormerDict):
     """An ``edgekit.rule/1``: a rule, and when it holds.
 
@@ -89,7 +89,7 @@ class ExplainedRule(FormerDict):
     until: str | None = member(nullable(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ListedRule:
     """A rule in the list of its family."""
 
@@ -98,7 +98,7 @@ class ListedRule:
     limit: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Family:
     """The rules of a family."""
 
@@ -107,14 +107,14 @@ class Family:
     rules: tuple[ListedRule, ...] = member(records(ListedRule))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ExplainedFamily(Family, FormerDict):
     """An ``edgekit.family/1``."""
 
     schema: str = member(choice("edgekit.family/1"), default="edgekit.family/1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ExplainedOperator(FormerDict):
     """An ``edgekit.operator/1``: an ONNX operator with its row of NVIDIA's matrix.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from edgekit.dla.rule_files import Rule, RuleSource, sources, texts
@@ -11,6 +10,7 @@ from edgekit.knowledge import data_folder, read_document
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     integer,
     long_text,
     mapping,
@@ -25,7 +25,7 @@ _real = number(0, 1 << 62)
 _TYPES = ("int8", "float16")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Fact:
     """A number, its sources, and what it was derived from where no source states it."""
 
@@ -34,7 +34,7 @@ class Fact:
     derived: str = member(long_text, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Factor:
     """A factor, as :class:`Fact`."""
 
@@ -43,7 +43,7 @@ class Factor:
     derived: str = member(long_text, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class ByPrecision:
     """A number of bytes or channels for each precision of a DLA."""
 
@@ -57,14 +57,14 @@ class ByPrecision:
         return self.int8 if precision == "int8" else self.fp16
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class ExtraBytes(ByPrecision):
     """Bytes beyond the tensors, at most ``of_tensors`` times these."""
 
     of_tensors: float = member(_real)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class FactorByPrecision:
     """A factor for each precision of a DLA."""
 
@@ -74,7 +74,7 @@ class FactorByPrecision:
     derived: str = member(long_text, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class DisputedDefault:
     """What other sources say of a pool's default, in bytes and in words."""
 
@@ -83,7 +83,7 @@ class DisputedDefault:
     source: tuple[RuleSource, ...] = member(sources)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class PoolDefault:
     """A pool of a loadable, in bytes.
 
@@ -100,14 +100,14 @@ class PoolDefault:
     disputed: Mapping[str, DisputedDefault] = member(mapping(record(DisputedDefault)), absent=dict)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class WeightBytes(Fact):
     """Bytes of a convolution's weight: as builds take them, and as documented."""
 
     documented: ByPrecision = member(record(ByPrecision))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class OtherWeightBytes:
     """Bytes of any other weight, by DLA generation."""
 
@@ -120,7 +120,7 @@ class OtherWeightBytes:
         return self.xavier if generation == "1.0" else self.orin
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Cbuf:
     """The convolution buffer: banks, their entries, and the sizes that data are rounded up to.
 
@@ -137,7 +137,7 @@ class Cbuf:
     source: tuple[RuleSource, ...] = member(sources)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class Slots(Fact):
     """Loadables that a core holds; ``before`` some TensorRT releases it was another number."""
 
@@ -147,7 +147,7 @@ class Slots(Fact):
 _HOW = choice("sum", "largest")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class PoolTotals:
     """What a core's loadables take of each pool: their "sum", or as much as the "largest"."""
 
@@ -157,7 +157,7 @@ class PoolTotals:
     source: tuple[RuleSource, ...] = member(sources)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class MemoryFacts:
     """``dla/memory.yaml``: pools, floors, paddings, the convolution buffer. Sizes are bytes.
 
@@ -205,7 +205,7 @@ def memory_facts() -> MemoryFacts:
     return read_document(MemoryFacts, data_folder("dla") / "memory.yaml")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class FormatFacts:
     """A format of a tensor (N, C, H, W) where it enters or leaves a loadable.
 
@@ -236,7 +236,7 @@ class FormatFacts:
     readers_type: str = member(choice("same"), absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class FormatsFile:
     """``dla/formats.yaml``: the tensor formats by TensorRT's names, and the rules about them."""
 
@@ -251,7 +251,7 @@ def format_facts() -> FormatsFile:
     return read_document(FormatsFile, data_folder("dla") / "formats.yaml")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class SparsePattern:
     """Of every ``of`` weights next to each other at least ``zeros`` are zero."""
 
@@ -260,7 +260,7 @@ class SparsePattern:
     source: tuple[RuleSource, ...] = member(sources)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class SparseSaving:
     """What a convolution limited by arithmetic saves: shares of its products and weights."""
 
@@ -269,7 +269,7 @@ class SparseSaving:
     source: tuple[RuleSource, ...] = member(sources)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class MeasuredGain:
     """Speed-ups of whole networks, the least and the most that was measured."""
 
@@ -278,7 +278,7 @@ class MeasuredGain:
     source: tuple[RuleSource, ...] = member(sources)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class SparsityFacts:
     """``dla/sparsity.yaml``: the pattern, its conditions, and what it gains.
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from edgekit.dla.rule_files import RuleSource, sources, texts
 from edgekit.knowledge import data_folder, read_document
-from edgekit_device.protocol.codec import array, choice, long_text, mapping, member, records
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    long_text,
+    mapping,
+    member,
+    records,
+)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class GuideSentence:
     """A sentence of the guide, the rules that hold it, and why where none needs to."""
 
@@ -19,7 +26,7 @@ class GuideSentence:
     why: str = member(long_text, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class GuideSection:
     """A part of the guide's section 13.2."""
 
@@ -27,7 +34,7 @@ class GuideSection:
     sentences: tuple[GuideSentence, ...] = member(records(GuideSentence))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class GuideFile:
     """``dla/guide.yaml``: section 13.2 of the TensorRT guide, sentence by sentence."""
 
@@ -41,7 +48,7 @@ def guide() -> tuple[GuideSection, ...]:
     return read_document(GuideFile, data_folder("dla") / "guide.yaml").sections
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Side:
     """One side of a dispute: what some sources say, by their keys."""
 
@@ -49,7 +56,7 @@ class Side:
     source: tuple[str, ...] = member(array(long_text, 1))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class DisputesFile:
     """``dla/disputes.yaml``: the sides of disputed rules, by the rules' identifiers."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,16 @@ from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed, whole
 from edgekit.network.model import name_between
 from edgekit.text import counted
-from edgekit_device.protocol.codec import array, flag, long_text, member, nullable, record, records
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    flag,
+    long_text,
+    member,
+    nullable,
+    record,
+    records,
+)
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -32,7 +41,7 @@ _USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
 _DRAM = ("local_dram", "global_dram")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CbufUse:
     """The banks of one convolution out of ``available``.
 
@@ -365,7 +374,7 @@ def _pool(size: int, smallest: int) -> int:
     return 1 << (max(size, smallest) - 1).bit_length()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
@@ -394,7 +403,7 @@ class BrokenLimit:
         )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RawMemory:
     """Bytes in a loadable: internal tensors alive at once at most, in the DLA's formats
     (``local_dram``), and weights with their padding (``global_dram``).
@@ -404,7 +413,7 @@ class RawMemory:
     global_dram: int = member(whole)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoadableMemory:
     """The predicted memory of one loadable; sizes in bytes.
 

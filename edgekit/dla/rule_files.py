@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from edgekit.dla.checks import Check, compiled
@@ -13,6 +12,7 @@ from edgekit.targets.releases import within
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     fail,
     flag,
     integer,
@@ -30,7 +30,7 @@ PRECISIONS = ("fp16", "int8")
 texts = array(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RuleSource:
     """Where a fact is from: a title, and the place in it."""
 
@@ -38,7 +38,7 @@ class RuleSource:
     where: str = member(long_text)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class SourcesFile:
     """``dla/_sources.yaml``: the sources by their keys.
 
@@ -77,7 +77,7 @@ def titles_of(listed: Iterable[RuleSource]) -> str:
     return "; ".join(source.title for source in listed)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Way:
     """What a user can do where ``when`` holds; it brings the layer to the DLA if it ``mends``.
 
@@ -90,7 +90,7 @@ class Way:
     mends: bool = member(flag, absent=True)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Ties:
     """Which tensors of a layer share one INT8 scale.
 
@@ -113,7 +113,7 @@ class Ties:
     apart: bool = member(flag, absent=False)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Rule:
     """One restriction.
 
@@ -207,7 +207,7 @@ class Rule:
         return within(version, self.since, self.until)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class RuleFile:
     """A family of rules, as ``dla/convolution.yaml``.
 
@@ -232,7 +232,7 @@ class RuleFile:
 _WORD = choice("native", "reconstruction", "rfe", "folded")
 
 
-@dataclass(frozen=True, repr=False)
+@document(frozen=True)
 class Operator:
     """A row of the operator matrix: what TensorRT and the DLA software have for an ONNX operator.
 
@@ -265,7 +265,7 @@ class Operator:
     mends: bool = True
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class UnlistedOperator:
     """An ONNX operator without a row that rules name, with the families that judge its layers."""
 
@@ -273,7 +273,7 @@ class UnlistedOperator:
     rules: tuple[str, ...] = member(texts)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class OperatorsFile:
     """``dla/operators.yaml``: NVIDIA's operator matrix.
 
@@ -301,7 +301,7 @@ class OperatorsFile:
     unlisted: Mapping[str, UnlistedOperator] = member(mapping(record(UnlistedOperator)))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Reconstruction:
     """What edgekit does about a form or an operator that a DLA runs only as others.
 
@@ -320,7 +320,7 @@ class Reconstruction:
     form: str = member(long_text, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class ReconstructionFile:
     """``dla/reconstruction.yaml``: operators, other forms, and operators of no exact form."""
 

@@ -5,7 +5,6 @@ save.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of, whole
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     member,
@@ -59,7 +59,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
     return good / total if total else 1.0
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SparseConvolution:
     """One convolution and 2:4 sparsity; savings are predicted, for arithmetic alone.
 
@@ -88,7 +88,7 @@ class SparseConvolution:
     share: float | None = member(nullable(number(0, 1)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MeasuredSpeedup:
     """Speed-ups that NVIDIA measured for whole networks, least and most, and where they stand."""
 
@@ -96,7 +96,7 @@ class MeasuredSpeedup:
     source: str = member(long_text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Sparsity:
     """All convolutions on the DLA.
 

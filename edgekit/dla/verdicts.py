@@ -5,7 +5,7 @@ and the fix that fits the layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from edgekit.dla.checks import Facts, RuleFailure, show
 from edgekit.dla.rule_files import Operator, Rule
@@ -13,6 +13,7 @@ from edgekit.dla.rules import loadables_per_core
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     long_text,
@@ -24,7 +25,7 @@ from edgekit_device.protocol.codec import (
 whole = integer(0, 1 << 62)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class VerdictReason:
     """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
 
@@ -40,14 +41,14 @@ class VerdictReason:
     mends: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class SlotReason(VerdictReason):
     """Why layers that the DLA allows stay on the GPU: a core holds no more loadables."""
 
     layers: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LayerVerdict:
     """Whether one layer can run on a DLA.
 
@@ -71,7 +72,7 @@ class LayerVerdict:
         return self.ok and not self.needs_gpu
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MemoryNeed:
     """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
 
@@ -80,7 +81,7 @@ class MemoryNeed:
     global_dram: int = member(whole)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoadableCandidate:
     """A maximal convex run of DLA-capable layers, in graph order.
 
@@ -96,7 +97,7 @@ class LoadableCandidate:
     dropped: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Judgement:
     """The verdict of a whole network for a target, precision and TensorRT version.
 

@@ -27,6 +27,7 @@ from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -85,7 +86,7 @@ class Row:
         return self.reached.board.host
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Terms:
     """How a board judges what it gets, and how many releases stay on it."""
 
@@ -133,7 +134,7 @@ class RolloutFacts:
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Change:
     """A line of a rollout's file: new values by JSON's keys, of a board or of the rollout."""
 
@@ -348,7 +349,7 @@ def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolloutHead:
     """A rollout.
 
@@ -387,7 +388,7 @@ class RolloutHead:
         return resume_command(self.rollout, self.folder, self.failure.code if self.failure else "")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WaveCounts:
     """A wave: how many boards it has, and how many are in each state."""
 
@@ -396,7 +397,7 @@ class WaveCounts:
     counts: Mapping[str, int] = member(mapping(_COUNT))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolloutBoard:
     """A board of a rollout.
 
@@ -424,7 +425,7 @@ class RolloutBoard:
     error: Failure | None = member(_FAILURE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class FleetRollout(FormerDict, RolloutHead):
     """``edgekit.fleet/1``: a rollout with its waves and boards.
 
@@ -442,7 +443,7 @@ class FleetRollout(FormerDict, RolloutHead):
     requested: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FleetListing(FormerDict):
     """``edgekit.fleets/1``: all rollouts, the newest first."""
 
@@ -450,7 +451,7 @@ class FleetListing(FormerDict):
     schema: str = member(choice("edgekit.fleets/1"), default="edgekit.fleets/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RehearsedBoard:
     """A board that a rollout would change: ``before`` and ``after`` are bundles' digests."""
 
@@ -461,7 +462,7 @@ class RehearsedBoard:
     after: str | None = member(_TEXT, key="to", default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Rehearsal(FormerDict):
     """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach."""
 

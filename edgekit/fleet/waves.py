@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +15,7 @@ from edgekit.errors import UsageError
 from edgekit_device.protocol import codec
 from edgekit_device.protocol.codec import (
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -40,7 +40,7 @@ DEFAULT_WAVES = "10%,50%,100%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class FleetBoard:
     """A board of an inventory; a rollout's state has it as JSON, with no secret in it.
 
@@ -65,7 +65,7 @@ class FleetBoard:
 _SECONDS = number(0.0, 1e12)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolloutSettings:
     """How a rollout goes on.
 

@@ -5,7 +5,6 @@ release, what the parser refuses of them, and the plugins that TensorRT ships.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from edgekit.knowledge import data_folder, read_document
@@ -13,6 +12,7 @@ from edgekit.targets.releases import parse_version, within
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     fail,
     flag,
     integer,
@@ -36,7 +36,7 @@ def _value(value: object) -> Value:
     return value
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class _Row:
     since: str | None = member(long_text, absent=None)
     until: str | None = member(long_text, absent=None)
@@ -50,7 +50,7 @@ class _Row:
         return within(version, self.since, self.until)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class Importer(_Row):
     """An operator; ``avoid`` is how a network does without it.
 
@@ -61,7 +61,7 @@ class Importer(_Row):
     foreign: bool = member(flag, absent=False)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class Refusal(_Row):
     """What the parser refuses or ignores of operators that it imports; all of a row's tests must
     hold.
@@ -120,7 +120,7 @@ class Refusal(_Row):
     opset_until: int | None = member(_index, absent=None)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Opsets:
     """Releases, and the newest version of ai.onnx that their parser reads as it is meant."""
 
@@ -130,7 +130,7 @@ class Opsets:
     source: tuple[str, ...] = member(_texts)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Plugins:
     """The plugins that TensorRT ships, with their versions."""
 
@@ -138,7 +138,7 @@ class Plugins:
     names: Mapping[str, tuple[str, ...]] = member(mapping(_texts))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class OperatorTable:
     """``trt/operators.yaml``: operators by name, and what is refused of them."""
 

@@ -11,7 +11,6 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +22,7 @@ from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
+    document,
     long_text,
     mapping,
     member,
@@ -240,7 +240,7 @@ def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
     return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredArray:
     """An array that lies in the cache as a blob.
 
@@ -255,7 +255,7 @@ class StoredArray:
     shape: tuple[int, ...] = member(sizes())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredNode:
     """A node that loading removed; attributes as of ``edgekit.network.model.Folded``."""
 
@@ -265,7 +265,7 @@ class StoredNode:
     after: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredModel:
     """A model whose bytes lie in the cache.
 
@@ -286,7 +286,7 @@ class StoredModel:
     folded: Mapping[str, StoredNode] = member(mapping(record(StoredNode), long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredLane:
     """Segments of one variant of a plan, with its share, 0 to 1."""
 
@@ -294,7 +294,7 @@ class StoredLane:
     segments: tuple[EngineSegment, ...] = member(records(EngineSegment))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredArtefacts:
     """Artefacts whose engines and weights lie in the cache; attributes as of ``Artefacts``."""
 
@@ -308,7 +308,7 @@ class StoredArtefacts:
     notes: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredBundle:
     """A bundle whose engines and weights lie in the cache.
 

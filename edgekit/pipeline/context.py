@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from edgekit.config.loader import open_config
@@ -16,7 +16,7 @@ from edgekit.pipeline.progress import Progress
 from edgekit.reference.gate import GateChoice
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
-from edgekit_device.protocol.codec import anything, array, long_text, member, read, write
+from edgekit_device.protocol.codec import anything, array, document, long_text, member, read, write
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -62,7 +62,7 @@ class Session:
         getattr(self.progress, "detail", str)(text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _StepResult:
     """A step's result as the cache keeps it.
 
@@ -75,7 +75,7 @@ class _StepResult:
     notes: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class MeasuredRanges:
     """What measured ranges say of a network, whatever the calibration method is.
 
@@ -88,7 +88,7 @@ class MeasuredRanges:
     unscaled: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Context:
     """A configuration, and what was decided on the way.
 

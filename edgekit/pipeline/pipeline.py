@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -82,6 +82,7 @@ from edgekit.quantize.caches import write_cache
 from edgekit.quantize.given_scales import cache_for_both, named_scales
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
+from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
@@ -564,7 +565,7 @@ class Pipeline:
         return RunResult(document, report)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _NewWeights:
     """Bundles with other weights by build, of so many tensors, and their accuracy."""
 
@@ -634,7 +635,7 @@ def _hint_for_other_weights(context: Context, weights: Path) -> str:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RunResult:
     """What ``run`` gives: what was done, and the report."""
 

@@ -5,7 +5,7 @@ the notes that a reader needs, and where TensorRT's builder would group layers d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ from edgekit.solver.problem import (
 )
 from edgekit.targets.board import GENERATIONS, Target
 from edgekit.text import counted, listed, percent
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import document, write
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
@@ -83,7 +83,7 @@ class _Figures(NamedTuple):
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _ShownPlan:
     """A plan of the mix as the document shows it."""
 
@@ -597,7 +597,7 @@ def _memory_notes(
     return notes
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RunningPlan:
     """One plan as it runs: the placement, and what its indices stand for.
 

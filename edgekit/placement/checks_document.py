@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgekit.error_document import StatedError
 from edgekit.placement.check_document import Check
 from edgekit.removed import FormerDict
-from edgekit_device.protocol.codec import choice, member, records
+from edgekit_device.protocol.codec import choice, document, member, records
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Checks(FormerDict):
     """An ``edgekit.checks/1``: checks of several models, and what failed, as ``error`` objects."""
 

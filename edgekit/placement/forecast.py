@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import candidates
@@ -24,6 +24,7 @@ from edgekit.targets.board import Target
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     long_text,
     mapping,
     member,
@@ -52,7 +53,7 @@ LATENCY, LEGALITY = "latency", "legality"
 _SHARE = 0.005
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Forecast:
     """Predicted times of one inference in microseconds; nothing of it is measured.
 
@@ -283,7 +284,7 @@ class PlacementTimer:
         return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Fix:
     """What would change if the layers that break the same rules could run on the DLA.
 

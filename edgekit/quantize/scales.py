@@ -20,6 +20,7 @@ from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
 from edgekit.text import counted, yaml_list
 from edgekit_device.protocol.codec import (
     array,
+    document,
     integer,
     long_text,
     mapping,
@@ -41,7 +42,7 @@ _SHOWN = 5
 _AMAX = number(0, sys.float_info.max)
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Ranges:
     """Clipping magnitudes as measured, each tensor by itself.
 
@@ -91,7 +92,7 @@ class Change:
         return min(_BITS, log2(self.new / self.old)) if self.old else 0.0
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Scales:
     """Symmetric per-tensor INT8 scales: ``scale = amax / 127``.
 
@@ -351,7 +352,7 @@ def constraint_warnings(
     return (*messages, *_unsettled_warnings(network, scales, dla_layers, fp16_layers))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ChangedScale:
     """A scale that the hardware makes wider.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from edgekit_device.protocol.codec import array, integer, long_text, member, text
+from edgekit_device.protocol.codec import array, document, integer, long_text, member, text
 from edgekit_device.protocol.codec import digest as sha256
 from edgekit_device.protocol.codec import shape as sizes
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.manifest import EngineEntry
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class EngineSegment:
     """A maximal run of layers on one device, cut out as its own ONNX model.
 
@@ -37,7 +37,7 @@ class EngineSegment:
     engine: str = member(sha256)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Weight:
     """One tensor that a stripped engine lacks.
 
@@ -61,7 +61,7 @@ class Weight:
     shape: tuple[int, ...] = member(sizes())
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Artefacts:
     """What a backend built.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -24,6 +23,7 @@ from edgekit.text import counted, listed
 from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 from edgekit_device.protocol.codec import (
     array,
+    document,
     integer,
     mapping,
     member,
@@ -55,7 +55,7 @@ _count = integer(0, 1 << 40)
 _decibels = mapping(number(-1000, 1000))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MethodChoice:
     """Which calibration method was chosen, and by which figures.
 
@@ -81,7 +81,7 @@ class MethodChoice:
     gate: GateChoice | None = member(record(GateChoice), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class HeldOutInput:
     """An input to compare on, the ranges to compare with, and whether these leave it out."""
 

@@ -33,6 +33,7 @@ from edgekit.rewriting.float64.evaluate import evaluate
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     fail,
     integer,
     long_text,
@@ -553,7 +554,7 @@ def _is_written(value: int | float | str) -> bool:
     return isinstance(value, str) or abs(value) < 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Recipe:
     """A node that derives constants from constants; attributes are numbers, texts and lists."""
 
@@ -619,7 +620,7 @@ class RewriteStep:
 _ERROR = nullable(number(0, 1e308))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Applied:
     """A rewrite that was applied and proved.
 

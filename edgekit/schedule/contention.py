@@ -5,7 +5,7 @@ a timetable through with the measured slowdowns, and finds the best one that hol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgekit.placement.costs.constants import contention_constants
 from edgekit.placement.costs.model import contention_table
@@ -19,7 +19,7 @@ from edgekit.schedule.timetable import (
     timetable_value,
 )
 from edgekit.targets.board import Target
-from edgekit_device.protocol.codec import mapping, member, number, text
+from edgekit_device.protocol.codec import document, mapping, member, number, text
 
 _ROUNDS = 3
 Slowdown = Callable[[int, frozenset[int]], float]
@@ -289,7 +289,7 @@ class _Runs:
         return replace(self.old, starts_us=both[0], ends_us=both[1])
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Contention:
     """How much slower devices are beside others, and where that comes from.
 

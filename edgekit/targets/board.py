@@ -5,7 +5,7 @@ finding a power mode by NVIDIA's name for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 from edgekit.errors import UsageError
@@ -13,6 +13,7 @@ from edgekit.knowledge import data_folder, read_document
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     fail,
     flag,
     integer,
@@ -83,7 +84,7 @@ def _known(value: object) -> str:
     return "" if value is None else str(_release(value))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class JetPack:
     """JetPack releases that share a TensorRT; a release of DRIVE OS has ``drive_os`` instead.
 
@@ -122,7 +123,7 @@ class JetPack:
         return tuple(sorted((*self.also, self.tensorrt))) if self.tensorrt else ()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Module:
     """A module: NVIDIA's numbers, its SoC, and NVIDIA's sparse INT8 TOPS of GPU and DLA."""
 
@@ -134,7 +135,7 @@ class Module:
     super_total_tops: float | None = member(_positive, absent=None)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Software:
     """What runs on a board.
 
@@ -154,7 +155,7 @@ class Software:
     releases: tuple[JetPack, ...] | None = member(records(JetPack), absent=None)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class ReleaseRange:
     """TensorRT releases from ``since`` up to, without, ``until`` (None: all newer ones)."""
 
@@ -162,7 +163,7 @@ class ReleaseRange:
     until: str | None = member(_release, absent=None)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class UnstatedReleases:
     """TensorRT releases from ``since`` on of which no source states the DLA, and why."""
 
@@ -171,7 +172,7 @@ class UnstatedReleases:
     source: tuple[str, ...] = member(_source)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Dla:
     """The DLA cores of a module; ``cores`` 0 means none and the other fields are zero.
 
@@ -214,7 +215,7 @@ class Dla:
             fail("", "a board without cores has a source and nothing else")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class TargetGpu:
     """The integrated GPU: architecture ("volta", "ampere", "blackwell"), SMs, clock and rates."""
 
@@ -228,7 +229,7 @@ class TargetGpu:
     derived: Mapping[str, str] = member(_derived, absent=dict)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Dram:
     """Memory shared by all devices: its type, GiB, peak GB a second, and clock in MHz."""
 
@@ -250,7 +251,7 @@ class Dram:
         return self.gb_per_second * 1e9
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class PowerDraw:
     """What a module draws while nothing runs."""
 
@@ -259,7 +260,7 @@ class PowerDraw:
     derived: Mapping[str, str] = member(_derived, absent=dict)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class PowerRails:
     """The power rails that a board measures.
 
@@ -280,7 +281,7 @@ class PowerRails:
     derived: Mapping[str, str] = member(_derived, absent=dict)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class Contention:
     """A board's own factors of ``targets/costs/contention.yaml``; None for its generation's."""
 
@@ -293,7 +294,7 @@ class Contention:
     derived: Mapping[str, str] = member(_derived, absent=dict)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class WrittenMode:
     """A power mode as a board file has it.
 
@@ -320,7 +321,7 @@ class WrittenMode:
     warning: str = member(_named, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class DisputedFact:
     """A fact of a board of which sources say different things: ours and the other."""
 
@@ -330,7 +331,7 @@ class DisputedFact:
     source: tuple[str, ...] = member(_source)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class BoardFile:
     """A file ``targets/NAME.yaml``; each section names its sources.
 
@@ -395,7 +396,7 @@ class BoardFile:
                 fail(f"power_modes.{name}.dla", f"one clock, or one per core ({self.dla.cores})")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class SourcesFile:
     """``targets/_sources.yaml``: the sources by their keys."""
 
@@ -408,7 +409,7 @@ def shared_sources() -> Mapping[str, str]:
     return read_document(SourcesFile, data_folder("targets") / "_sources.yaml").sources
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class PowerMode:
     """One nvpmodel mode; a clock is MHz, already resolved (never "no cap").
 
@@ -427,7 +428,7 @@ class PowerMode:
     warning: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Target:
     """A board as ``targets/NAME.yaml`` describes it.
 

@@ -4,19 +4,18 @@ release belongs to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
 from edgekit.targets.board import JetPack, Target
 from edgekit.targets.loader import get, read_board_data
-from edgekit_device.protocol.codec import array, choice, long_text, member, records
+from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
 _PREFIX = "jetpack"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class JetPackFile:
     """``targets/_jetpack.yaml``: minor TensorRT releases and JetPack releases, oldest first."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -14,14 +13,14 @@ from typing import TypeVar
 from edgekit.errors import DataError, UsageError
 from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.board import CONTENTION, BoardFile, PowerMode, Target, WrittenMode
-from edgekit_device.protocol.codec import array, choice, long_text, member, records
+from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
 _Document = TypeVar("_Document")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _SMS_PER_TPC = 2
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class OtherBoard:
     """A board that edgekit does not support.
 
@@ -40,7 +39,7 @@ class OtherBoard:
     instead: str = member(long_text, absent="")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class OtherBoards:
     """``targets/_other_boards.yaml``; ``idle`` are words that name no board."""
 

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from edgekit.knowledge import Facts, data_folder, read_facts
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version, within
+from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
 
 
-class ReleaseRange(Facts):
+@document(frozen=True)
+class ReleaseRange:
     """The releases from ``since`` on, up to ``until`` and without it; None: no such end."""
 
     since: str | None = None
@@ -24,6 +26,7 @@ class ReleaseRange(Facts):
         return within(version, self.since, self.until)
 
 
+@document(frozen=True, kw_only=True)
 class Ability(ReleaseRange):
     """Something that releases can do, in words; ``refit``: what a runtime can refit."""
 
@@ -31,6 +34,7 @@ class Ability(ReleaseRange):
     refit: str = ""
 
 
+@document(frozen=True, kw_only=True)
 class ReleaseFault(ReleaseRange):
     """What releases do wrong with any of some features, in words."""
 
@@ -39,6 +43,7 @@ class ReleaseFault(ReleaseRange):
     source: tuple[str, ...]
 
 
+@document(frozen=True, kw_only=True)
 class NarrowedType(ReleaseRange):
     """The NumPy type that inputs and outputs get in place of one that releases lack, and why."""
 
@@ -46,7 +51,8 @@ class NarrowedType(ReleaseRange):
     why: str
 
 
-class ReleaseFacts(Facts):
+@document(frozen=True)
+class ReleaseFacts:
     """``trt/releases.yaml``.
 
     Attributes:
@@ -134,14 +140,16 @@ def release_facts() -> ReleaseFacts:
     )
 
 
-class Source(Facts):
+@document(frozen=True)
+class Source:
     """Where facts come from: what a message prints, and where to look."""
 
     title: str
     where: str
 
 
-class Sources(Facts):
+@document(frozen=True)
+class Sources:
     """``trt/_sources.yaml``."""
 
     sources: Mapping[str, Source]
@@ -158,7 +166,8 @@ def _sources() -> Sources:
     return read_facts(Sources, data_folder("trt") / "_sources.yaml", "edgekit.sources/1")
 
 
-class Feature(Facts):
+@document(frozen=True)
+class Feature:
     """A feature: what it is, the configuration key that requests it, and the name that it needs.
 
     ``without`` is what an engine lacks that had to do without it.
@@ -180,6 +189,7 @@ class Feature(Facts):
         return name if kind == "BuilderFlag" else ""
 
 
+@document(frozen=True, kw_only=True)
 class FeatureRule(ReleaseRange):
     """What is known of one, two or three features together.
 
@@ -214,7 +224,8 @@ class FeatureRule(ReleaseRange):
         return f"{self.why} ({', '.join(self.sources) or 'stated nowhere'})"
 
 
-class FeatureLimit(Facts):
+@document(frozen=True)
+class FeatureLimit:
     """How many optimisation profiles a feature allows at most, and why."""
 
     feature: str
@@ -222,14 +233,16 @@ class FeatureLimit(Facts):
     why: str
 
 
-class LeanRule(Facts):
+@document(frozen=True)
+class LeanRule:
     """What was seen of the lean runtime, and what follows."""
 
     rule: str
     so: str
 
 
-class FeatureFacts(Facts):
+@document(frozen=True)
+class FeatureFacts:
     """``trt/features.yaml``.
 
     Attributes:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from edgekit.errors import BuildError
-from edgekit.knowledge import Facts, data_folder, read_facts
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
+from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
 
 _START_S = 120.0  # loading an engine, and what the loader needs around it
@@ -87,7 +88,8 @@ def _flags() -> Mapping[str, frozenset[str]]:
     }
 
 
-class FlagFacts(Facts):
+@document(frozen=True)
+class FlagFacts:
     """``trt/trtexec_flags.yaml``.
 
     Attributes:

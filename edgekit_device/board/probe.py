@@ -9,7 +9,7 @@ import importlib.util
 import os
 import platform
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Tuple
 
@@ -42,6 +42,7 @@ from edgekit_device.files import write_durably
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     dump,
     flag,
     integer,
@@ -59,7 +60,7 @@ _COUNT = integer(0, 1 << 62)
 _TEXT = nullable(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Flavours:
     """Versions of TensorRT by flavour."""
 
@@ -68,7 +69,7 @@ class Flavours:
     dispatch: Optional[str] = member(_TEXT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class InstalledLibrary:
     """A library's file and its version."""
 
@@ -76,7 +77,7 @@ class InstalledLibrary:
     version: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProbedCudla:
     """cuDLA's library, its own version ("1.2.1") and how many DLAs it counts; None: not known."""
 
@@ -85,7 +86,7 @@ class ProbedCudla:
     devices: Optional[int] = member(nullable(_COUNT), absent=None, always=True)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProbedTensorrt(Flavours):
     """TensorRT's libraries, and its Python modules' versions."""
 
@@ -93,7 +94,7 @@ class ProbedTensorrt(Flavours):
     libraries: Mapping[str, InstalledLibrary] = member(mapping(record(InstalledLibrary)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class InstalledProgram:
     """A program, and its version where that is known."""
 
@@ -101,14 +102,14 @@ class InstalledProgram:
     version: Optional[str] = member(_TEXT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Docker(InstalledProgram):
     """Docker; None where it refuses this account."""
 
     runtimes: Optional[Tuple[str, ...]] = member(nullable(array(text())))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProbedDla:
     """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library."""
 
@@ -118,7 +119,7 @@ class ProbedDla:
     compiler_version: Optional[str] = member(_TEXT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ClockEntry:
     """A clock in Hz; ``locked``: it cannot move."""
 
@@ -129,7 +130,7 @@ class ClockEntry:
     online: Optional[bool] = member(flag, absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProbedPower:
     """The power mode and all that there are, and clocks by name."""
 
@@ -143,7 +144,7 @@ class ProbedPower:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Memory:
     """Bytes of memory."""
 
@@ -151,7 +152,7 @@ class Memory:
     available: Optional[int] = member(nullable(_COUNT))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class User:
     """The account."""
 
@@ -159,7 +160,7 @@ class User:
     root: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Probe:
     """``edgekit.probe/1`` (docs/board-protocol.md); None and notes where something is not known."""
 

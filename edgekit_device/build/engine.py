@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -35,6 +35,7 @@ from edgekit_device.processes import Report
 from edgekit_device.protocol.codec import (
     array,
     digest,
+    document,
     flag,
     integer,
     long_text,
@@ -55,7 +56,7 @@ _NEXT_KINDS = ("engine.", "refit.", "tensorrt.")
 _TEXT_EVERY_S = 1.0
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MadeEngine:
     """What one successful attempt gave, as its process stored it.
 

@@ -5,7 +5,7 @@ reformats at the borders, weights, and the plan with its weights.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -23,6 +23,7 @@ from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import (
     array,
     digest,
+    document,
     integer,
     long_text,
     mapping,
@@ -54,7 +55,7 @@ _VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
 _PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PlanFacts:
     """Facts of a plan that was loaded once, or of a loadable, which has nothing but ``io``.
 

@@ -13,6 +13,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
+    document,
     fail,
     flag,
     integer,
@@ -40,7 +41,7 @@ _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkTensor:
     """An input or output of the network: static."""
 
@@ -49,7 +50,7 @@ class NetworkTensor:
     shape: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkSpec:
     """The network's inputs and outputs."""
 
@@ -57,7 +58,7 @@ class NetworkSpec:
     outputs: Tuple[NetworkTensor, ...] = member(records(NetworkTensor, 1, by="name"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class IoSpec:
     """An input or output of one engine.
 
@@ -77,7 +78,7 @@ class IoSpec:
     scale: Optional[float] = member(nullable(number(0.0, 3.4e38)), default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LayerSpec:
     """A layer of the plan: its ONNX nodes, its device ("GPU" or "DLA") and its precision."""
 
@@ -89,7 +90,7 @@ class LayerSpec:
     precision: str = member(choice(*PRECISIONS))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Attempt:
     """One set of builder flags, by TensorRT's names, and what a build with it gives up."""
 
@@ -97,7 +98,7 @@ class Attempt:
     gives_up: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProfileShapes:
     """The shapes that an optimisation profile has for one input."""
 
@@ -106,7 +107,7 @@ class ProfileShapes:
     max: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class EngineSpec:
     """One engine to build.
 
@@ -151,7 +152,7 @@ class EngineSpec:
         return self.kind == "loadable"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenSpec:
     """A golden case to run on the built engines; ``lane`` None means every lane."""
 
@@ -165,7 +166,7 @@ class GoldenSpec:
         return {name: (item.low, item.high) for name, item in self.inputs.items()}
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LaneSpec:
     """Engines in running order and the share of frames that they take."""
 
@@ -173,7 +174,7 @@ class LaneSpec:
     engines: Tuple[str, ...] = member(names(1))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuildJobRequest:
     """A checked request; ``digest`` is its canonical JSON's SHA-256."""
 
@@ -207,7 +208,7 @@ class BuildJobRequest:
 _SIZE = integer(0, _MAX_BYTES)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TimingCacheUse:
     """How one build used the board's timing cache; nothing where it used none.
 
@@ -238,11 +239,11 @@ class BuiltEngine:
     flags: Tuple[str, ...] = ()
     can_run_on_dla: Dict[str, bool] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
-    timing_cache: TimingCacheUse = TimingCacheUse()
+    timing_cache: TimingCacheUse = field(default_factory=TimingCacheUse)
     notes: List[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuiltTensor:
     """An input or output of an engine as it is on this board; no strides where a size is open."""
 
@@ -255,7 +256,7 @@ class BuiltTensor:
     scale: Optional[float] = member(nullable(number(0.0, 1e38)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuiltWeight:
     """A weight that a refit sets: its type in NumPy's words, or "bfloat16", and its values' number.
 
@@ -269,7 +270,7 @@ class BuiltWeight:
     count: int = member(_SIZE)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class InspectedLayer:
     """A layer in the inspector's words; type and device are "" in a build without details.
 
@@ -282,7 +283,7 @@ class InspectedLayer:
     device: str = member(choice("GPU", "DLA", ""))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AttemptResult:
     """How an attempt at an engine went.
 
@@ -299,7 +300,7 @@ class AttemptResult:
     code: Optional[str] = member(nullable(text()), absent="")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class EngineResult:
     """An engine of the result.
 
@@ -340,7 +341,7 @@ class EngineResult:
     seconds: float = member(number(0.0, 1e9), default=0.0)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredTensor:
     """A tensor whose bytes are in the store."""
 
@@ -349,7 +350,7 @@ class StoredTensor:
     shape: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenRun:
     """A golden case that was run; no lane where the request has one alone and names none."""
 
@@ -358,7 +359,7 @@ class GoldenRun:
     outputs: Mapping[str, StoredTensor] = member(mapping(record(StoredTensor)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuildResult:
     """``edgekit.build.result/1``; ``request`` is the request's digest."""
 

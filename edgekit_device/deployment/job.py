@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from edgekit_device.deployment.request import DeployRequest, read_request
@@ -22,6 +22,7 @@ from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import Job, JobCancelled, JobContext
 from edgekit_device.processes import Report
 from edgekit_device.protocol.codec import (
+    document,
     dump,
     load,
     member,
@@ -267,7 +268,7 @@ def _rollback_entry(app: App, current: Optional[str], target: str, reason: str) 
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _RollbackRequest:
     """back.json: a running deployment is to take itself back, and why."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -10,6 +9,7 @@ from edgekit_device.jobs.job import LIVE, Job, all_jobs
 from edgekit_device.protocol.codec import (
     app_name,
     digest,
+    document,
     flag,
     member,
     nullable,
@@ -23,7 +23,7 @@ from edgekit_device.store.root import Root, sha256
 from edgekit_device.trust.bundle import MANIFEST
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeployRequest:
     """One deployment's request.
 

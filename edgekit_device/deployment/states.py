@@ -12,14 +12,14 @@ import contextlib
 import hashlib
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Callable, Dict, Optional
 
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.codec import document, read, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.server import reload, serving
 from edgekit_device.protocol.serving import ServingStatus
@@ -438,7 +438,7 @@ def _nothing(run: Deployment) -> None:
     """Does nothing: nothing has to be durable first."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class State:
     """A row of the table.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
-from edgekit_device.protocol.codec import integer, member, nullable, number, read, record
+from edgekit_device.protocol.codec import document, integer, member, nullable, number, read, record
 
 _DAY_S = 86400.0
 _TIMEOUT = number(1e-3, _DAY_S)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Timeouts:
     """Seconds after which a state of a deployment is ended."""
 
@@ -19,7 +18,7 @@ class Timeouts:
     test_s: float = member(_TIMEOUT, absent=300.0, always=True)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Policy:
     """By what a release is judged and how long that may take; the keys of ``deploy.health``.
 

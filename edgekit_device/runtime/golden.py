@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, Mapping, Sequence, Tuple
 
 from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
+    document,
     flag,
     integer,
     mapping,
@@ -29,7 +29,7 @@ _SHOWN = 3
 _ERROR = number(0.0, 1.8e308)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class OutputDifference:
     """How far an output is from its golden one.
 
@@ -51,7 +51,7 @@ class OutputDifference:
         return not self.ok, not self.bit_equal, self.relative
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ComparedCase:
     """A golden case's outputs by name; with several lanes each output's worst."""
 
@@ -59,7 +59,7 @@ class ComparedCase:
     outputs: Mapping[str, OutputDifference] = member(mapping(record(OutputDifference)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SelfTest:
     """The golden cases that were run: whether each is right, and whether bit for bit."""
 

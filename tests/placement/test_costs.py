@@ -398,10 +398,28 @@ def test_every_constant_names_where_it_comes_from() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "old", "new", "said"),
     [
-        ("devices", DeviceConstants, "tile: 64\n", "tile: -64\n", "gpu.volta.tile: -64 is neg"),
-        ("devices", DeviceConstants, "tile: 64\n", "tiles: 64\n", "gpu.volta.tiles: unknown key"),
-        ("devices", DeviceConstants, "    tile: 64\n", "", "gpu.volta.tile: missing"),
-        ("devices", DeviceConstants, "tile: 64", "tile: 64.5", "gpu.volta.tile: 64.5 is no whole"),
+        (
+            "devices",
+            DeviceConstants,
+            "tile: 64\n",
+            "tile: -64\n",
+            "gpu.volta.tile: -64 is not within",
+        ),
+        (
+            "devices",
+            DeviceConstants,
+            "tile: 64\n",
+            "tile: 64\n    tiles: 64\n",
+            "gpu.volta: unknown: 'tiles'",
+        ),
+        ("devices", DeviceConstants, "    tile: 64\n", "", "gpu.volta: missing: tile"),
+        (
+            "devices",
+            DeviceConstants,
+            "tile: 64",
+            "tile: 64.5",
+            "gpu.volta.tile: expected an integer",
+        ),
         (
             "devices",
             DeviceConstants,
@@ -410,9 +428,21 @@ def test_every_constant_names_where_it_comes_from() -> None:
             "gpu.volta.efficiency.int8: nan",
         ),
         ("devices", DeviceConstants, "costs/1", "costs/2", "schema: 'edgekit.costs/2' is not"),
-        ("power", PowerConstants, "{gpu: 1.35, dla: 0.79}", "[1]", "clock_exponent: [1] is no map"),
-        ("power", PowerConstants, "int8: 1.0", "int8: many", "volta.int8: 'many' is no number"),
-        ("error", ModelErrors, "[0.80, 1.21]", "[0.80]", "bands.all: [0.8] is no list"),
+        (
+            "power",
+            PowerConstants,
+            "{gpu: 1.35, dla: 0.79}",
+            "[1]",
+            "clock_exponent: expected an object, found list",
+        ),
+        (
+            "power",
+            PowerConstants,
+            "int8: 1.0",
+            "int8: many",
+            "volta.int8: expected a number, found str",
+        ),
+        ("error", ModelErrors, "[0.80, 1.21]", "[0.80]", "bands.all: 1 entries are too few"),
     ],
 )
 def test_a_fault_in_a_file_of_costs_is_refused_with_its_place(

@@ -131,23 +131,35 @@ def test_every_feature_has_a_row_with_each_dla_wherever_it_exists():
 @pytest.mark.parametrize(
     ("name", "kind", "old", "new", "said"),
     [
-        ("releases", ReleaseFacts, 'since: "10.6"', "since: 10.6", "since: 10.6 is no text"),
+        (
+            "releases",
+            ReleaseFacts,
+            'since: "10.6"',
+            "since: 10.6",
+            "since: expected a string, found float",
+        ),
         (
             "releases",
             ReleaseFacts,
             "weak: {until:",
             "weak: {till:",
-            "typing.weak.till: unknown key",
+            "typing.weak: unknown: 'till'",
         ),
         (
             "releases",
             ReleaseFacts,
             "warnings:\n",
             "warnings:\n  - {}\n",
-            "warnings[0].features: miss",
+            "warnings[0]: missing: features",
         ),
-        ("features", FeatureFacts, "profiles: 1", "profiles: -1", "limits[0].profiles: -1 is neg"),
-        ("features", FeatureFacts, "status: forbidden, ", "", "rows[0].status: missing"),
+        (
+            "features",
+            FeatureFacts,
+            "profiles: 1",
+            "profiles: -1",
+            "limits[0].profiles: -1 is not within",
+        ),
+        ("features", FeatureFacts, "status: forbidden, ", "", "rows[0]: missing: status"),
     ],
 )
 def test_a_fault_in_a_file_is_refused_with_its_place(name, kind, old, new, said, tmp_path):

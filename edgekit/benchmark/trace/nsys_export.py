@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 from edgekit.errors import DataError
 from edgekit.files import regular
-from edgekit.knowledge import Facts, data_folder, read_facts
+from edgekit.knowledge import data_folder, read_facts
+from edgekit_device.protocol.codec import document
 
 _MAGIC = b"SQLite format 3\0"
 _STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
@@ -49,26 +50,30 @@ def copy_names() -> dict[int, str]:
     return dict(_file().copies.value)
 
 
-class NsysWords(Facts):
+@document(frozen=True)
+class NsysWords:
     """Words of an export that mean something."""
 
     value: tuple[str, ...]
 
 
-class NsysRanges(Facts):
+@document(frozen=True)
+class NsysRanges:
     """NVTX domains of TensorRT, and how their ranges begin that are no layer."""
 
     domain: NsysWords
     not_layers: NsysWords
 
 
-class NsysCopies(Facts):
+@document(frozen=True)
+class NsysCopies:
     """Names of copies by their kind."""
 
     value: Mapping[int, str]
 
 
-class NsysFile(Facts):
+@document(frozen=True)
+class NsysFile:
     """``targets/_nsys.yaml``."""
 
     ranges: NsysRanges

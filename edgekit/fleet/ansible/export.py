@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +30,7 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit_device.protocol import codec
-from edgekit_device.protocol.codec import array, choice, integer, text
+from edgekit_device.protocol.codec import array, choice, document, integer, text
 from edgekit_device.release.policy import Policy
 
 _ROLE = "edgekit_board"
@@ -76,7 +76,7 @@ _GROUP = re.compile(r"[^A-Za-z0-9_]")
 _BUDGET = re.compile(r"(\d+)(%?)")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Exported(FormerDict):
     """``edgekit.fleet.ansible/1``: a folder for Ansible.
 

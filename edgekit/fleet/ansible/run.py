@@ -25,6 +25,7 @@ from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -41,7 +42,7 @@ _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
 _TASKS = integer(0, 1 << 31)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AnsibleBoard:
     """A board after Ansible's run; ``changed``: whether anything was, None for unknown."""
 
@@ -52,7 +53,7 @@ class AnsibleBoard:
     error: Failure | None = member(nullable(record(Failure)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AnsibleRun(FormerDict):
     """``edgekit.fleet.ansible-run/1``: a rollout by Ansible.
 
@@ -86,7 +87,7 @@ class AnsibleRun(FormerDict):
         return playbook_command(Path(self.folder))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Recap:
     """What ``edgekit_recap`` writes of a board: tasks by their end, and why one failed.
 

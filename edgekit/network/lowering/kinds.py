@@ -5,11 +5,19 @@ another (``trt/layers.yaml``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from edgekit.knowledge import data_folder, read_document
-from edgekit_device.protocol.codec import array, choice, flag, long_text, mapping, member, record
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    flag,
+    long_text,
+    mapping,
+    member,
+    record,
+)
 from edgekit_device.versions import at_least, parse_version
 
 #: The kind of a layer where it is not known which layers the parser writes, or the parser refuses
@@ -17,7 +25,7 @@ from edgekit_device.versions import at_least, parse_version
 UNKNOWN = "UNKNOWN"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class _ChangedKind:
     """An operator's kind of layer from ``since`` on, and ``before``."""
 
@@ -28,7 +36,7 @@ class _ChangedKind:
     interpolated: bool = member(flag, absent=False)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@document(frozen=True, eq=False)
 class _LayersFile:
     """``trt/layers.yaml``."""
 

@@ -5,7 +5,7 @@ it, and whether the board fits a configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.deployment.board import DescribedBoard
@@ -17,6 +17,7 @@ from edgekit_device.board.probe import Probe
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     member,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 CheckStatus = Literal["ok", "warn", "missing"]
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DoctorCheck:
     """One line of ``edgekit doctor``.
 
@@ -54,7 +55,7 @@ class DoctorCheck:
     fix: str = member(text(), default="")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardAbilities:
     """What a board can run.
 
@@ -73,7 +74,7 @@ class BoardAbilities:
     power_modes: tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Doctor(FormerDict):
     """``edgekit.doctor/1``: what a board, or this machine, has for edgekit.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import own_boards
-from edgekit_device.protocol.codec import Rule, flag, member, nullable, record, text
+from edgekit_device.protocol.codec import Rule, document, flag, member, nullable, record, text
 from edgekit_device.protocol.failure import Failure
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _Found = TypeVar("_Found")
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BoardRow:
     """A board in a document.
 

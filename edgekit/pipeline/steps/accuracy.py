@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +51,16 @@ from edgekit.reference.search_bounds import (
 )
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
-from edgekit_device.protocol.codec import integer, mapping, member, nullable, record, records, write
+from edgekit_device.protocol.codec import (
+    document,
+    integer,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    write,
+)
 
 if TYPE_CHECKING:
     from edgekit.reference.accuracy import Float32
@@ -349,7 +358,7 @@ def _bounds(context: Context) -> SearchBounds:
     return bounds_of_run(network(context), plan(context), count, gate.min)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _TriedMethods:
     """What the builds of each calibration method reach.
 
@@ -553,7 +562,7 @@ def _distinct_lanes(built: Artefacts) -> list[int]:
     return list(seen.values())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Approximations:
     """What the cache keeps of approximate rewrites."""
 

@@ -5,7 +5,7 @@ them, as a job whose answer is kept for the next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,7 @@ from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 _COUNT = integer(0, 1 << 62)
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class BuiltPlan:
     """Engines, and what is known of them.
 
@@ -99,7 +100,7 @@ class BuiltPlan:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuildRecord:
     """What the cache keeps of a board's build."""
 
@@ -108,7 +109,7 @@ class BuildRecord:
     job: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuiltSegment:
     """A segment of a build: ``share`` of the frames goes through its lane."""
 
@@ -122,7 +123,7 @@ class BuiltSegment:
     outputs: tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardEngine:
     """An engine as a board built it.
 
@@ -150,7 +151,7 @@ class BoardEngine:
     timing_cache: TimingCacheUse = member(record(TimingCacheUse))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardBuild:
     """What a board built.
 
@@ -171,7 +172,7 @@ class BoardBuild:
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Build(FormerDict):
     """``edgekit.build/1``: the engines of a configuration.
 

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,16 @@ from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.arrays.deviation import classes_of
-from edgekit_device.protocol.codec import array, choice, integer, member, nullable, records, text
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    integer,
+    member,
+    nullable,
+    records,
+    text,
+)
 from edgekit_device.protocol.manifest import LABELLED
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PackedBundle:
     """A bundle's file.
 
@@ -78,7 +86,7 @@ class PackedBundle:
     qdq: str | None = member(text(), absent=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Packed(FormerDict, PackedBundle):
     """``edgekit.packed/1``: a signed bundle; ``full`` is its file with weights, or None."""
 

@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
@@ -28,6 +28,7 @@ from edgekit_device.board.identity import Hello
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     member,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from edgekit_device.trust.keys import TrustAnswer
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeployedRelease:
     """A board's row of ``edgekit.deploy/1``.
 
@@ -75,7 +76,7 @@ class DeployedRelease:
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Deployed(FormerDict):
     """``edgekit.deploy/1``: what boards serve after a deployment; with ``dry_run`` they would."""
 
@@ -85,7 +86,7 @@ class Deployed(FormerDict):
     schema: str = member(choice("edgekit.deploy/1"), default="edgekit.deploy/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Refitted(FormerDict):
     """``edgekit.refit/1``: the same engines with other weights.
 
@@ -108,7 +109,7 @@ class Refitted(FormerDict):
     figures: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class InstalledRelease(DeployedRelease):
     """What a board serves after a deployment.
 

@@ -9,13 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from edgekit.knowledge import Facts, data_folder, read_facts
+from edgekit.knowledge import data_folder, read_facts
+from edgekit_device.protocol.codec import document
 
-_File = TypeVar("_File", bound=Facts)
+_File = TypeVar("_File")
 _SCHEMA = "edgekit.costs/1"
 
 
-class GpuConstants(Facts):
+@document(frozen=True)
+class GpuConstants:
     """What the kernels of a GPU architecture take; microseconds are those at a clock of 1 GHz.
 
     Attributes:
@@ -65,7 +67,8 @@ class GpuConstants(Facts):
     depth_us: float
 
 
-class DlaConstants(Facts):
+@document(frozen=True)
+class DlaConstants:
     """What the operations of a DLA generation take; fixed times are those at the highest clock.
 
     Attributes:
@@ -104,47 +107,54 @@ class DlaConstants(Facts):
     linear_us_per_megabyte: Mapping[str, float]
 
 
-class DeviceConstants(Facts):
+@document(frozen=True)
+class DeviceConstants:
     """``devices.yaml``: constants by GPU architecture ("ampere") and by DLA generation ("2.0")."""
 
     gpu: Mapping[str, GpuConstants]
     dla: Mapping[str, DlaConstants]
 
 
-class Fusion(Facts):
+@document(frozen=True)
+class Fusion:
     """Kinds of layers that are placed together: what begins a kernel, and what may follow."""
 
     heads: tuple[str, ...]
     tails: tuple[str, ...]
 
 
-class RunsAsOne(Facts):
+@document(frozen=True)
+class RunsAsOne:
     """Functions of pointwise layers that a convolution or product computes along with itself."""
 
     gpu: tuple[str, ...]
     dla: tuple[str, ...]
 
 
-class FreeOnGpu(Facts):
+@document(frozen=True)
+class FreeOnGpu:
     """Layers without a kernel on the GPU: their kinds, and the modes of shuffles."""
 
     kinds: tuple[str, ...]
     shuffle_modes: tuple[str, ...]
 
 
-class WrittenOut(Facts):
+@document(frozen=True)
+class WrittenOut:
     """Operations of a step and direction of a recurrence on a DLA, by ONNX operator."""
 
     operations: Mapping[str, int]
 
 
-class NoInt8(Facts):
+@document(frozen=True)
+class NoInt8:
     """Kinds of layers without an INT8 kernel on the GPU."""
 
     kinds: tuple[str, ...]
 
 
-class GpuFormats(Facts):
+@document(frozen=True)
+class GpuFormats:
     """Tensor formats of GPU kernels.
 
     Attributes:
@@ -158,7 +168,8 @@ class GpuFormats(Facts):
     any_kinds: tuple[str, ...]
 
 
-class RegionKinds(Facts):
+@document(frozen=True)
+class RegionKinds:
     """What the GPU's compiler fuses as one.
 
     Attributes:
@@ -174,7 +185,8 @@ class RegionKinds(Facts):
     ops: tuple[str, ...]
 
 
-class LayerKinds(Facts):
+@document(frozen=True)
+class LayerKinds:
     """``kinds.yaml``: what kinds of layers run together, cost nothing, or lack a kernel."""
 
     fusion: Fusion
@@ -186,7 +198,8 @@ class LayerKinds(Facts):
     regions: RegionKinds
 
 
-class Spread(Facts):
+@document(frozen=True)
+class Spread:
     """The model's error on some rows: how many there are, and percents."""
 
     rows: int
@@ -195,7 +208,8 @@ class Spread(Facts):
     max_percent: float
 
 
-class ModelErrors(Facts):
+@document(frozen=True)
+class ModelErrors:
     """``error.yaml``: how far the model is from published times.
 
     Attributes:
@@ -218,7 +232,8 @@ class ModelErrors(Facts):
     rows_of: Mapping[str, int]
 
 
-class MobileOnDla(Facts):
+@document(frozen=True)
+class MobileOnDla:
     """Networks of depthwise blocks that no published row on a DLA is like.
 
     Attributes:
@@ -232,13 +247,15 @@ class MobileOnDla(Facts):
     why: str
 
 
-class Recurrences(Facts):
+@document(frozen=True)
+class Recurrences:
     """Layers with steps: what is not supported, in words."""
 
     why: str
 
 
-class Extrapolation(Facts):
+@document(frozen=True)
+class Extrapolation:
     """``extrapolated.yaml``: predictions that no published time supports, and their band."""
 
     band: tuple[float, float]
@@ -246,14 +263,16 @@ class Extrapolation(Facts):
     recurrences: Recurrences
 
 
-class ByDevice(Facts):
+@document(frozen=True)
+class ByDevice:
     """A number of the GPU's and one of a DLA core's."""
 
     gpu: float
     dla: float
 
 
-class PowerConstants(Facts):
+@document(frozen=True)
+class PowerConstants:
     """``power.yaml``: watts that a device adds to the idle module.
 
     Attributes:
@@ -269,7 +288,8 @@ class PowerConstants(Facts):
     standby_watts: ByDevice
 
 
-class PublishedPair(Facts):
+@document(frozen=True)
+class PublishedPair:
     """A published slowdown of a device ("gpu" or "dla") beside ``cores`` and ``gpus`` others.
 
     ``hybrid``: its engine also has layers on the GPU, which wait for it.
@@ -286,7 +306,8 @@ class PublishedPair(Facts):
     what: str = ""
 
 
-class ContentionConstants(Facts):
+@document(frozen=True)
+class ContentionConstants:
     """``contention.yaml``: how devices that work at once slow each other down.
 
     Attributes:

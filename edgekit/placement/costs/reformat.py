@@ -10,12 +10,13 @@ Where a tensor is reformatted at all, ``handover`` decides.
 
 # the annotations of the file's classes are read at run time, so they are no texts
 from collections.abc import Mapping
+from dataclasses import field
 from functools import cache
 
-from edgekit.knowledge import Facts
 from edgekit.placement.costs.constants import GpuConstants, read_costs
 from edgekit.placement.costs.kernel_costs import BYTES, Layout, gpu_slowdown, padded_bytes
 from edgekit.targets.board import PowerMode, Target
+from edgekit_device.protocol.codec import document
 
 CLASSES = {
     "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
@@ -25,14 +26,16 @@ SECTOR = 32  # bytes that a GPU reads at least
 ALIGNED = 16  # elements of a line that kernels take at a time
 
 
-class Rates(Facts):
+@document(frozen=True)
+class Rates:
     """Microseconds for a megabyte, by type ("int8"): of what is read, and of what is written."""
 
-    read: Mapping[str, float] = {}
-    written: Mapping[str, float] = {}
+    read: Mapping[str, float] = field(default_factory=dict)
+    written: Mapping[str, float] = field(default_factory=dict)
 
 
-class MeasuredOn(Facts):
+@document(frozen=True)
+class MeasuredOn:
     """The DRAM and the GPU of the board that the constants are from."""
 
     dram_bytes_per_second: float
@@ -40,7 +43,8 @@ class MeasuredOn(Facts):
     gpu_sms: int
 
 
-class ReformatConstants(Facts):
+@document(frozen=True)
+class ReformatConstants:
     """``targets/costs/reformat.yaml``.
 
     Attributes:

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -36,6 +36,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
+    document,
     fail,
     integer,
     long_text,
@@ -66,7 +67,7 @@ _DTYPES = (
 RECORD_SCHEMA = "edgekit.rewrites/1"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WeightType:
     """NumPy's name of a tensor's type ("bfloat16" among them), and its shape."""
 
@@ -79,7 +80,7 @@ class WeightType:
             fail("shape", "it is too large")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredConstant(WeightType):
     """A constant's values.
 
@@ -139,7 +140,7 @@ class StoredConstant(WeightType):
         return np.dtype(self.dtype)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DerivedWeight:
     """Where a weight of the rewritten model comes from.
 
@@ -156,7 +157,7 @@ class DerivedWeight:
 _TYPES = mapping(record(WeightType), long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RewriteRecord:
     """How a model was made of its original.
 
@@ -393,7 +394,7 @@ def set_record(model: Model, record: RewriteRecord) -> Model:
     return with_metadata(model, KEY, text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AppliedRewrites(FormerDict):
     """An ``edgekit.rewrites/1``: what was applied to a model, and how it was proved.
 
