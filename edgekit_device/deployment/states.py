@@ -204,7 +204,6 @@ class Deployment:
 
     def _tidy(self) -> None:
         """Removes what is no longer needed; a failure costs space alone."""
-        facts = self.journal.facts
         self._record()
         with contextlib.suppress(DeviceError, OSError):
             self._drop_offer()
