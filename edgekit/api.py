@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgekit.network.part import ModelPart as ModelPart
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -77,9 +79,9 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
-    from edgekit.pipeline.steps.check import CheckResult as CheckResult
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
+    from edgekit.placement.check import CheckResult as CheckResult
     from edgekit.placement.check_document import Check as Check
     from edgekit.placement.check_document import LayerCheck as LayerCheck
     from edgekit.placement.check_document import SparsityCheck as SparsityCheck
@@ -98,7 +100,7 @@ if TYPE_CHECKING:
     from edgekit.results.pruning import Marked, Pruned
     from edgekit.results.store import History, Result
     from edgekit.rewriting.catalogue import RewriteList
-    from edgekit.rewriting.provenance.verification import Verified
+    from edgekit.rewriting.provenance.verification import Verified as Verified
     from edgekit.schedule.plans import Plans as Plans
     from edgekit.targets.listing import Targets
     from edgekit.tuning.document import Tuned
@@ -475,12 +477,10 @@ def build(
     **options: Any,
 ) -> Build:
     """Builds the engines."""
-    settings: dict[str, Any] = {
-        "force": force,
-        "accept_host_key": accept_host_key,
-        "trust_key": trust_key,
-    }
-    with open_pipeline(config, options, progress=progress, **settings) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, force=force, accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.build()
 
 
@@ -494,8 +494,9 @@ def bundle(
     **options: Any,
 ) -> Packed:
     """Packs and signs a bundle; ``full`` is a file for it with its weights."""
-    settings: dict[str, Any] = {"out": path_of(out), "force": force, "progress": progress}
-    with open_pipeline(config, options, **settings) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, out=path_of(out), force=force
+    ) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -520,11 +521,10 @@ def deploy(
     alone ("install.older", "install.expired", "install.clock").
     With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
     """
-    settings: dict[str, Any] = {
-        "out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-        "trust_key": trust_key, "allow_older": allow_older, "again": again, "progress": progress,
-    }  # fmt: skip
-    with open_pipeline(config, options, connects=True, **settings) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out), force=force,
+        accept_host_key=accept_host_key, trust_key=trust_key, allow_older=allow_older, again=again,
+    ) as pipeline:  # fmt: skip
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -761,11 +761,10 @@ def refit(
 
     ``again`` is as for ``deploy``.
     """
-    settings: dict[str, Any] = {
-        "out": path_of(out), "again": again, "accept_host_key": accept_host_key,
-        "trust_key": trust_key, "progress": progress,
-    }  # fmt: skip
-    with open_pipeline(config, options, connects=True, **settings) as pipeline:
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out), again=again,
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
         return pipeline.refit(Path(weights))
 
 
@@ -816,7 +815,7 @@ def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
         DataError: A file is none of its kind, or the log is of another board.
         UsageError: The measurement sampled its power itself, or is none of a board.
     """
-    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
+    from edgekit.pipeline.tegrastats_log import with_tegrastats
 
     return with_tegrastats(Path(bench), Path(tegrastats))
 
@@ -1271,38 +1270,52 @@ def rollout(
     trust_key: bool = False,
     dry_run: bool = False,
     ansible: bool = False,
+    parallel: int = 8,
+    budget: str = "0",
+    soak_s: float = 0.0,
+    deadline_s: float = 600.0,
+    offline: Literal["skip", "fail"] = "skip",
+    again: bool = False,
     on_text: Callable[[str], None] = lambda text: None,
-    settings: Mapping[str, Any] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
     **driving: Any,
 ) -> FleetRollout | Rehearsal | AnsibleRun:
     """Deploys a release to the boards of an inventory, wave by wave.
 
-    ``settings`` are fields of ``edgekit.fleet.waves.RolloutSettings`` (parallel, budget, soak_s,
-    deadline_s, offline, again). With ``dry_run`` no board is connected to, and the answer is which
-    would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text`` gets; then the
-    settings are parallel, budget and again. ``driving`` is as for ``resume_rollout``. A rollout
-    that stopped or failed has that in ``state`` and ``failure``.
+    ``parallel`` boards are worked on at a time, and ``budget`` of a wave may fail ("2", "10%");
+    ``soak_s``, ``deadline_s`` and ``offline`` are those of
+    ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is connected to, and the
+    answer is which would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
+    gets; it knows no soak, deadline and offline. ``again``, as for ``deploy``; ``stopped`` and
+    ``driving``, as for ``resume_rollout``. A rollout that stopped or failed has that in ``state``
+    and ``failure``.
     """
-    given, file = dict(settings or {}), path_of(bundle)
-    which: dict[str, Any] = {"selector": selector, "canary": canary, "waves": waves, "name": name}
+    file = path_of(bundle)
     if dry_run:
         with _fleet(**driving) as fleet:
-            budget = given.get("budget", "0")
-            return fleet.dry_run_deploy(config, inventory, budget=budget, **which)
+            return fleet.dry_run_deploy(
+                config, inventory, name=name, selector=selector, canary=canary, waves=waves,
+                budget=budget,
+            )  # fmt: skip
     if ansible:
         from edgekit.fleet.ansible.run import deploy_by_ansible
 
         return deploy_by_ansible(
-            config, Path(inventory), state=path_of(driving.get("state")), bundle=file,
-            trust_key=trust_key, progress=driving.get("progress"), say=on_text, **which, **given,
+            config, Path(inventory), state=path_of(driving.get("state")), name=name,
+            selector=selector, canary=canary, waves=waves, budget=budget, parallel=parallel,
+            bundle=file, trust_key=trust_key, again=again, progress=driving.get("progress"),
+            say=on_text,
         )  # fmt: skip
     from edgekit.fleet.waves import RolloutSettings
 
-    stopped = driving.pop("stopped", lambda: False)
+    settings = RolloutSettings(
+        parallel=parallel, budget=budget, soak_s=soak_s, deadline_s=deadline_s, offline=offline,
+        again=again,
+    )  # fmt: skip
     with _fleet(**driving) as fleet:
         made = fleet.begin(
-            config, inventory, settings=RolloutSettings(**given), bundle=file,
-            trust_key=trust_key, **which,
+            config, inventory, settings=settings, name=name, selector=selector, canary=canary,
+            waves=waves, bundle=file, trust_key=trust_key,
         )  # fmt: skip
         return fleet.drive(made, stopped=stopped)
 

@@ -20,9 +20,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.expansion import hidden, hidden_document
+
+if TYPE_CHECKING:
+    from edgekit.error_document import ErrorDocument, StatedError
+
 
 # longer than any part of a path
 _LONG = re.compile(r"[^\s/]{257,}")
@@ -58,19 +62,28 @@ class EdgekitError(Exception):
         self.printed = False
         #: Lines that people are shown below the message.
         self.details: tuple[str, ...] = ()
-        #: More keys for the JSON document, next to "error".
+        #: More parts of the JSON document, next to "error": see ``ErrorDocument``.
         self.extra: dict[str, Any] = {}
+
+    def stated(self) -> StatedError:
+        """Returns the part "error" of the document."""
+        from edgekit.error_document import StatedError
+
+        return StatedError(
+            self.code, hidden(self.message), hidden(self.where), hidden(self.hint)
+        )  # fmt: skip
+
+    def document(self) -> ErrorDocument:
+        """Returns the document of a command that failed so."""
+        from edgekit.error_document import ErrorDocument
+
+        return ErrorDocument(self.stated(), **hidden_document(self.extra))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``{"error": {"code", "message", "where", "hint"}}``."""
-        fields = {
-            "code": self.code,
-            "message": self.message,
-            "where": self.where,
-            "hint": self.hint,
-        }
-        document: dict[str, Any] = hidden_document({"error": fields, **self.extra})
-        return document
+        from edgekit_device.protocol.codec import write
+
+        return dict(write(self.document()))
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}" if self.where else self.message
@@ -106,14 +119,14 @@ class ConfigError(EdgekitError):
         super().__init__(first.message, code=code, where=first.where, hint=first.hint)
         self.problems = tuple(problems)
 
-    def to_json(self) -> dict[str, Any]:
-        """Adds ``problems``, every fault found, to the contract's fields."""
-        document = super().to_json()
-        document["error"]["problems"] = [
-            hidden_document({"message": p.message, "where": p.where, "hint": p.hint})
-            for p in self.problems
-        ]
-        return document
+    def stated(self) -> StatedError:
+        """Adds ``problems``, every fault found."""
+        from edgekit.error_document import StatedProblem
+
+        problems = tuple(
+            StatedProblem(hidden(p.message), hidden(p.where), hidden(p.hint)) for p in self.problems
+        )
+        return replace(super().stated(), problems=problems)
 
     def __str__(self) -> str:
         lines = []

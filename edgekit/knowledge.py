@@ -5,18 +5,39 @@ take a quarter of the time of a check.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
 import zlib
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.version import __version__
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    Rule,
+    anything,
+    array,
+    flag,
+    integer,
+    mapping,
+    members,
+    nullable,
+    number,
+    read,
+    text,
+)
 
 _FOLDER = "facts"
+_Document = TypeVar("_Document")
+_MOST = 1 << 62
+_PLAIN: Mapping[type, Rule] = {
+    float: number(0, float(_MOST)), int: integer(0, _MOST), str: text(), bool: flag,
+}  # fmt: skip
 
 
 @cache
@@ -64,6 +85,31 @@ def read_knowledge(path: Path) -> Any:
     value = _parse(content, path)
     _store_parsed(cached, key, value)
     return value
+
+
+def read_document(kind: type[_Document], path: Path, code: str = "data.invalid") -> _Document:
+    """Returns the content of a YAML file as an object of a codec class.
+
+    Raises:
+        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong (``code``): the
+            message begins with its place in the file.
+        OSError: It cannot be read.
+    """
+    content = read_knowledge(path)
+    try:
+        return read(kind, content)
+    except DeviceError as error:
+        raise _not_read(error, path, code) from error
+
+
+def _not_read(error: DeviceError, path: Path, code: str) -> DataError:
+    place = f"{error.where}: " if error.where else ""
+    return DataError(
+        f"{place}{error.message}",
+        code=code,
+        where=str(path),
+        hint=f"copy the structure of another file under {path.parent.name}/",
+    )
 
 
 def _digest(content: bytes) -> bytes:
@@ -116,3 +162,60 @@ def _store_parsed(path: Path, key: bytes, value: Any) -> None:
                 temporary.write_bytes(b"\n".join((key, _digest(text), text)))
     except (OSError, TypeError, ValueError, EnvironmentLack):
         pass
+
+
+def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
+    """Returns the content of a knowledge file as its class.
+
+    The annotations of the class say what its keys hold: ``float`` and ``int`` (0 or more), ``str``,
+    ``bool``, tuples, mappings by text, other such classes, or ``X | None`` of any of these. A key
+    without a default is needed, and no other key is known but "source": where facts come from.
+
+    Args:
+        kind: A document's class.
+        path: The file.
+        schema: Of the file, such as "edgekit.costs/1".
+
+    Raises:
+        DataError: As of :func:`read_document`; another schema, too.
+        OSError: It cannot be read.
+    """
+    content = read_knowledge(path)
+    found = content.pop("schema", None) if isinstance(content, dict) else None
+    try:
+        if found != schema:
+            raise DeviceError(f"{found!r} is not {schema}", code="", where="schema")
+        read_by_type: _Document = _typed(cast(Hashable, kind))(content)
+    except DeviceError as error:
+        raise _not_read(error, path, "data.invalid") from error
+    return read_by_type
+
+
+@cache
+def _typed(kind: Any) -> Rule:
+    """Returns the rule of an annotation."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Mapping:
+        return mapping(_typed(parts[1]))
+    if origin is tuple and parts[-1] is ...:
+        return array(_typed(parts[0]))
+    if origin is tuple:
+        return _parts([_typed(part) for part in parts])
+    if origin is not None:
+        return nullable(_typed(parts[0]))
+    hints = get_type_hints(kind)
+    needed = [
+        one.name
+        for one in dataclasses.fields(kind)
+        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    ]
+    rows = [(one.name, one.name, _typed(hints[one.name])) for one in dataclasses.fields(kind)]
+    return members(kind, rows, needed, "source")
+
+
+def _parts(rules: Sequence[Rule]) -> Rule:
+    """A list of one entry for each rule, as a tuple."""
+    entries = array(anything, len(rules), len(rules))
+    return lambda value: tuple(rule(one) for rule, one in zip(rules, entries(value), strict=True))

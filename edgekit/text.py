@@ -20,6 +20,8 @@ from edgekit_device import errors
 ABSENT = "–"
 #: A number with its noun: "1 board", "2,000 boards"; as the board writes it.
 counted = errors.counted
+#: The first texts and the number of the others: "a, b and 3 more"; as the board writes it.
+listed = errors.listed
 _WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
 _SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _FIRST = {
@@ -33,13 +35,6 @@ _SUSPECT = re.compile(r"[^\n\t -~]")
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 # what edgekit itself writes beyond ASCII, for terminals that have no more
 _ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
-
-
-def listed(texts: Iterable[str], most: int = 12) -> str:
-    """Returns the first texts and the number of the others: "a, b and 3 more"."""
-    every = list(texts)
-    left = len(every) - most
-    return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def yaml_list(names: Iterable[str]) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Dict, Iterator, Sequence
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator
 
 if TYPE_CHECKING:
     from os import PathLike
 
 EXIT_FAILED = 4
-_SHOWN = 10
 _SCARCE = 64 << 10
 
 # what a full disk, a full quota and a size limit of the file system or process answer
@@ -90,10 +89,11 @@ def refuse_full(folder: PathLike[str]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def listed(items: Sequence[str], between: str = "; ") -> str:
-    """Returns the first ten of ``items``, and how many more there are."""
-    more = len(items) - _SHOWN
-    return between.join([*items[:_SHOWN], *(["and {} more".format(more)] if more > 0 else [])])
+def listed(texts: Iterable[str], most: int = 12, between: str = ", ") -> str:
+    """Returns the first texts and the number of the others: "a, b and 3 more"."""
+    every = list(texts)
+    left = len(every) - most
+    return between.join(every[:most]) + (" and {} more".format(left) if left > 0 else "")
 
 
 def counted(number: int, noun: str) -> str:

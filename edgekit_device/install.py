@@ -7,16 +7,18 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.board.power import mend
+from edgekit_device.deployment.request import DeployRequest
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.job_runner import start_job
 from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
 from edgekit_device.protocol.codec import (
     app_name,
+    document,
     member,
     nullable,
     parse_json,
@@ -28,6 +30,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
 from edgekit_device.release.offer import serves, take_offer
+from edgekit_device.release.policy import read_policy
 from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import Checked, check_bundle, need_app, open_bundle, read_checked
@@ -37,7 +40,7 @@ _POLL_S = 0.1
 _MOST_REASON = 2048
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Resumed:
     """A deployment that is carried on as a job: ``state`` is where it was cut off, or its end."""
 
@@ -46,7 +49,7 @@ class Resumed:
     state: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NotResumed:
     """A deployment that cannot be carried on, and why."""
 
@@ -54,7 +57,7 @@ class NotResumed:
     error: Failure = member(record(Failure))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ResumeAnswer:
     """The answer of ``resume``; ``power``: what a benchmark had left of power mode and clocks."""
 
@@ -77,20 +80,20 @@ def resume(
     found: List[Resumed] = []
     failed: List[NotResumed] = []
     for one in root.apps() if app is None else [app]:
-        journal = read_journal(one)
-        if journal is None or not journal.live or is_claimed(one):
-            continue
-        facts = journal.facts
-        request = {
-            "app": one.name,
-            "digest": facts.digest,
-            "policy": facts.policy,
-            "operator": facts.operator or "",
-            # another try of the same deployment is another job
-            "nonce": "{}.{}".format(facts.id, facts.attempts),
-            "resume": facts.id,
-        }
         try:
+            journal = read_journal(one)
+            if journal is None or not journal.live or is_claimed(one):
+                continue
+            facts = journal.facts
+            request = DeployRequest(
+                app=one.name,
+                digest=facts.digest,
+                policy=facts.policy,
+                operator=facts.operator or "",
+                # another try of the same deployment is another job
+                nonce="{}.{}".format(facts.id, facts.attempts),
+                resume=facts.id,
+            )
             started = _start(root, request, no_run)
         except DeviceError as error:
             if app is not None:
@@ -119,7 +122,8 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
 
     Where the bundle serves already, and whole, nothing is done ("changed" is False).
     """
-    policy = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
+    given = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
+    policy = read_policy(given)
     source = getattr(arguments, "from")
     if "://" in source:
         raise DeviceError(
@@ -150,16 +154,16 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             "previous": app.link("previous"),
             "state": "committed",
         }
-    request = {
-        "app": app.name,
-        "digest": answer.digest,
-        "policy": policy,
-        "operator": arguments.operator or "",
-        "nonce": os.urandom(8).hex(),
-        "trust_unsigned": trust,
-        "on_purpose": _recorded(arguments.allow_older, refused) if refused else None,
-        "put_back": bool(arguments.again),
-    }
+    request = DeployRequest(
+        app=app.name,
+        digest=answer.digest,
+        policy=policy,
+        operator=arguments.operator or "",
+        nonce=os.urandom(8).hex(),
+        trust_unsigned=trust,
+        on_purpose=_recorded(arguments.allow_older, refused) if refused else None,
+        put_back=bool(arguments.again),
+    )
     job = open_job(root, _start(root, request))
     _ended(job)
     result = job.result()
@@ -202,8 +206,8 @@ def _recorded(reason: str, refused: str) -> str:
     return "{} ({})".format(reason[:_MOST_REASON], refused)
 
 
-def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> str:
-    return start_job(root, JobRequest("deploy", request), held_back=no_run).job
+def _start(root: Root, request: DeployRequest, no_run: bool = False) -> str:
+    return start_job(root, JobRequest("deploy", write(request)), held_back=no_run).job
 
 
 def _ended(job: Job) -> str:

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -24,6 +24,7 @@ from edgekit_device.board.power import held_power
 from edgekit_device.board.power_tools import read_modes
 from edgekit_device.board.probe import probe
 from edgekit_device.build.attempt import isolated
+from edgekit_device.build.request import EngineResult
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.cuda.driver import CudaGraph, open_cuda
 from edgekit_device.cuda.memory import io_bytes
@@ -33,6 +34,7 @@ from edgekit_device.jobs.job import JobCancelled, JobContext
 from edgekit_device.protocol.codec import (
     anything,
     choice,
+    document,
     mapping,
     member,
     number,
@@ -52,7 +54,7 @@ _VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
 SCHEMA = "edgekit.selftest/1"
 _MOST_TEXT = 20_000
 
-_BUILT = Dict[str, Dict[str, Any]]
+_BUILT = Dict[str, EngineResult]
 _TEGRASTATS_S = 3.5
 _SAMPLED_S = 3.0
 
@@ -166,7 +168,7 @@ ITEMS: Tuple[SelftestItem, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SelftestAnswer:
     """The answer to one question.
 
@@ -186,7 +188,7 @@ class SelftestAnswer:
     seconds: float = member(number(0.0, 1e9))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SelftestResult:
     """``edgekit.selftest/1``: the answers of a board."""
 
@@ -211,7 +213,7 @@ def run(context: JobContext) -> Dict[str, Any]:
         JobCancelled: It was cancelled.
     """
     items: List[SelftestAnswer] = []
-    built: Dict[str, Dict[str, Any]] = {}
+    built: _BUILT = {}
     for position, item in enumerate(ITEMS):
         context.progress(item.id, position, len(ITEMS), item.what)
         started = time.monotonic()
@@ -225,7 +227,7 @@ def run(context: JobContext) -> Dict[str, Any]:
     return cleaned
 
 
-def _run_check(context: JobContext, item: SelftestItem, built: Dict[str, Dict[str, Any]]) -> Any:
+def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     lacks = [name for name in item.needs if name not in built]
     if lacks:
         return "skipped", "needs {}".format(", ".join(lacks))
@@ -267,15 +269,15 @@ def scrub(value: Any, names: List[str]) -> Any:
 
 
 def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Dict[str, Any]:
-    from edgekit_device.build.job import run
+    from edgekit_device.build.job import build
 
-    result = run(JobContext(context.root, context.folder, _request(context, item), context.work))
-    engine = dict(result["engines"][0])
+    result = build(JobContext(context.root, context.folder, _request(context, item), context.work))
+    engine = result.engines[0]
     if item.id not in built:
         built[item.id] = engine
-    found = {name: engine.get(name) for name in _COPIED}
-    found["tensorrt"], found["notes"] = result["tensorrt"], result["notes"]
-    found["log"] = _placement(_text(context, engine.get("log")))
+    found = {name: write(getattr(engine, name)) for name in _COPIED}
+    found["tensorrt"], found["notes"] = result.tensorrt, list(result.notes)
+    found["log"] = _placement(_text(context, engine.log))
     return found
 
 
@@ -304,11 +306,11 @@ def _build_again(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _verdicts(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return built["build-hybrid"].get("can_run_on_dla")
+    return built["build-hybrid"].can_run_on_dla
 
 
 def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _text(context, built["build-hybrid"].get("inspector"))
+    return _text(context, built["build-hybrid"].inspector)
 
 
 def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -322,10 +324,10 @@ def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Opt
     if trt is None:
         raise DeviceError("this runtime is not on the board", code="selftest.no-" + flavour)
     engine = built[name]
-    plan = context.blob(engine.get("full") or engine["engine"])
+    plan = context.blob(engine.full or engine.engine)
     start(trt, context.root.folder)
     # the runtime that the plan carries is this board's own: it was built a moment ago
-    choice = RuntimeChoice(flavour, host_code=bool(engine["lean_embedded"]))
+    choice = RuntimeChoice(flavour, host_code=engine.lean_embedded)
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
     facts: Dict[str, Any] = {"plan": show(read_header(plan))}
     facts.update(runtime=str(trt.__version__), loaded=loaded.engine is not None)
@@ -345,7 +347,7 @@ def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    engine = dict(built["dla-vc-strip"], full=None)  # the stripped one is what a board gets
+    engine = replace(built["dla-vc-strip"], full=None)  # the stripped one is what a board gets
     trt, loaded, facts = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
     return dict(facts, weights=weights_of(trt, loaded.engine))
 
@@ -355,7 +357,7 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     sides = sides_of(made)
     io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
     # opening compares cuDLA's descriptors with what the build expects, and says a difference
-    loadable = open_loadable(context.blob(made["engine"]), 0, io)
+    loadable = open_loadable(context.blob(made.engine), 0, io)
     try:
         return {
             side: [{"name": one.name, "bytes": size} for one, size in getattr(loadable, side)]
@@ -374,7 +376,7 @@ def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     program = find_trtexec()
     if program is None:
         raise DeviceError("trtexec is not on this board", code="selftest.no-program")
-    plan = context.blob(built[item.needs[0]]["engine"])
+    plan = context.blob(built[item.needs[0]].engine)
     return by_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
 
 
@@ -457,24 +459,17 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
 }
 
 
-def sides_of(made: Mapping[str, Any]) -> Dict[str, List[IoEntry]]:
+def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
     """A built engine's tensors by "input" and "output"."""
     sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
-    for one in made["io"]:
-        sides[one["mode"]].append(
-            IoEntry(
-                name=one["name"],
-                dtype=one["dtype"],
-                shape=tuple(one["shape"]),
-                format=one["format"],
-                strides=tuple(one["strides"]),
-                scale=one["scale"],
-            )
+    for one in made.io:
+        sides[one.mode].append(
+            IoEntry(one.name, one.dtype, one.shape, one.format, one.strides, one.scale)
         )
     return sides
 
 
-def replayed(engine: Any, made: Mapping[str, Any]) -> Dict[str, Any]:
+def replayed(engine: Any, made: EngineResult) -> Dict[str, Any]:
     """Captures an engine's work and replays it; the milliseconds of the enqueues and launches.
 
     Raises:

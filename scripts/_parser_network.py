@@ -13,7 +13,7 @@ from _parser_layers import parameters, same, type_name, unbuilt
 from edgekit.network.graph import Node
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
-from edgekit.parsing.operators import operator_table
+from edgekit.network.operators import operator_table
 from edgekit.parsing.table import parse_check
 from edgekit_device.build.network import BuilderLayer, map_layers, read_layers
 from edgekit_device.build.request import LayerSpec

@@ -16,13 +16,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fit_costs import (
-    COSTS,
     FITTED,
     LIMITS,
     Anchor,
     Spread,
     anchors,
     constants_now,
+    cost_data,
     describe,
     errors,
     family,
@@ -31,9 +31,11 @@ from fit_costs import (
     spreads,
 )
 
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import contention_constants, extrapolation, model_errors
 from edgekit.placement.costs.model import contention_of, slowdown
-from edgekit.targets.loader import get, read_yaml
+from edgekit.placement.costs.reformat import reformat_constants
+from edgekit.targets.board import shared_sources
+from edgekit.targets.loader import get
 
 __all__ = ["cost_page", "predictions"]
 
@@ -182,35 +184,35 @@ def _sources() -> str:
 
 
 def _pairs() -> str:
-    data = cost_data("contention")
+    data = contention_constants()
     rows: list[tuple[str, ...]] = []
-    for pair in data["pairs"]:
-        board, hybrid = pair.get("board"), pair.get("hybrid", False)
-        extra = contention_of(get(board)) if board else data["extra"][pair["generation"]]
-        on_core = pair["device"] == "dla"
-        factor = slowdown(extra, on_core, pair["cores"], bool(pair["gpus"]), hybrid=hybrid)
-        beside = ["the GPU"] if pair["gpus"] else []
+    for pair in data.pairs:
+        board, hybrid = pair.board, pair.hybrid
+        extra = contention_of(get(board)) if board else data.extra[pair.generation]
+        on_core = pair.device == "dla"
+        factor = slowdown(extra, on_core, pair.cores, bool(pair.gpus), hybrid=hybrid)
+        beside = ["the GPU"] if pair.gpus else []
         cores = {(False, 1): "one core", (False, 2): "two cores", (True, 1): "the other core"}
-        beside += [cores[on_core, pair["cores"]]] if pair["cores"] else []
-        where = board or {"1.0": "jetson-agx-xavier", "2.0": "an Orin"}[pair["generation"]]
-        what = f" ({pair['what']})" if "what" in pair else ""
+        beside += [cores[on_core, pair.cores]] if pair.cores else []
+        where = board or {"1.0": "jetson-agx-xavier", "2.0": "an Orin"}[pair.generation]
+        what = f" ({pair.what})" if pair.what else ""
         rows.append((
             ("a core" if on_core else "the GPU"), " and ".join(beside),
             "hybrid" if hybrid else "one device", f"{where}{what}",
-            f"{100 / pair['slowdown']:.0f} %", f"{100 / factor:.0f} %",
-            f"`{pair['source']}`",
+            f"{100 / pair.slowdown:.0f} %", f"{100 / factor:.0f} %",
+            f"`{pair.source}`",
         ))  # fmt: skip
     head = ("device", "beside", "DLA engine", "board", "keeps, published", "predicted", "source")
-    known = {**read_yaml(COSTS.parent / "_sources.yaml")["sources"], **data["sources"]}
-    used = dict.fromkeys(pair["source"] for pair in data["pairs"])
+    known = {**shared_sources(), **data.sources}
+    used = dict.fromkeys(pair.source for pair in data.pairs)
     sources = [(f"`{name}`", known[name]) for name in used]
     return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
 
 
 def _energies() -> str:
-    data = cost_data("power")
+    data = cost_data("energies")
     rows: list[tuple[str, ...]] = []
-    for row in data["published"]:
+    for row in data["rows"]:
         anchor, rate = Anchor({**row, "us": 1.0}), row.get("rate_hz")
         model = replace(anchor.model(constants_now()), rate_hz=rate)
         names = ("GPU", "DLA0")
@@ -226,19 +228,19 @@ def _energies() -> str:
             " ".join(describe(anchor).split()), f"{rate}/s, over idle" if rate else "back to back",
             f"{said:.1f} mJ", f"{found:.1f} mJ", f"`{row['source']}`",
         ))  # fmt: skip
-    sources = [(f"`{name}`", text) for name, text in data["source"]["published"].items()]
+    sources = [(f"`{name}`", text) for name, text in data["sources"].items()]
     head = ("row", "rate", "published", "predicted", "source")
     return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
 
 
 def _reformats() -> str:
-    data = cost_data("reformat")
+    data = reformat_constants()
     rows = [
-        (pair.replace(">", " to "), str(count), f"{fitted} %", f"{held} %")
-        for pair, (count, fitted, held) in data["errors"].items()
+        (pair.replace(">", " to "), f"{count:g}", f"{fitted} %", f"{held} %")
+        for pair, (count, fitted, held) in data.errors.items()
     ]
-    total = ("all", str(data["kernels"]), f"{data['median_percent']} %",
-             f"{data['median_percent_held_out']} %")  # fmt: skip
+    total = ("all", str(data.kernels), f"{data.median_percent} %",
+             f"{data.median_percent_held_out} %")  # fmt: skip
     head = ("layouts", "kernels", "median error", "held out by shape")
     return _table(head, [*rows, total])
 
@@ -246,7 +248,7 @@ def _reformats() -> str:
 def _bands(rows: Sequence[Anchor]) -> str:
     found = ratios(rows)
     lines: list[tuple[str, ...]] = []
-    for name, (low, high) in cost_data("error")["bands"].items():
+    for name, (low, high) in model_errors().bands.items():
         measured, _ = found[name]
         half = len(measured) // 2
         shares = (
@@ -254,7 +256,7 @@ def _bands(rows: Sequence[Anchor]) -> str:
             for some in (measured[:half], measured[half:])
         )
         lines.append((name.replace("_", " "), str(half), f"{low}", f"{high}", *shares))
-    low, high = cost_data("extrapolated")["band"]
+    low, high = extrapolation().band
     lines.append(("extrapolated", "0", f"{low}", f"{high}", "", ""))
     head = ("what", "rows", "low", "high", "inside, without their network", "without their board")
     return _table(head, lines)
@@ -314,7 +316,7 @@ def _round(number: int) -> list[tuple[dict[str, Any], float]]:
 
 
 def _sealed() -> str:
-    bands = cost_data("error")["bands"]
+    bands = model_errors().bands
     rounds = [_round(number) for number in range(len(cost_data("sealed")["scored"]))]
     return "".join(_of_round(number, scored, bands) for number, scored in enumerate(rounds, 1))
 

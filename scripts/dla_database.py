@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,15 +17,18 @@ from typing import Any, Literal
 from onnx import TensorProto, defs, helper
 from pydantic import Field
 
+from edgekit.dla import guide
+from edgekit.dla.checks import Facts
 from edgekit.dla.explanation import ExplainedOperator, explain, explained
 from edgekit.dla.judge import reads_qdq
-from edgekit.dla.rules import PRECISIONS, Rule, Rules, load_rules
+from edgekit.dla.rule_files import PRECISIONS, Rule, sources_file
+from edgekit.dla.rules import Rules, load_rules
 from edgekit.documents import OpenDocument
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
-from edgekit.targets.board import GENERATIONS, Target
+from edgekit.targets.board import GENERATIONS, Target, shared_sources
 from edgekit.targets.jetpack import JetPack, jetpacks
 from edgekit.targets.releases import drives_dla, parse_version
 from edgekit_device.protocol.codec import write
@@ -250,9 +253,9 @@ def search_page() -> str:
 
 def _sources() -> dict[str, Source]:
     rows = {}
-    for key, row in read_knowledge(data_folder("dla") / "_sources.yaml")["sources"].items():
-        rows[f"dla/{key}"] = _source(row["title"], row["where"])
-    for key, text in read_knowledge(data_folder("targets") / "_sources.yaml")["sources"].items():
+    for key, row in sources_file().sources.items():
+        rows[f"dla/{key}"] = _source(row.title, row.where)
+    for key, text in shared_sources().items():
         rows[f"targets/{key}"] = _source(text, text)
     return rows
 
@@ -264,11 +267,10 @@ def _source(title: str, where: str) -> Source:
 
 @cache
 def _keys() -> Mapping[str, str]:
-    rows = read_knowledge(data_folder("dla") / "_sources.yaml")["sources"]
-    return {row["title"]: f"dla/{key}" for key, row in rows.items()}
+    return {row.title: f"dla/{key}" for key, row in sources_file().sources.items()}
 
 
-def _of_board(keys: list[str]) -> list[str]:
+def _of_board(keys: Iterable[str]) -> list[str]:
     return [f"targets/{key}" for key in keys]
 
 
@@ -312,12 +314,9 @@ def _rule(rule: Rule) -> RuleRow:
 @cache
 def _sides() -> Mapping[str, list[Side]]:
     """The sides of each disputed rule."""
-    rows = read_knowledge(data_folder("dla") / "disputes.yaml")["disputes"]
     return {
-        rule: [
-            Side(says=one["says"], sources=[f"dla/{key}" for key in one["source"]]) for one in sides
-        ]
-        for rule, sides in rows.items()
+        rule: [Side(says=one.says, sources=[f"dla/{key}" for key in one.source]) for one in sides]
+        for rule, sides in guide.disputes().items()
     }
 
 
@@ -397,7 +396,7 @@ def _decided_by_operator(name: str) -> Mapping[str, str]:
     """
     known = load_rules()
     row = known.operators.get(name)
-    families = row.families if row else known.unlisted[name]["families"]
+    families = row.families if row else known.unlisted[name].families
     if not _DECIDED_BY_OPERATOR.intersection(families):
         return {}
     schema = defs.get_schema(name, _OPSET, "")
@@ -476,12 +475,12 @@ def _status(
             return "folded", ()
         return "never", tuple(rule for rule in rules if rule.startswith("general."))
     in_force = [known.rules[one] for one in rules if precision in known.rules[one].precisions]
-    facts = {"op": name, "precision": precision, "generation": generation}
+    facts = Facts(op=name, precision=precision, generation=generation)
     facts.update(_decided_by_operator(name))
     # by layer type: the rules in force with whether the operator breaks them
     verdicts = [
         [
-            (rule, _breaks(rule, {**facts, "kind": kind}))
+            (rule, _breaks(rule, Facts(facts, kind=kind)))
             for rule in in_force
             if rule.check is not None and rule.holds_for(kind, generation, version)
         ]
@@ -506,7 +505,7 @@ def _status(
     return ("limits" if open_ or any(refused) else "runs"), ()
 
 
-def _breaks(rule: Rule, facts: Mapping[str, Any]) -> bool | None:
+def _breaks(rule: Rule, facts: Facts) -> bool | None:
     """Whether an operator breaks a rule; None where its sizes and parameters decide."""
     try:
         applies = rule.when is None or rule.when(facts) is None
@@ -516,18 +515,15 @@ def _breaks(rule: Rule, facts: Mapping[str, Any]) -> bool | None:
 
 
 def _board(board: Target) -> BoardRow:
-    part: Any = board.facts["dla"]
-    unstated = part.get("tensorrt_unstated")
+    unstated = board.dla.tensorrt_unstated
     return BoardRow(
         board=board.name,
         title=board.title,
         dla_cores=board.dla.cores,
         generation=board.dla.generation or None,
-        tensorrt=[
-            DrivenBy(since=one["since"], until=one.get("until")) for one in part.get("tensorrt", ())
-        ],
-        not_stated=NotStated(since=unstated["since"], why=unstated["why"]) if unstated else None,
-        sources=_of_board(part["source"]),
+        tensorrt=[DrivenBy(since=one.since, until=one.until) for one in board.dla.tensorrt],
+        not_stated=NotStated(since=unstated.since, why=unstated.why) if unstated else None,
+        sources=_of_board(board.dla.source),
     )
 
 
@@ -541,24 +537,18 @@ def _releases(boards: list[Target]) -> list[ReleaseRow]:
             tensorrt=release.tensorrt or None,
             also=list(release.also),
             note=release.note,
-            sources=_of_board(_release_sources(release)),
+            sources=_of_board(release.source),
         )
         for release in ordered
     ]
 
 
-def _release_sources(release: JetPack) -> list[str]:
-    rows = read_knowledge(data_folder("targets") / "_jetpack.yaml")["releases"]
-    return next(row["source"] for row in rows if tuple(row["jetpack"]) == release.versions)
-
-
 def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
-    part: Any = board.facts["dla"]
     for release in jetpacks(board):
         usable, int8, why, rule = _usable(board, release)
         # what the answer rests on comes first
         sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
-        sources += _of_board([*_release_sources(release), *part["source"]])
+        sources += _of_board([*release.source, *board.dla.source])
         for version in release.versions:
             yield MatrixRow(
                 board=board.name,

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from dla_database import DlaSupport, OperatorRow, database
+from dla_database import DlaSupport, OperatorRow, Source, database
 
 from edgekit.dla.explanation import explained
+from edgekit.dla.fact_files import FormatFacts, PoolDefault, format_facts, memory_facts
 from edgekit.dla.formats import FORMATS, nbytes, strides
+from edgekit.dla.guide import guide
 from edgekit.dla.memory import disputes_of
-from edgekit.dla.rules import (
-    GENERATIONS,
-    PRECISIONS,
-    Rule,
-    Rules,
-    format_facts,
-    load_rules,
-    memory_facts,
-)
+from edgekit.dla.rule_files import PRECISIONS, Rule, RuleSource
+from edgekit.dla.rules import Rules, load_rules
+from edgekit.targets.board import GENERATIONS
 from edgekit.text import table_head, table_row
 
 _POOLS = {
@@ -50,41 +45,41 @@ def fact_rows(family: str) -> list[tuple[str, ...]]:
 def _memory() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for pool, (title, holds) in _POOLS.items():
-        fact = memory_facts()[pool]
-        seen = _size(fact["floor"]) if "floor" in fact else "the default"
+        fact: PoolDefault = getattr(memory_facts(), pool)
+        seen = _size(fact.floor) if fact.floor else "the default"
         disputes = "; ".join(disputes_of(pool).values())
-        rows.append((title, holds, _size(fact["default"]), seen, disputes or "no"))
+        rows.append((title, holds, _size(fact.default), seen, disputes or "no"))
     return rows
 
 
 def _formats() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name in FORMATS:
-        fact: Mapping[str, Any] = format_facts()["formats"][name]
-        if not fact["roles"]:
+        fact = format_facts().formats[name]
+        if not fact.types:
             continue
-        dtype = fact["types"][0]
+        dtype = fact.types[0]
         example = " and ".join(
             f"{nbytes(_EXAMPLE, dtype, name, generation)}, "
             f"{strides(_EXAMPLE, dtype, name, generation)[2]}"
             for generation in GENERATIONS
         )
         note = "" if dtype == "int8" else f" ({dtype})"
-        roles, types = ", ".join(fact["roles"]), ", ".join(fact["types"])
+        roles, types = ", ".join(fact.roles), ", ".join(fact.types)
         rows.append((name, types, roles, _padding(fact), example + note))
     return rows
 
 
-def _padding(fact: Mapping[str, Any]) -> str:
-    if "vector" in fact:
-        return f"channels to a multiple of {fact['vector']}"
-    lines = fact["line_bytes"]
+def _padding(fact: FormatFacts) -> str:
+    if fact.vector:
+        return f"channels to a multiple of {fact.vector}"
+    lines = fact.line_bytes
     texts = (f"{size} ({GENERATIONS[generation]})" for generation, size in lines.items())
     same = len(set(lines.values())) == 1
     line = f"lines to {next(iter(lines.values())) if same else ' or '.join(texts)} bytes"
-    if "held" not in fact:
+    if not fact.held:
         return line
-    held = ", ".join(f"{count} as {stored}" for count, stored in fact["held"].items())
+    held = ", ".join(f"{count} as {stored}" for count, stored in fact.held.items())
     return f"{line}; channels {held}"
 
 
@@ -98,10 +93,10 @@ class _Sources:
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
 
-    def numbers(self, titles: Sequence[str], places: Sequence[str]) -> str:
-        self.known.update(zip(titles, places, strict=True))
+    def numbers(self, cited: Sequence[RuleSource | Source]) -> str:
+        self.known.update((source.title, source.where) for source in cited)
         order = list(self.known)
-        return ", ".join(str(order.index(title) + 1) for title in titles)
+        return ", ".join(str(order.index(source.title) + 1) for source in cited)
 
     def lines(self) -> list[str]:
         return [f"{n}. {title}: {place}" for n, (title, place) in enumerate(self.known.items(), 1)]
@@ -187,7 +182,7 @@ def dla_page() -> str:
         if facts:
             lines += [*table_head(heads), *(table_row(row) for row in facts), ""]
     lines += ["## Disputes: who says what", "", *_disputes(data, sources), ""]
-    lines += ["## The guide of TensorRT 10.7, sentence by sentence", "", *_guide(rules), ""]
+    lines += ["## The guide of TensorRT 10.7, sentence by sentence", "", *_guide(), ""]
     lines += ["## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
@@ -200,15 +195,13 @@ def _disputes(data: DlaSupport, sources: _Sources) -> list[str]:
             said = []
             for side in rule.dispute.sides:
                 named = [data.sources[key] for key in side.sources]
-                numbers = sources.numbers(
-                    [one.title for one in named], [one.where for one in named]
-                )
+                numbers = sources.numbers(named)
                 said.append(f"{side.says} [{numbers}]")
             lines.append(table_row((f"`{rule.id}`", "; ".join(said))))
     return lines
 
 
-def _guide(rules: Rules) -> list[str]:
+def _guide() -> list[str]:
     """Section 13.2 as a table: what it says, and the rules that hold it."""
     lines = [
         "Section 13.2, shortened, from `dla/guide.yaml`. A rule of this page that stands with no",
@@ -216,19 +209,16 @@ def _guide(rules: Rules) -> list[str]:
         "",
         *table_head(("Section", "The guide says", "Rules")),
     ]
-    for section, sentence in rules.guide:
-        held = ", ".join(f"`{name}`" for name in sentence.get("rules", ()))
-        why = str(sentence.get("why", ""))
-        lines.append(
-            table_row(
-                (section, sentence["says"], f"{held} ({why})" if held and why else held or why)
-            )
-        )
+    for section in guide():
+        for sentence in section.sentences:
+            held, why = ", ".join(f"`{name}`" for name in sentence.rules), sentence.why
+            rules = f"{held} ({why})" if held and why else held or why
+            lines.append(table_row((section.title, sentence.says, rules)))
     return lines
 
 
 def _row(rule: Rule, sources: _Sources) -> str:
-    numbers = sources.numbers(rule.sources, rule.places)
+    numbers = sources.numbers(rule.source)
     scope, todo = _scope(rule) or "all", "" if rule.fix == _NOTHING else _fix(rule)
     return table_row((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers))
 
@@ -257,10 +247,7 @@ def _scope(rule: Rule) -> str:
 
 
 def _operators(rules: Rules, data: DlaSupport, sources: _Sources) -> list[str]:
-    numbers = sources.numbers(
-        [source["title"] for source in rules.matrix_sources],
-        [source["where"] for source in rules.matrix_sources],
-    )
+    numbers = sources.numbers(rules.matrix_sources)
     lines = [
         f"FP16 and INT8 stand for Orin with TensorRT {_SHOWN} (JetPack 6.2); the search page has",
         "the other releases. TensorRT, From and DLA software are NVIDIA's matrix for Orin",
@@ -284,7 +271,7 @@ def _operator_row(row: OperatorRow, rules: Rules) -> str:
         if (one.generation, one.precision) == ("2.0", precision) and _SHOWN in one.tensorrt
     ]
     if matrix is None:
-        families = rules.unlisted[row.operator]["families"]
+        families = rules.unlisted[row.operator].families
         return table_row((row.operator, *shown, "no row", "", "no row", ", ".join(families), ""))
     software = rules.meanings[matrix.dla]
     software += f", from {matrix.dla_since}" if matrix.dla_since else ""

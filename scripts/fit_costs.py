@@ -21,8 +21,8 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,10 +59,18 @@ from anchor_yolo11 import yolo11, yolo26, yolov10
 
 from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import LoadableCandidate
+from edgekit.knowledge import read_knowledge
 from edgekit.network.model import Network
+from edgekit.placement.costs.constants import (
+    DeviceConstants,
+    DlaConstants,
+    GpuConstants,
+    contention_constants,
+    costs_file,
+    layer_kinds,
+)
 from edgekit.placement.costs.kernel_costs import (
     ON_CHIP,
-    cost_data,
     dla_time,
     dla_works,
     gpu_time,
@@ -163,6 +171,13 @@ STEPS = 30
 REMEMBERED = 64  # times of a group of kernels by different constants
 
 
+@cache
+def cost_data(name: str) -> dict[str, Any]:
+    """Returns ``targets/costs/NAME.yaml`` as it is written, rows and sources included."""
+    found: dict[str, Any] = read_knowledge(costs_file(name))
+    return found
+
+
 def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
     """Returns the network of an anchor row, with another batch where one is given."""
     many = batch or row.get("batch", 1)
@@ -246,12 +261,13 @@ class Anchor:
         self, device: str, batch: int | None
     ) -> tuple[str, int, Network, tuple[LayerKernel, ...]]:
         network = network_of(self.row, batch)
-        rules = cost_data("kinds")["fusion"]
-        kernels = fuse(network, rules["heads"], rules["tails"], lambda _: None)
+        rules = layer_kinds().fusion
+        kernels = fuse(network, rules.heads, rules.tails, lambda _: None)
         return device, batch or self.row.get("batch", 1), network, kernels
 
-    def predict(self, constants: Mapping[str, Any]) -> float:
-        """Returns the model's time in microseconds."""
+    def predict(self, constants: Mapping[str, Any] | None = None) -> float:
+        """Returns the model's time in microseconds, by the files' constants if none are given."""
+        constants = constants or constants_now()
         model = self.model(constants)
         if "side" in self.row:
             return self._automatic(model)
@@ -259,7 +275,9 @@ class Anchor:
 
     def model(self, constants: Mapping[str, Any]) -> CostModel:
         """Returns the cost model of the row's board, mode and precision."""
-        return CostModel(self.target, self.mode, self.row["precision"], frozenset(), constants)
+        return CostModel(
+            self.target, self.mode, self.row["precision"], frozenset(), typed(constants)
+        )
 
     @staticmethod
     def _part_us(
@@ -276,7 +294,7 @@ class Anchor:
     def whole(self, parts_us: Sequence[float], constants: Mapping[str, Any]) -> float:
         """Returns the row's time from the kernels' times of its parts, which share the DRAM."""
         generation = self.target.dla.generation
-        extra = constants.get("contention", cost_data("contention")["extra"]).get(generation)
+        extra = constants["contention"].get(generation)
         extra = extra and {**extra, **self.target.contention}
         cores = sum(part[0] != "GPU" for part in self.parts)
         rate = 0.0
@@ -355,7 +373,20 @@ def unseal() -> str:
 
 def constants_now() -> dict[str, Any]:
     """Returns the constants that a fit begins with and a prediction uses."""
-    return {**cost_data("devices"), "contention": cost_data("contention")["extra"]}
+    return {**cost_data("devices"), "contention": contention_constants().extra}
+
+
+def typed(constants: Mapping[str, Any]) -> DeviceConstants:
+    """Returns the constants of devices as the cost model takes them."""
+    return DeviceConstants(
+        gpu={kind: _typed("gpu", data) for kind, data in constants["gpu"].items()},
+        dla={kind: _typed("dla", data) for kind, data in constants["dla"].items()},
+    )
+
+
+def _typed(family: str, data: Mapping[str, Any]) -> Any:
+    kind = GpuConstants if family == "gpu" else DlaConstants
+    return kind(**{name: value for name, value in data.items() if name != "source"})
 
 
 def errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> list[float]:
@@ -395,7 +426,7 @@ class Works:
         """Returns the rows' times in microseconds."""
         us = np.array(self._fixed)
         for (family, kind, precision), group in self._groups.items():
-            times = group.remembered(family, precision, constants[family][kind])
+            times = group.remembered(family, precision, _typed(family, constants[family][kind]))
             us += np.bincount(group.parts, times, self._parts)
         found = us[self._starts]
         for i in self._beyond:
@@ -415,16 +446,16 @@ class _Group:
         self._inside = _arrays([entries[i][2] for i in self._fused])
         self._known: dict[str, Any] = {}
 
-    def remembered(self, family: str, precision: str, data: Mapping[str, Any]) -> Any:
+    def remembered(self, family: str, precision: str, data: Any) -> Any:
         """Returns the times by some constants; most constants concern few groups of a fit."""
-        key = repr([data[name] for name in sorted(data) if name != "source"])
+        key = repr(vars(data))
         if key not in self._known:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[key] = self.times(family, precision, data)
         return self._known[key]
 
-    def times(self, family: str, precision: str, data: Mapping[str, Any]) -> Any:
+    def times(self, family: str, precision: str, data: Any) -> Any:
         time = gpu_time if family == "gpu" else dla_time
         us = np.array(time(self._works, precision, data))[self._of]
         us[self._gone] = 0
@@ -435,7 +466,7 @@ class _Group:
 
 
 def _arrays(works: Sequence[Any]) -> Any:
-    names = [f.name for f in fields(works[0])] if works else []
+    names = works[0]._fields if works else ()
     return SimpleNamespace(**{n: np.array([getattr(work, n) for work in works]) for n in names})
 
 
@@ -450,15 +481,15 @@ def _works(
         precision = model.layer_precision(layer, device)
         if device == "GPU":
             form = model.formats(network, kernel, device)[0]
-            data = model.constants["gpu"][target.gpu.arch]
+            data = model.constants.gpu[target.gpu.arch]
             for _, work in gpu_works(network, kernel, precision, form, target, mode, data):
                 inside: Any = None
                 if kernel.layers[0] in saved:
-                    inside = replace(work, **ON_CHIP) if layer.macs else 0
+                    inside = work._replace(**ON_CHIP) if layer.macs else 0
                 yield ("gpu", target.gpu.arch, precision), work, inside
         else:
             generation = str(target.dla.generation)
-            data = model.constants["dla"][generation]
+            data = model.constants.dla[generation]
             for _, own in dla_works(network, kernel, precision, 0, target, mode, data):
                 yield ("dla", generation, precision), own, None
 
@@ -513,14 +544,14 @@ def fit(
     expected, low, high = _expected(), _limits(0), _limits(1)
     spread = np.array([SPREAD.get(name.split(".")[0], 1.0) for _, name in _names()])
     counts = (weights(works.rows) / NOISE)[inside]
-    pairs = [pair for pair in cost_data("contention")["pairs"] if not pair.get("hybrid")]
+    pairs = [pair for pair in contention_constants().pairs if not pair.hybrid]
 
     def residuals(x: Any) -> Any:
         _set(constants, x)
         of_rows = (np.log(works.predict(constants)) - works.log_us)[inside]
         of_pairs = [
-            slowdown(constants["contention"][p["generation"]], p["device"] == "dla", p["cores"],
-                     bool(p["gpus"])) / p["slowdown"]
+            slowdown(constants["contention"][p.generation], p.device == "dla", p.cores,
+                     bool(p.gpus)) / p.slowdown
             for p in pairs
         ]  # fmt: skip
         return np.concatenate([of_rows, np.log(of_pairs)])

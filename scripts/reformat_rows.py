@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.placement.costs.kernel_costs import BYTES
-from edgekit.placement.costs.model import is_aligned, sectors
+from edgekit.placement.costs.reformat import is_aligned, sectors
 
 __all__ = ["Row", "read_rows"]
 

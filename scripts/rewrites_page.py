@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.dla.rule_files import Reconstruction, ReconstructionFile
+from edgekit.knowledge import data_folder, read_document
 from edgekit.rewriting.engine.opset import RAISED
 from edgekit.rewriting.graph import APPROXIMATE, Rewrite
 from edgekit.rewriting.rules.order import REWRITES
@@ -43,7 +43,7 @@ _WITHOUT = (
 
 def rewrites_page() -> str:
     """Returns the Markdown page of all rewrites and of the operators and forms they are for."""
-    known = read_knowledge(data_folder("dla") / "reconstruction.yaml")
+    known = read_document(ReconstructionFile, data_folder("dla") / "reconstruction.yaml")
     lines = [_HEAD.format(raised=RAISED)]
     for title, items in _groups().items():
         lines += [f"## {title}", ""]
@@ -51,12 +51,12 @@ def rewrites_page() -> str:
         lines += [_cells(_row(item)) for item in items]
         lines.append("")
     lines += ["## NVIDIA's operators to be expressed with others", "", _MARKED]
-    lines += _answers("Operator", known["operators"].items())
+    lines += _answers("Operator", known.operators.items())
     lines += ["", "## Other forms that a DLA refuses", ""]
-    lines += _answers("Form", ((row["form"], row) for row in known["forms"]))
+    lines += _answers("Form", ((row.form, row) for row in known.forms))
     lines += ["", "## Operators without a form", "", _WITHOUT, ""]
     lines += [_cells(("Operator", "Why")), _rule(2)]
-    lines += [_cells((name, _sentence(why))) for name, why in known["without"].items()]
+    lines += [_cells((name, _sentence(why))) for name, why in known.without.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -85,12 +85,12 @@ def _row(item: Rewrite) -> Sequence[str]:
     return f"`{item.name}`", begins, _sentence(item.reason), exact, opens
 
 
-def _answers(head: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def _answers(head: str, rows: Iterable[tuple[str, Reconstruction]]) -> list[str]:
     lines = [_cells((head, "Rewrites", "Limits, NVIDIA's way, or why none")), _rule(3)]
     for name, row in rows:
-        without = "by hand" if "by_hand" in row else "none"
-        named = ", ".join(f"`{item}`" for item in row.get("rewrites", ())) or without
-        said = row.get("why_not") or row.get("by_hand") or row.get("but", "")
+        without = "by hand" if row.by_hand else "none"
+        named = ", ".join(f"`{item}`" for item in row.rewrites) or without
+        said = row.why_not or row.by_hand or row.but
         lines.append(_cells((_sentence(name), named, _sentence(said))))
     return lines
 

@@ -10,9 +10,9 @@ from edgekit.targets.releases import drives_dla
 from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
 from edgekit.tensorrt.releases import (
     FeatureRule,
+    feature_facts,
     feature_rules,
     features,
-    give_up,
     release,
     release_facts,
 )
@@ -102,7 +102,7 @@ is unknown, the fall-backs set fewer:
 def tensorrt_page() -> str:
     """Returns the Markdown page."""
     text = _GUIDE.format(
-        order=", ".join(f"`{name}`" for name in give_up()),
+        order=", ".join(f"`{name}`" for name in feature_facts().give_up),
         refusal=_refusal(),
     )
     lines = [text, "## Releases", "", *_releases(), ""]
@@ -182,7 +182,7 @@ def _rows() -> list[str]:
     known = features()
     lines = table_head(("Feature", "What", "Key"))
     lines += [
-        table_row((f"`{f.name}`", f.what, f"`{f.key}`" if f.key else "")) for f in known.values()
+        table_row((f"`{name}`", f.what, f"`{f.key}`" if f.key else "")) for name, f in known.items()
     ]
     lines += ["", *table_head(("Features", "", "Releases", "Why", "Basis", "Source"))]
     lines += [
@@ -199,7 +199,7 @@ def _rows() -> list[str]:
         for row in feature_rules()
     ]
     lines += ["", "Known faults of releases:", ""]
-    lines += [f"- {row['why']}" for row in release_facts()["warnings"]]
+    lines += [f"- {row.why}" for row in release_facts().warnings]
     return lines
 
 
@@ -214,4 +214,4 @@ def _range(row: FeatureRule) -> str:
 
 
 def _python_of(jetpack: str) -> str:
-    return str(release_facts()["python"].get(jetpack.strip().split(".")[0], ""))
+    return str(release_facts().python.get(jetpack.strip().split(".")[0], ""))

@@ -5,14 +5,15 @@ measurement must keep (``targets/_bench.yaml``). Percentiles are ``edgekit_devic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgekit.benchmark.measurement import CPU_MEASURED
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit_device.benchmark.statistics import PERCENTILES, percentile_name
+from edgekit_device.protocol.codec import document
 
 
 def mean(samples: Sequence[float]) -> float:
@@ -33,14 +34,32 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
 
 def limit(name: str, clock: str = "") -> float:
     """Returns a limit of ``targets/_bench.yaml``, the one for CPUs where the clock is a CPU's."""
-    row = _rows()[name]
-    return float(row["cpu"] if clock == CPU_MEASURED and "cpu" in row else row["value"])
+    row = _limits()[name]
+    return row.cpu if clock == CPU_MEASURED and row.cpu is not None else row.value
+
+
+@document(frozen=True)
+class Limit:
+    """A limit, and the one for measurements on a CPU where it differs."""
+
+    value: float
+    what: str
+    cpu: float | None = None
+    derived: Mapping[str, str] = field(default_factory=dict)
+
+
+@document(frozen=True)
+class LimitsFile:
+    """``targets/_bench.yaml``."""
+
+    limits: Mapping[str, Limit]
+    sources: Mapping[str, str]
 
 
 @lru_cache(maxsize=1)
-def _rows() -> dict[str, Any]:
-    found: dict[str, Any] = read_knowledge(data_folder("targets") / "_bench.yaml")["limits"]
-    return found
+def _limits() -> Mapping[str, Limit]:
+    path = data_folder("targets") / "_bench.yaml"
+    return read_facts(LimitsFile, path, "edgekit.bench-limits/1").limits
 
 
 @dataclass(frozen=True, slots=True)

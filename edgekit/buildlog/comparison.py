@@ -23,6 +23,7 @@ from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     long_text,
@@ -118,7 +119,7 @@ def load_messages() -> Messages:
     return Messages(sentences, silent)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LayerComparison:
     """One of our layers and what the builder did with it.
 
@@ -150,7 +151,7 @@ class LayerComparison:
     reasons: str | None = member(nullable(choice("same", "other", "unknown")))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PoolComparison:
     """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's.
 
@@ -177,7 +178,7 @@ def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, .
     return tuple(found)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LayerRange:
     """Layers in graph order: how many, the first and the last."""
 
@@ -186,7 +187,7 @@ class LayerRange:
     last: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoadableComparison:
     """A subgraph of the builder and the predicted one; either may be missing.
 
@@ -211,7 +212,7 @@ class LoadableComparison:
     built: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LogOnly:
     """A name of the log that is no layer of ours.
 
@@ -224,7 +225,7 @@ class LogOnly:
     words: tuple[str, ...] = member(array(long_text), default=())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LogComparison(FormerDict):
     """An ``edgekit.compare-log/1``: prediction and builder side by side.
 

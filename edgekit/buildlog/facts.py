@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from edgekit.dla.verdicts import MemoryNeed, whole
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     mapping,
@@ -26,7 +26,7 @@ _ALL_ON_GPU = (
 )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LogLayer:
     """A layer as the builder prints it; ``kind`` is empty if the wording has none."""
 
@@ -34,7 +34,7 @@ class LogLayer:
     kind: str = member(long_text, default="")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LogLoadable:
     """A subgraph that the builder compiled for the DLA.
 
@@ -56,7 +56,7 @@ class LogLoadable:
     pools: MemoryNeed | None = member(_POOLS, default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Fallback:
     """A layer that the builder sent from the DLA to the GPU.
 
@@ -76,7 +76,7 @@ class Fallback:
     line: int = member(whole)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class BuildLog:
     """An ``edgekit.buildlog/1``: what a build log says; of several builds in one log, the last that
     reports placement.

@@ -5,16 +5,17 @@ errors mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from edgekit.buildlog.comparison import LogComparison
 from edgekit.buildlog.facts import BuildLog, Fallback
-from edgekit.dla.explanation import CaseFix, RuleSource
+from edgekit.dla.explanation import CaseFix
+from edgekit.dla.rule_files import RuleSource
 from edgekit.dla.verdicts import whole
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     mapping,
@@ -28,7 +29,7 @@ from edgekit_device.protocol.codec import (
 _NUMBER = number(-1e100, 1e100)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class LoggedRule:
     """A rule that refused layers break.
 
@@ -57,14 +58,14 @@ class LoggedRule:
     certainty: str = member(choice("certain", "disputed"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Unexplained(Fallback):
     """A refused layer without a known rule; ``families`` are those that may refuse its type."""
 
     families: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoggedNode:
     """The node that the ONNX parser refused; None for what no line names."""
 
@@ -74,7 +75,7 @@ class LoggedNode:
     assertion: str | None = member(nullable(long_text))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class LoggedError:
     """A known error.
 
@@ -105,7 +106,7 @@ class LoggedError:
     node: LoggedNode | None = member(record(LoggedNode), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoggedTimes:
     """What trtexec measured: inferences a second, milliseconds by what and statistic, and what it
     says against its own numbers.
@@ -116,7 +117,7 @@ class LoggedTimes:
     warnings: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ExplainedLog(FormerDict):
     """An ``edgekit.log/1``.
 

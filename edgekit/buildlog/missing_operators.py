@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from edgekit.network.graph import OnnxGraph
-from edgekit.parsing.operators import operator_table
+from edgekit.network.operators import operator_table
 from edgekit.parsing.table import parse_check
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks

@@ -354,11 +354,11 @@ def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: in
         sizes: Bytes of the bundle's blobs by digest, without weights.
         weight_bytes: Bytes of the weights.
     """
-    facts = artefacts.engine_facts or {}
+    entries = artefacts.entries.values()
     segments = [segment for _, lane in artefacts.lanes for segment in lane]
     loaded = weight_bytes + sum(sizes[digest] for digest in artefacts.engines)
     # a refit stores the whole plans next to the stripped ones
-    retained = loaded if any(entry["stripped"] for entry in facts.values()) else 0
+    retained = loaded if any(entry.stripped for entry in entries) else 0
     emulated = artefacts.backend == "reference"
     cores = {int(s.device[3:]) for s in segments if s.device.startswith("DLA")}
     board = {name: str(artefacts.fingerprint.get(name) or "") for name in _BOARD}
@@ -367,10 +367,10 @@ def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: in
         loader=_LOADER,
         runtime=_runtime(artefacts.fingerprint),
         boards=() if emulated or not any(board.values()) else (board,),
-        portable=bool(facts)
-        and all(e["version_compatible"] and e["dla_core"] is None for e in facts.values()),
+        portable=bool(entries)
+        and all(entry.version_compatible and entry.dla_core is None for entry in entries),
         dla_cores=() if emulated else tuple(sorted(cores)),
-        cudla=any(entry["kind"] == "loadable" for entry in facts.values()),
+        cudla=any(entry.kind == "loadable" for entry in entries),
         disk_bytes=weight_bytes + sum(sizes.values()) + retained,
         memory_bytes=loaded,
     )

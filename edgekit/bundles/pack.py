@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundles.manifest import (
+    Blob,
     Blobs,
     Bundle,
     BundleSamples,
@@ -25,9 +26,8 @@ from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
-    EngineEntry,
     Lane,
     Manifest,
     ModelSource,
@@ -124,14 +124,11 @@ def pack(
         placement=PlacementRecord(
             tuple([p.name, p.device, p.precision, p.segment] for p in plan.layers),
             tuple(
-                {"core": part.core, "layers": list(part.layers), "memory": part.memory.to_json()}
+                {"core": part.core, "layers": list(part.layers), "memory": write(part.memory)}
                 for part in plan.loadables
             ),
         ),
-        engines={
-            digest: read(EngineEntry, dict(facts))
-            for digest, facts in artefacts.engine_facts.items()
-        },
+        engines=dict(artefacts.entries),
         rewrites=record,
         requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),
         samples=measured_on,
@@ -219,7 +216,9 @@ def _bytes(weights: Mapping[str, WeightEntry]) -> int:
     return sum({weight.digest: weight.bytes for weight in weights.values()}.values())
 
 
-def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
+def _check_identical(
+    bundle: Bundle, old: Mapping[str, Weight], weights: Mapping[str, Weight]
+) -> None:
     """Refuses other weights for engines that were built with REFIT_IDENTICAL.
 
     "If the refit engine weights are not identical to the original, behavior is undefined"
@@ -239,7 +238,7 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
         )
 
 
-def _finish(manifest: Manifest, blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:
+def _finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, Blob]) -> Bundle:
     """Makes the canonical bytes and has the board's own reader check them."""
     data = canonical(write(manifest))
     try:

@@ -28,6 +28,8 @@ from edgekit.text import counted
 from edgekit.text import plain as harmless
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
     from rich.text import Text
 
@@ -197,11 +199,24 @@ def doctor_command(
     json: bool,
     quiet: bool,
     verbose: bool,
-    **options: Any,
+    setup: bool,
+    undo: bool,
+    yes: bool,
+    selftest: bool,
+    out: Path | None,
 ) -> None:
-    _check_doctor_options(options, host)
-    reached = {"root": root, "python": python, "accept_host_key": accept_host_key}
-    found = _visited(host, config, options, reached, json=json, quiet=quiet)
+    _check_doctor_options(host, setup=setup, undo=undo, yes=yes, selftest=selftest, out=out)
+    found = _visit(
+        host, config, setup=setup, undo=undo, yes=yes, selftest=selftest, out=out, json=json,
+        quiet=quiet, root=root, python=python, accept_host_key=accept_host_key,
+    )  # fmt: skip
+    for one in () if json else found:
+        if getattr(one, "cause", None) is not None:
+            say(f"{one.board.name}: not reached: {one.error.message}")
+        elif selftest:
+            _show_selftest(one)
+        elif not setup:
+            _show_checks(one)
     lost = [one.cause for one in found if getattr(one, "cause", None) is not None]
     if json:
         documents = [one.to_json() for one in found]
@@ -210,50 +225,39 @@ def doctor_command(
         raise mark_printed(lost[0])
     bad = [one for one in found if not one.ok]
     if bad:
-        raise _not_prepared(bad, json) if options["setup"] else _unfit(bad, json)
-
-
-def _visited(
-    host: str | None,
-    config: str | None,
-    options: dict[str, Any],
-    reached: dict[str, Any],
-    *,
-    json: bool,
-    quiet: bool,
-) -> Sequence[Any]:
-    """Returns the documents of the boards, printed unless ``json``."""
-    found = _visit(host, config, options, reached, json=json, quiet=quiet)
-    for one in () if json else found:
-        if getattr(one, "cause", None) is not None:
-            say(f"{one.board.name}: not reached: {one.error.message}")
-        elif options["selftest"]:
-            _show_selftest(one)
-        elif not options["setup"]:
-            _show_checks(one)
-    return found
+        raise _not_prepared(bad, json) if setup else _unfit(bad, json)
 
 
 def _visit(
-    host: str | None, config: str | None, options: dict[str, Any], reached: dict[str, Any],
-    *, json: bool, quiet: bool,
-) -> Sequence[Any]:  # fmt: skip
+    host: str | None,
+    config: str | None,
+    *,
+    setup: bool,
+    undo: bool,
+    yes: bool,
+    selftest: bool,
+    out: Path | None,
+    json: bool,
+    quiet: bool,
+    **reached: Any,
+) -> Sequence[Any]:
+    """Returns the documents of the boards: of their set-up, self-test or checks."""
     if host is None:
         return api.doctor()
-    if options["setup"]:
+    if setup:
         return api.set_up(
             host,
             config,
-            undo=options["undo"],
-            agree=lambda board, text: options["yes"] or _agreed(json),
+            undo=undo,
+            agree=lambda board, text: yes or _agreed(json),
             on_text=lambda board, text: _told(board, text, json),
             **reached,
         )
-    if options["selftest"]:
+    if selftest:
         return api.selftest(
             host,
             config,
-            out=options["out"],
+            out=out,
             progress=progress(quiet or json),
             on_note=lambda text: click.echo(text, err=True),
             **reached,
@@ -266,7 +270,7 @@ def _told(board: str, text: str, json: bool) -> None:
         print(f"{board}: {text}")
 
 
-def _check_doctor_options(options: dict[str, Any], host: str | None) -> None:
+def _check_doctor_options(host: str | None, **options: object) -> None:
     """Refuses options that would do nothing."""
     if host is None and (given := [name for name, value in options.items() if value]):
         raise UsageError(

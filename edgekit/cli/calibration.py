@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -64,10 +65,6 @@ _OPTIONS = o.all_of(
         "--skip-broken", is_flag=True, default=None, help="Skip images that cannot be read."
     ),
 )
-_KEYS = (
-    "data", "count", "pick", "preset", "resize", "crop", "pad", "interpolation", "color", "scale",
-    "mean", "std", "layout", "skip_broken",
-)  # fmt: skip
 sensitivity_options = o.all_of(
     click.option(
         "--sensitivity",
@@ -119,19 +116,43 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """Keys of a configuration's "calibration" section; None is not given."""
+
+    data: str | None
+    count: int | None
+    pick: str | None
+    preset: str | None
+    resize: str | float | list[int] | None
+    crop: str | float | list[int] | None
+    pad: float | list[float] | None
+    interpolation: str | None
+    color: str | None
+    scale: float | None
+    mean: list[float] | None
+    std: list[float] | None
+    layout: str | None
+    skip_broken: bool | None
+    cache: str | None = None
+    method: str | None = None
+    missing: str | None = None
+
+
 def data_options(function: Any) -> Any:
-    """Gives a command the calibration data, as ``inputs``: keys of "calibration"."""
+    """Gives a command the calibration data, as ``inputs``; cache and method are its own."""
+    keys = [field.name for field in fields(CalibrationOptions) if field.default is MISSING]
 
     @wraps(function)
     def with_inputs(**given: Any) -> Any:
-        inputs = {key: given.pop(key) for key in _KEYS}
+        own = {key: given.pop(key) for key in keys}
         for key, parse in _PARSERS.items():
-            if inputs[key] is not None:
-                inputs[key] = parse(key, inputs[key])
-        if inputs["data"] and not api.is_function(inputs["data"]):
+            if own[key] is not None:
+                own[key] = parse(key, own[key])
+        if own["data"] and not api.is_function(own["data"]):
             # in the configuration a path would be relative to its file
-            inputs["data"] = os.path.realpath(inputs["data"])
-        return function(inputs=inputs, **given)
+            own["data"] = os.path.realpath(own["data"])
+        return function(inputs=CalibrationOptions(**own), **given)
 
     return _OPTIONS(with_inputs)
 
@@ -202,39 +223,31 @@ def show_sensitivity(document: api.SensitivityRanking, *, json: bool) -> None:
 @sensitivity_options
 @o.cut
 @o.force
-@o.talk
+@o.reports
 def calibrate_command(
     model: str,
     target: str | None,
     tensorrt: str | None,
     method: str | None,
-    inputs: dict[str, Any],
+    inputs: CalibrationOptions,
     save: Path | None,
     sensitivity: bool,
     accuracy: str | None,
     write_config: Path | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     **settings: Any,
 ) -> None:
     gate = sensitivity_wanted(sensitivity, accuracy, write_config, save)
-    options: dict[str, Any] = {
-        "target": target,
-        "tensorrt": tensorrt,
-        "precision": "int8",
-        "model": part,
-        "calibration": {**inputs, "method": method},
-    }
+    settings |= {
+        "target": target, "tensorrt": tensorrt, "precision": "int8", "model": part,
+        "calibration": replace(inputs, method=method),
+    }  # fmt: skip
     if sensitivity:
-        shown = progress(settings.pop("quiet"), settings.pop("verbose"))
-        options |= settings
-        ranking = api.sensitivity(
-            model, *gate, write_config=write_config, progress=shown, **options
-        )
+        ranking = api.sensitivity(model, *gate, write_config=write_config, **settings)
         show_sensitivity(ranking, json=json)
         return
-    shown = progress(settings.pop("quiet"), settings.pop("verbose"))
-    document = api.calibrate(model, save, progress=shown, **settings, **options)
+    document = api.calibrate(model, save, **settings)
     if json:
         print_json(document)
         return
@@ -275,12 +288,14 @@ def _written_files(found: WrittenScales) -> str:
 def show(
     cache: Path,
     model: str | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
-    document = api.show_cache(cache, model, **part)
+    document = api.show_cache(
+        cache, model, shapes=part.shapes, batch=part.batch, outputs=part.outputs
+    )
     if json:
         print_json(document)
         return
@@ -468,14 +483,14 @@ def from_qdq(
     precisions: tuple[Path, ...],
     unequal: str,
     tied: bool,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
     document = api.from_qdq(
         model, out=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
-        unequal=unequal, tied=tied, **part,
+        unequal=unequal, tied=tied, shapes=part.shapes, batch=part.batch, outputs=part.outputs,
     )  # fmt: skip
     if json:
         print_json(document)
@@ -542,33 +557,35 @@ def to_qdq(
     tensorrt: str | None,
     out: Path,
     cache: Path | None,
-    inputs: dict[str, Any],
+    inputs: CalibrationOptions,
     method: str | None,
     missing: str | None,
     weights: str,
     float16: bool,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
+    force: bool,
+    quiet: bool,
     verbose: bool,
-    **settings: Any,
 ) -> None:
-    calibration = {
-        **inputs,
-        "cache": os.path.realpath(cache) if cache else None,
-        "method": method,
-        "missing": missing,
-    }
-    options: dict[str, Any] = {
-        "target": target,
-        "tensorrt": tensorrt or _RELEASE,
-        "precision": "int8",
-        "model": part,
-        "calibration": calibration,
-        "rewrite": {"enable": "none"},
-    }
-    shown = progress(settings.pop("quiet"), verbose)
     document = api.to_qdq(
-        model, out, weights=weights, float16=float16, progress=shown, **settings, **options
+        model,
+        out,
+        weights=weights,
+        float16=float16,
+        force=force,
+        progress=progress(quiet, verbose),
+        target=target,
+        tensorrt=tensorrt or _RELEASE,
+        precision="int8",
+        model=part,
+        calibration=replace(
+            inputs,
+            cache=os.path.realpath(cache) if cache else None,
+            method=method,
+            missing=missing,
+        ),
+        rewrite={"enable": "none"},
     )
     if json:
         print_json(document)

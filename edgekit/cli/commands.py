@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import click
@@ -142,7 +142,7 @@ def _check_removed(words: str) -> None:
         raise UsageError(f"edgekit {words} no longer exists", hint=COMMANDS[words])
 
 
-def _no_action(name: str, actions: Mapping[str, Any], *, surely: bool) -> None:
+def _no_action(name: str, actions: Collection[str], *, surely: bool) -> None:
     """Refuses a slip of an action's name where there is no such file either.
 
     ``surely``: too much follows for the command without an action, so it can be nothing else.

@@ -24,6 +24,8 @@ from edgekit.reports.text import Page
 from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from edgekit.api import (
         AnsibleBoard,
         AnsibleRun,
@@ -163,14 +165,9 @@ def _action(
 # What the actions of ``edgekit fleet`` share: options, and the driver's signals.
 
 
-def _driving(state: Path | None, quiet: bool, verbose: bool) -> dict[str, Any]:
-    """Returns how a rollout reports on stderr, and where its state is."""
-    return {
-        "state": state,
-        "console": None if quiet else console(stderr=True),
-        "verbose": verbose,
-        "progress": progress(quiet, verbose),
-    }
+def _console(quiet: bool) -> Console | None:
+    """Returns where a rollout reports."""
+    return None if quiet else console(stderr=True)
 
 
 class Stops:
@@ -420,40 +417,47 @@ def fleet_deploy_command(
     offline: Literal["skip", "fail"],
     driver: Literal["ssh", "ansible"],
 ) -> None:
-    which: dict[str, Any] = {
-        "selector": selector,
-        "canary": canary,
-        "waves": waves,
-        "name": name,
-        "bundle": bundle,
-        "trust_key": trust_key,
-    }
-    settings: dict[str, Any] = {"parallel": parallel, "budget": budget, "again": again}
-    driving = _driving(state, quiet or json, verbose)
-    if dry_run:
-        found = api.rollout(config, inventory, dry_run=True, settings=settings, **which, **driving)
-        _show_dry_run(cast("Rehearsal", found), json)
-        return
-    if driver == "ansible":
+    ansible = driver == "ansible" and not dry_run
+    if ansible:
         _refuse_ssh_alone(click.get_current_context(), accept_host_key)
-        ran = api.rollout(
+    silent = quiet or json
+    drives = not (dry_run or ansible)
+    with (
+        stops(lambda text: click.echo(text, err=True))
+        if drives
+        else contextlib.nullcontext() as stopped
+    ):
+        found = api.rollout(
             config,
             inventory,
-            ansible=True,
+            name=name,
+            selector=selector,
+            canary=canary,
+            waves=waves,
+            bundle=bundle,
+            trust_key=trust_key,
+            parallel=parallel,
+            budget=budget,
+            soak_s=soak_s,
+            deadline_s=deadline_s,
+            offline=offline,
+            again=again,
+            dry_run=dry_run,
+            ansible=ansible,
             on_text=(lambda line: None) if quiet else (lambda line: click.echo(line, err=True)),
-            settings=settings,
-            **which,
-            **driving,
+            stopped=stopped or (lambda: False),
+            state=state,
+            accept_host_key=accept_host_key,
+            console=_console(silent),
+            verbose=verbose,
+            progress=progress(silent, verbose),
         )
-        finish_ansible(cast("AnsibleRun", ran), json)
-        return
-    settings |= {"soak_s": soak_s, "deadline_s": deadline_s, "offline": offline}
-    with stops(lambda text: click.echo(text, err=True)) as stopped:
-        document = api.rollout(
-            config, inventory, settings=settings, accept_host_key=accept_host_key,
-            stopped=stopped, **which, **driving,
-        )  # fmt: skip
-    finish(cast("FleetRollout", document), json, stopped.met, accept_host_key)
+    if dry_run:
+        _show_dry_run(cast("Rehearsal", found), json)
+    elif stopped is None:
+        finish_ansible(cast("AnsibleRun", found), json)
+    else:
+        finish(cast("FleetRollout", found), json, stopped.met, accept_host_key)
 
 
 def _show_dry_run(document: Rehearsal, json: bool) -> None:
@@ -548,11 +552,12 @@ def fleet_resume_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    driving = _driving(state, quiet or json, verbose)
+    silent = quiet or json
     with stops(lambda text: click.echo(text, err=True)) as stopped:
         document = api.resume_rollout(
-            rollout, stopped=stopped, accept_host_key=accept_host_key, **driving
-        )
+            rollout, stopped=stopped, state=state, accept_host_key=accept_host_key,
+            console=_console(silent), verbose=verbose, progress=progress(silent, verbose),
+        )  # fmt: skip
     finish(document, json, stopped.met, accept_host_key)
 
 
@@ -594,11 +599,12 @@ def fleet_rollback_command(
         found = api.roll_back_rollout(rollout, wave=wave, dry_run=True, state=state)
         _show_dry_run(cast("Rehearsal", found), json)
         return
-    driving = _driving(state, quiet or json, verbose)
+    silent = quiet or json
     with stops(lambda text: click.echo(text, err=True)) as stopped:
         document = api.roll_back_rollout(
-            rollout, wave=wave, stopped=stopped, accept_host_key=accept_host_key, **driving
-        )
+            rollout, wave=wave, stopped=stopped, state=state, accept_host_key=accept_host_key,
+            console=_console(silent), verbose=verbose, progress=progress(silent, verbose),
+        )  # fmt: skip
     finish(cast("FleetRollout", document), json, stopped.met, accept_host_key)
 
 

@@ -35,7 +35,7 @@ _job_argument = argument("job", "Job id, or at least its first four characters."
 @job_board_options
 @o.talk
 def jobs_command(where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
-    _list(where, json, settings)
+    _list(where, json, **settings)
 
 
 @jobs_command.action("list", "List the jobs of a board.", "edgekit jobs list nvidia@10.0.0.7")
@@ -43,7 +43,7 @@ def jobs_command(where: str, json: bool, quiet: bool, verbose: bool, **settings:
 @job_board_options
 @o.talk
 def list_action(where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
-    _list(where, json, settings)
+    _list(where, json, **settings)
 
 
 @jobs_command.action("attach", "Follow a job to its end; Ctrl-C leaves it running.", _EXAMPLE)
@@ -114,7 +114,7 @@ def _print(found: JobAnswer, json: bool, what: str | None) -> None:
         print(f"{found.job} on {found.board}: {what}")
 
 
-def _list(where: str, json: bool, settings: dict[str, Any]) -> None:
+def _list(where: str, json: bool, **settings: Any) -> None:
     found = api.jobs(where, **settings)
     if json:
         print_json(found)

@@ -7,13 +7,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
@@ -30,10 +32,6 @@ from edgekit.cli.output import (
 )
 from edgekit.errors import GateError, UsageError
 from edgekit.text import plain, sentence
-
-if TYPE_CHECKING:
-    pass
-
 
 _RATE_MS = click.IntRange(10, 60_000)
 _OPTIONS = all_of(
@@ -127,37 +125,41 @@ _SIDE = (
 )
 
 
+@dataclass(frozen=True)
+class BenchOptions:
+    """Keys of a configuration's "bench" section; None is not given."""
+
+    duration_s: float | None
+    iterations: int | None
+    warmup_ms: float | None
+    streams: int | None
+    graph: bool | None
+    spin: bool | None
+    transfers: bool | None
+    sleep_ms: float | None
+    inputs: Path | None
+    lock_clocks: bool | None
+    power_mode: str | None
+    with_trtexec: bool | None
+    monitor_ms: float | None
+    idle_s: float | None
+
+
 def bench_options(function: Any) -> Any:
-    """Gives a command these options as ``bench``; None is what was not given."""
-    names = (
-        "duration_s",
-        "iterations",
-        "warmup_ms",
-        "streams",
-        "graph",
-        "spin",
-        "transfers",
-        "sleep_ms",
-        "inputs",
-        "lock_clocks",
-        "power_mode",
-        "with_trtexec",
-        "monitor_ms",
-        "idle_s",
-    )
+    """Gives a command these options as ``bench``."""
 
     @wraps(function)
-    def with_bench(**given: Any) -> Any:
-        bench = {name: given.pop(name) for name in names}
+    def with_bench(*, no_monitor: bool, inputs: Path | None, **given: Any) -> Any:
         # not two options of one name: each would be held to the other's range
-        if given.pop("no_monitor"):
-            if bench["monitor_ms"] is not None:
+        if no_monitor:
+            if given["monitor_ms"] is not None:
                 raise UsageError(
                     "--monitor and --no-monitor cannot be used together", hint="give one"
                 )
-            bench["monitor_ms"] = 0
-        if bench["inputs"] is not None:
-            bench["inputs"] = str(bench["inputs"].absolute())
+            given["monitor_ms"] = 0
+        own = {field.name: given.pop(field.name) for field in fields(BenchOptions)
+               if field.name != "inputs"}  # fmt: skip
+        bench = BenchOptions(inputs=None if inputs is None else inputs.absolute(), **own)
         return function(bench=bench, **given)
 
     return _OPTIONS(with_bench)
@@ -184,30 +186,26 @@ def bench_options(function: Any) -> Any:
 @o.cut
 @o.out_or_former
 @o.boards
-@o.talk
+@o.reports
 @markdown_option
 def bench_command(
     model: str,
     target: str | None,
     precision: str | None,
-    bench: dict[str, Any],
+    bench: BenchOptions,
     tegrastats: Path | None,
     require_valid: bool,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     markdown: str | None,
     **settings: Any,
 ) -> None:
-    import edgekit
-
     if tegrastats is not None:
-        document = edgekit.add_power(model, tegrastats)
+        document = api.add_power(model, tegrastats)
     else:
-        shown = progress(settings.pop("quiet"), settings.pop("verbose"))
-        document = edgekit.bench(
-            model, target=target, precision=precision, model=part, bench=bench, progress=shown,
-            **settings,
-        )  # fmt: skip
+        document = api.bench(
+            model, target=target, precision=precision, model=part, bench=bench, **settings
+        )
     if markdown is not None:
         write_markdown(document, markdown)
     if json:
@@ -266,7 +264,7 @@ def trace_command(
     tegrastats: Path | None,
     dla_core: int,
     output: Path | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -274,7 +272,7 @@ def trace_command(
     import edgekit
 
     config, bench = _which(source)
-    if config is None and any(part.values()):
+    if config is None and part.given:
         raise UsageError("--shape, --batch and --outputs need a configuration")
     shown = progress(quiet, verbose)
     traced = edgekit.trace(

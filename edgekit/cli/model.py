@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -148,7 +148,7 @@ def rewrite_command(
     verify: Path | None,
     trust_unsigned: bool,
     tensorrt: str | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -165,24 +165,29 @@ def rewrite_command(
         raise UsageError("Missing argument 'MODEL'.", hint="edgekit rewrite --help")
     if verify is not None:
         _alone("--verify", writing)
-        part["trust_unsigned"] = trust_unsigned
-        _verify(model, verify, part, json, output_module.progress(quiet, verbose))
+        verified = api.verify_rewrites(
+            model, verify, shapes=part.shapes, batch=part.batch, outputs=part.outputs,
+            trust_unsigned=trust_unsigned, progress=output_module.progress(quiet, verbose),
+        )  # fmt: skip
+        _print_verified(verified, json)
         return
     _alone("rewriting", checking)
-    options = {
-        "target": target,
-        "precision": precision,
-        "tensorrt": tensorrt,
-        "model": part,
-        "rewrite": {
+    document = api.rewrite(
+        model,
+        save,
+        record,
+        progress=output_module.progress(quiet, verbose),
+        target=target,
+        precision=precision,
+        tensorrt=tensorrt,
+        model=part,
+        rewrite={
             "enable": _chosen(enable),
             "disable": parse_names("--disable", disable) or None,
             "allow_approx": list(allow_approx) or None,
         },
-        "calibration": {"data": None if data is None else str(data.absolute())},
-    }
-    shown = output_module.progress(quiet, verbose)
-    document = api.rewrite(model, save, record, progress=shown, **options)
+        calibration={"data": None if data is None else str(data.absolute())},
+    )
     if json:
         print_json(document)
         return
@@ -201,7 +206,7 @@ def _chosen(text: str | None) -> str | list[str] | None:
     return parse_names("--enable", text)
 
 
-def _alone(option: str, others: dict[str, Any]) -> None:
+def _alone(option: str, others: Mapping[str, object]) -> None:
     given = [name for name, value in others.items() if value]
     if given:
         raise UsageError(
@@ -219,9 +224,7 @@ def _list(json: bool) -> None:
     show_page(rewrite_list_text(document))
 
 
-def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress: Any) -> None:
-    known = {name: part[name] for name in ("shapes", "batch", "outputs", "trust_unsigned")}
-    document = api.verify_rewrites(model, record, **known, progress=progress)
+def _print_verified(document: api.Verified, json: bool) -> None:
     error = document.refusal()
     if json:
         print_json(document)

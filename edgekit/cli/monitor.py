@@ -47,23 +47,20 @@ _FASTEST_S, _SLOWEST_S = 0.1, 60.0
 @o.talk
 def top_command(
     where: str,
-    board: str | None,
     every: float,
     once: bool,
     json: bool,
     quiet: bool,
     verbose: bool,
-    accept_host_key: bool,
-    **options: str,
+    **options: Any,
 ) -> None:
     import edgekit
     from edgekit.reports.terminal.top import page
 
-    asked: dict[str, Any] = {"board": board, "accept_host_key": accept_host_key, **options}
     if not (json or once) and sys.stdout.isatty() and not console().is_dumb_terminal:
-        _live(where, round(every * 1e3), asked)
+        _live(where, round(every * 1e3), **options)
         return
-    document = edgekit.top(where, **asked)
+    document = edgekit.top(where, **options)
     if json:
         print_json(document)
         return
@@ -71,7 +68,7 @@ def top_command(
     screen.print(page(document, screen.width))
 
 
-def _live(where: str, interval_ms: int, asked: dict[str, Any]) -> None:
+def _live(where: str, interval_ms: int, **options: Any) -> None:
     from rich.live import Live
 
     import edgekit
@@ -108,7 +105,7 @@ def _live(where: str, interval_ms: int, asked: dict[str, Any]) -> None:
         resized,
         Stopped(resized.soon, leave, back),
     ):
-        edgekit.watch_board(where, show, interval_ms=interval_ms, **asked)
+        edgekit.watch_board(where, show, interval_ms=interval_ms, **options)
 
 
 # Events of a terminal while a page is live: the key that ends it with success, another size.

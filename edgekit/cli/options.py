@@ -5,6 +5,7 @@ commands write besides what they print (Markdown, the annotated ONNX file).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -237,14 +238,14 @@ _shape = click.option(
 
 
 def sizes(function: Any) -> Any:
-    """Gives a command what is meant of the model, as ``part``: keys of "model".
+    """Gives a command what is meant of the model, as ``part``.
 
     For commands that read a model and have no board.
     """
 
     @wraps(function)
     def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
-        return function(part={"shapes": shape, "batch": batch, "outputs": outputs}, **others)
+        return function(part=api.ModelPart(shape, batch, outputs), **others)
 
     return all_of(_shape, batch, _outputs)(with_part)
 
@@ -253,8 +254,8 @@ def cut(function: Any) -> Any:
     """As ``sizes``, with the board's plugins: for commands that read a model for a board."""
 
     @wraps(function)
-    def with_plugins(*, part: dict[str, Any], plugins: Any, **others: Any) -> Any:
-        return function(part={**part, "plugins": plugins}, **others)
+    def with_plugins(*, part: api.ModelPart, plugins: Any, **others: Any) -> Any:
+        return function(part=replace(part, plugins=plugins), **others)
 
     return _plugins(sizes(with_plugins))
 
@@ -302,10 +303,14 @@ talk = all_of(
 )
 
 
-def reporting(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns a command's settings with the progress that ``quiet`` and ``verbose`` want."""
-    others = {name: value for name, value in settings.items() if name not in ("quiet", "verbose")}
-    return {**others, "progress": progress(settings["quiet"], settings["verbose"])}
+def reports(function: Any) -> Any:
+    """Gives a command ``json`` and the ``progress`` that ``--quiet`` and ``--verbose`` want."""
+
+    @wraps(function)
+    def with_progress(*, quiet: bool, verbose: bool, **others: Any) -> Any:
+        return function(progress=progress(quiet, verbose), **others)
+
+    return talk(with_progress)
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.

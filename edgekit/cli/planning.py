@@ -4,9 +4,11 @@ search that plans, builds and measures until no plan that is left can be better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -18,13 +20,13 @@ from edgekit.cli.output import Interrupted, console, print_json, say, show_page,
 from edgekit.errors import UsageError
 from edgekit.text import read_size
 
+_Value = TypeVar("_Value")
 _DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 _METRICS = {
     "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
 }  # fmt: skip
 
-#: What the plan must keep and what it is made of.
-plan_options = o.all_of(
+_PLAN_OPTIONS = o.all_of(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
     click.option(
         "--objective",
@@ -97,8 +99,7 @@ plan_options = o.all_of(
     ),
 )
 
-#: What is printed instead of the plan.
-question_options = o.all_of(
+_QUESTION_OPTIONS = o.all_of(
     click.option("--why", metavar="LAYER", help="Explain why a layer is on its device."),
     click.option(
         "--what-if",
@@ -110,9 +111,72 @@ question_options = o.all_of(
     ),
     click.option("--modes", metavar="all|A,B", help="Compare the board's power modes."),
     click.option("--targets", metavar="all|A,B", help="Compare boards."),
-    click.option("--report", type=o.FILE, help="Also write the plan as an HTML page."),
-    annotate,
 )
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What the plan must keep and what it is made of, as the options give it."""
+
+    power_mode: str | None
+    objective: str | None
+    bound: tuple[str, ...]
+    rate_hz: float | None
+    pin: tuple[str, ...]
+    dla_cores: str | None
+    gpu: bool | None
+    max_transitions: int | None
+    min_loadable: int | None
+    max_loadables: int | None
+    pool: tuple[str, ...]
+    profile: Path | None
+    cache: Path | None
+    missing: str | None
+    layer_info: Path | None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is printed instead of the plan: the questions of the options, of which one is given."""
+
+    why: str | None
+    what_if: str | None
+    pareto: str | None
+    modes: str | None
+    targets: str | None
+
+    def one(self, report: Path | None) -> str | None:
+        """Returns the option that is given; ``report`` is one of them.
+
+        Raises:
+            UsageError: Several are; they print different things.
+        """
+        tables = {"--modes": self.modes, "--targets": self.targets}
+        table = " and ".join(name for name, value in tables.items() if value is not None)
+        given = {"--pareto": self.pareto, "--why": self.why, "--what-if": self.what_if,
+                 table: table or None, "--report": report}  # fmt: skip
+        used = [name for name, value in given.items() if value is not None]
+        if len(used) > 1:
+            raise UsageError(f"{' and '.join(used)} cannot be combined", hint="give one")
+        return used[0] if used else None
+
+
+def _filling(name: str, kind: type[Any], options: o.Decorator) -> o.Decorator:
+    """Returns the decorator that gives a command the ``options`` as ``name``, one ``kind``."""
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def filled(**given: Any) -> Any:
+            own = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            return function(**{name: own}, **given)
+
+        return options(filled)
+
+    return decorate
+
+
+plan_options = _filling("wanted", PlanOptions, _PLAN_OPTIONS)
+question_options = _filling("asked", Questions, _QUESTION_OPTIONS)
 
 
 def parse_cores(text: str | None) -> list[int] | None:
@@ -148,8 +212,10 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     return found
 
 
-def _named(option: str, texts: Iterable[str], read: Callable[[str], Any], hint: str) -> Any:
-    found: dict[str, Any] = {}
+def _named(
+    option: str, texts: Iterable[str], read: Callable[[str], _Value], hint: str
+) -> dict[str, _Value]:
+    found = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         try:
@@ -168,14 +234,12 @@ def _named(option: str, texts: Iterable[str], read: Callable[[str], Any], hint: 
 
 def parse_bounds(texts: Iterable[str]) -> dict[str, float]:
     """Returns the bounds of "NAME=VALUE"."""
-    found: dict[str, float] = _named("--bound", texts, float, "--bound latency_us=2000")
-    return found
+    return _named("--bound", texts, float, "--bound latency_us=2000")
 
 
 def parse_pools(texts: Iterable[str]) -> dict[str, int]:
     """Returns the pools of "NAME=SIZE"."""
-    found: dict[str, int] = _named("--pool", texts, read_size, "--pool global_dram=64MiB")
-    return found
+    return _named("--pool", texts, read_size, "--pool global_dram=64MiB")
 
 
 def parse_names(option: str, text: str | None) -> list[str]:
@@ -212,14 +276,6 @@ def parse_metrics(text: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def one_question(given: Mapping[str, Any]) -> str | None:
-    """Returns the one option of ``given`` that was used; they print different things."""
-    used = [name for name, value in given.items() if value is not None]
-    if len(used) > 1:
-        raise UsageError(f"{' and '.join(used)} cannot be combined", hint="give one")
-    return used[0] if used else None
-
-
 @commands.command(
     "plan",
     "edgekit plan configs/resnet50-orin.yaml\nedgekit plan model.onnx "
@@ -234,39 +290,47 @@ def one_question(given: Mapping[str, Any]) -> str | None:
 @o.precision
 @plan_options
 @question_options
+@click.option("--report", type=o.FILE, help="Also write the plan as an HTML page.")
+@annotate
 @o.tensorrt
 @o.cut
 @o.parser
 @o.force
-@o.talk
+@o.reports
 def plan_command(
     model: str | None,
-    profile: Path | None,
-    layer_info: Path | None,
+    target: str | None,
+    precision: str | None,
+    wanted: PlanOptions,
+    asked: Questions,
     report: Path | None,
     annotate: Path | None,
+    tensorrt: str | None,
+    part: api.ModelPart,
+    parser: bool | None,
     json: bool,
-    quiet: bool,
-    verbose: bool,
-    force: bool,
-    **options: Any,
+    **settings: Any,
 ) -> None:
-    questions = {"--pareto": options["pareto"], "--why": options["why"],
-             "--what-if": options["what_if"]}  # fmt: skip
-    tables = {"--modes": options["modes"], "--targets": options["targets"]}
-    table = " and ".join(name for name, value in tables.items() if value is not None)
-    question = one_question({**questions, table or "--modes": table or None, "--report": report})
+    question = asked.one(report)
     if annotate is not None and (model is None or question not in (None, "--report")):
         raise UsageError("--annotate needs the plan of a model", hint="edgekit plan MODEL")
     if model is None:
-        if profile is not None:
+        if wanted.profile is not None:
             raise UsageError(
                 "--profile needs the model that was profiled",
-                hint=f"edgekit plan MODEL --target BOARD --profile {profile}",
+                hint=f"edgekit plan MODEL --target BOARD --profile {wanted.profile}",
             )
         raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
-    config = _config(model, profile, layer_info, options)
-    told: dict[str, Any] = {"force": force, "progress": output.progress(quiet, verbose)}
+    if asked.targets is not None:
+        # any of the boards opens the model; some may lack the power mode, as the table then says
+        target = target or _first(model, parse_names("--targets", asked.targets))
+        opened = replace(wanted, power_mode=None)
+    else:
+        opened = wanted
+    config = _config(
+        model, opened, target=target, precision=precision, tensorrt=tensorrt, model=part,
+        parser=parser,
+    )  # fmt: skip
     if config.file.model.networks:
         if annotate is not None:
             raise UsageError("--annotate takes one network, and this configuration has several")
@@ -275,91 +339,76 @@ def plan_command(
                 f"{question} takes one network, and this configuration has several",
                 hint="give one network's file, or leave the option out",
             )
-        _print(api.plan_networks(config, report=report, **told), "plans_text", json)
+        _print(api.plan_networks(config, report=report, **settings), "plans_text", json)
     elif question in (None, "--report"):
-        _print_plan(api.plan(config, report=report, annotate=annotate, **told), json)
+        _print_plan(api.plan(config, report=report, annotate=annotate, **settings), json)
     else:
-        _print(*_answers(config, options, told)[question](), json)
+        _print(*_answer(config, asked, wanted, **settings), json)
     if report is not None and not json:
         say(f"report  {report}")
 
 
-def _config(
-    model: str, profile: Path | None, layer_info: Path | None, options: dict[str, Any]
-) -> api.Config:
-    """Returns the configuration; pins of the command line come after those of the file."""
-    targets = parse_names("--targets", options["targets"])
-    gpu = options["gpu"]
-    keys = {
-        "target": options["target"] or _first(targets),
-        "precision": options["precision"],
-        # of several boards some may lack the mode: the table says so
-        "power_mode": None if targets else options["power_mode"],
-        "tensorrt": options["tensorrt"],
-        "model": options["part"],
-        "placement": {
-            "objective": options["objective"],
-            "bounds": parse_bounds(options["bound"]),
-            "rate_hz": options["rate_hz"],
-            "dla_cores": parse_cores(options["dla_cores"]),
-            "gpu": gpu,
-            "max_transitions": options["max_transitions"],
-            "min_loadable_layers": options["min_loadable"],
-            "max_loadables": options["max_loadables"],
-            "pools": parse_pools(options["pool"]),
-            "profile": None if profile is None else str(profile.absolute()),
-            "layer_info": None if layer_info is None else str(layer_info.absolute()),
+def _config(path: str, wanted: PlanOptions, **keys: Any) -> api.Config:
+    """Returns the configuration; pins of the command line come after those of the file.
+
+    ``keys`` are others of the configuration than those of ``wanted``.
+    """
+    profile, layer_info, cache = wanted.profile, wanted.layer_info, wanted.cache
+    config = api.open_config(
+        path,
+        power_mode=wanted.power_mode,
+        placement={
+            "objective": wanted.objective,
+            "bounds": parse_bounds(wanted.bound),
+            "rate_hz": wanted.rate_hz,
+            "dla_cores": parse_cores(wanted.dla_cores),
+            "gpu": wanted.gpu,
+            "max_transitions": wanted.max_transitions,
+            "min_loadable_layers": wanted.min_loadable,
+            "max_loadables": wanted.max_loadables,
+            "pools": parse_pools(wanted.pool),
+            "profile": None if profile is None else profile.absolute(),
+            "layer_info": None if layer_info is None else layer_info.absolute(),
         },
-        "calibration": {
-            "cache": None if options["cache"] is None else str(options["cache"].absolute()),
-            "missing": options["missing"],
+        calibration={
+            "cache": None if cache is None else cache.absolute(),
+            "missing": wanted.missing,
         },
-        "build": {"mode": "standalone" if gpu is False else None},
-        "parser": options["parser"],
-    }
-    if Path(model).suffix.lower() in (".yaml", ".yml"):
-        keys["target"] = options["target"]
-    pins = parse_pins(options["pin"])
-    config = api.open_config(model, **keys)
-    if pins:
+        build={"mode": "standalone" if wanted.gpu is False else None},
+        **keys,
+    )
+    if pins := parse_pins(wanted.pin):
         before = [pin.model_dump() for pin in config.file.placement.pin]
         config = api.open_config(config, placement={"pin": [*before, *pins]})
     return config
 
 
-def _first(targets: list[str]) -> str | None:
-    """Returns the board to open a model for; which one it is does not matter to a table of all."""
-    if targets == ["all"]:
-        return api.target_names()[0]
-    return targets[0] if targets else None
+def _first(model: str, targets: list[str]) -> str | None:
+    """Returns the board to open a model for; a configuration has its own."""
+    if Path(model).suffix.lower() in (".yaml", ".yml"):
+        return None
+    return api.target_names()[0] if targets == ["all"] else targets[0]
 
 
-def _answers(
-    config: api.Config, options: dict[str, Any], told: dict[str, Any]
-) -> dict[str, Callable[[], tuple[Any, str]]]:
-    """Returns by option what it prints: the document, and who makes text of it."""
-
-    def table() -> tuple[Any, str]:
-        found = api.plan_table(
-            config,
-            modes=parse_names("--modes", options["modes"]),
-            targets=parse_names("--targets", options["targets"]),
-            objective=options["objective"],
-            power_mode=options["power_mode"],
-            **told,
-        )
-        return found, "plan_table_text"
-
-    return {
-        "--why": lambda: (api.why(config, options["why"], **told), "why_text"),
-        "--what-if": lambda: (api.what_if(config, options["what_if"], **told), "what_if_text"),
-        "--pareto": lambda: (
-            api.pareto(config, *parse_metrics(options["pareto"]), **told), "pareto_text",
-        ),
-        "--modes": table,
-        "--targets": table,
-        "--modes and --targets": table,
-    }  # fmt: skip
+def _answer(
+    config: api.Config, asked: Questions, wanted: PlanOptions, **settings: Any
+) -> tuple[Any, str]:
+    """Returns the document of the one question, and the name of the text that shows it."""
+    if asked.why is not None:
+        return api.why(config, asked.why, **settings), "why_text"
+    if asked.what_if is not None:
+        return api.what_if(config, asked.what_if, **settings), "what_if_text"
+    if asked.pareto is not None:
+        return api.pareto(config, *parse_metrics(asked.pareto), **settings), "pareto_text"
+    found = api.plan_table(
+        config,
+        modes=parse_names("--modes", asked.modes),
+        targets=parse_names("--targets", asked.targets),
+        objective=wanted.objective,
+        power_mode=wanted.power_mode,
+        **settings,
+    )
+    return found, "plan_table_text"
 
 
 def _print_plan(plan: api.Plan, json: bool) -> None:
@@ -427,7 +476,7 @@ def tune_command(
     tables: tuple[Path, ...],
     anew: bool,
     keep: bool,
-    part: dict[str, Any],
+    part: api.ModelPart,
     out: Path | None,
     json: bool,
     quiet: bool,

@@ -57,10 +57,10 @@ _UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silen
 @o.thorough
 @o.force
 @o.boards
-@o.talk
+@o.reports
 def build_command(
     config: str,
-    part: dict[str, Any],
+    part: api.ModelPart,
     missing: str | None,
     strict: bool | None,
     thorough: bool | None,
@@ -68,14 +68,10 @@ def build_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    options: dict[str, Any] = {
-        "model": part,
-        "calibration": {"missing": missing},
-        "build": {"strict": strict},
-        "accuracy": {"thorough": thorough},
-        "parser": parser,
-    }
-    document = api.build(config, **options, **o.reporting(settings))
+    document = api.build(
+        config, model=part, calibration={"missing": missing}, build={"strict": strict},
+        accuracy={"thorough": thorough}, parser=parser, **settings,
+    )  # fmt: skip
     if json:
         print_json(document)
         return
@@ -132,20 +128,18 @@ def _show_build(board: BoardBuild) -> None:
 @o.out
 @o.cut
 @o.force
-@o.talk
+@o.reports
 def bundle_command(
     config: str,
     full: Path | None,
     counter: int | None,
     valid_until: str | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     **settings: Any,
 ) -> None:
-    given = {"counter": counter, "valid_until": valid_until}
-    release = {name: value for name, value in given.items() if value is not None}
-    over: dict[str, Any] = {"model": part, **({"deploy": {"release": release}} if release else {})}
-    document = api.bundle(config, full=full, **over, **o.reporting(settings))
+    release = {"counter": counter, "valid_until": valid_until}
+    document = api.bundle(config, full=full, model=part, deploy={"release": release}, **settings)
     if json:
         print_json(document)
         return
@@ -174,20 +168,21 @@ def bundle_command(
 @o.force
 @o.again
 @o.boards
-@o.talk
+@o.reports
 def deploy_command(
     config: str,
     bundle: Path | None,
     dry_run: bool,
-    part: dict[str, Any],
+    part: api.ModelPart,
     strict: bool | None,
     json: bool,
     **settings: Any,
 ) -> None:
     if strict and bundle is not None:
         raise UsageError("--strict has no effect with --bundle, which builds nothing")
-    options: dict[str, Any] = {"model": part, "build": {"strict": strict}}
-    document = api.deploy(config, file=bundle, dry_run=dry_run, **options, **o.reporting(settings))
+    document = api.deploy(
+        config, file=bundle, dry_run=dry_run, model=part, build={"strict": strict}, **settings
+    )
     if json:
         print_json(document)
         return
@@ -224,11 +219,11 @@ def _would_deploy(release: DeployedRelease) -> str:
 @o.out_or_former
 @o.again
 @o.boards
-@o.talk
+@o.reports
 def refit_command(
-    config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
+    config: str, weights: Path, part: api.ModelPart, json: bool, **settings: Any
 ) -> None:
-    document = api.refit(config, weights, model=part, **o.reporting(settings))
+    document = api.refit(config, weights, model=part, **settings)
     if json:
         print_json(document)
         return
@@ -251,19 +246,16 @@ def refit_command(
 @o.cut
 @o.out
 @o.boards
-@o.talk
+@o.reports
 def infer_command(
     config: str,
     input: Path | None,
     output: Path | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     json: bool,
     **settings: Any,
 ) -> None:
-    import edgekit
-
-    shown = progress(settings.pop("quiet"), settings.pop("verbose"))
-    found = edgekit.infer(config, input, output, model=part, progress=shown, **settings)
+    found = api.infer(config, input, output, model=part, **settings)
     if json:
         print_json(found)
         return
@@ -379,7 +371,7 @@ def report_command(
     baseline: str | None,
     markdown: str | None,
     annotate: Path | None,
-    part: dict[str, Any],
+    part: api.ModelPart,
     output: Path | None,
     quiet: bool,
     verbose: bool,
@@ -388,7 +380,7 @@ def report_command(
     if Path(config).suffix.lower() == ".json":
         if annotate is not None:
             raise UsageError("--annotate needs a configuration: a report contains no model")
-        if any(part.values()):
+        if part.given:
             raise UsageError(
                 "--shape, --batch and --outputs need a configuration: a report contains no model"
             )
@@ -464,7 +456,7 @@ def _print_comparison(report: Report | Plans, *, json: bool, quiet: bool) -> Non
 @written.annotate
 def run_command(
     config: str,
-    part: dict[str, Any],
+    part: api.ModelPart,
     missing: str | None,
     strict: bool | None,
     thorough: bool | None,

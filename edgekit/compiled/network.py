@@ -17,7 +17,7 @@ from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.table import PYTORCH, placed_modules
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
-from edgekit.network.parts import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftPart, parts
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.chain import array_step, left_step, run_steps, steps_of_file
 from edgekit.pytorch.export import export_with_network, release_for

@@ -21,8 +21,8 @@ from edgekit_device.runtime.model import load
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit.network.left_modules import CompiledPart as Cut
     from edgekit.network.model import Network
-    from edgekit.network.parts import CompiledPart as Cut
     from edgekit.pipeline.progress import Progress
     from edgekit.pipeline.steps.deploy import Deployed
 

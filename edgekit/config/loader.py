@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from edgekit import removed
 from edgekit.config.positions import LARGEST_YAML, RefusedScalar, YamlDocument, parse_yaml
@@ -122,8 +123,8 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
     try:
         file = ConfigFile.model_validate(value)
     except ValidationError as error:
-        faults = [dict(e) for e in error.errors(include_url=False)]
-        news = [f for f in _specific(faults) if not isinstance(f["input"], RefusedScalar)]
+        faults = _specific(error.errors(include_url=False))
+        news = [f for f in faults if not isinstance(f["input"], RefusedScalar)]
         problems += _without_cascades([_problem(document, fault, news) for fault in news])
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
@@ -179,9 +180,7 @@ def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
     return value, problems
 
 
-def _problem(
-    document: YamlDocument, error: dict[str, Any], faults: list[dict[str, Any]]
-) -> Problem:
+def _problem(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> Problem:
     path = _path_in(document, error["loc"])
     shown = ".".join(str(part) for part in path)
     where = document.where(path)
@@ -244,7 +243,7 @@ _LIMITS = {
 }
 
 
-def fault_text(error: dict[str, Any]) -> tuple[str, str]:
+def fault_text(error: ErrorDetails) -> tuple[str, str]:
     """Returns what is wrong with a value in which pydantic found this fault, and a hint or ""."""
     kind, value = error["type"], error["input"]
     found = "" if isinstance(value, dict | list) else f", found {value!r}"
@@ -332,7 +331,7 @@ def _section(path: Place) -> type[BaseModel] | None:
     return next((o for o in options if hasattr(o, "model_fields")), None)
 
 
-def _specific(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
     """Drops "should be 'auto'" where a mapping was given: the mapping's own faults say more."""
     return [
         f
@@ -408,7 +407,7 @@ def rebased(config: Config, folder: Path) -> dict[str, Any]:
     Raises:
         UsageError: "config.module": a Python function, whose module is looked for next to the file.
     """
-    values: dict[str, Any] = copy.deepcopy(config.document.value)
+    values = dict(copy.deepcopy(config.document.value))
     old, new = config.folder.resolve(), folder.resolve()
     if old == new:
         return values
@@ -437,8 +436,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
     Args:
         source: A YAML file, an ONNX file, "builtin:NAME", or a configuration to change.
-        options: The configuration's keys as a nested mapping; None means "not given". They win
-            over the file's values.
+        options: The configuration's keys; a section is a mapping, or an object with the keys as
+            attributes (``ModelPart``). None means "not given". They win over the file's values.
 
     Raises:
         ConfigError: What the file or the options say is wrong.
@@ -467,7 +466,12 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
         raise UsageError(
             "a model needs --target", where=path, hint="edgekit targets lists the boards"
         )
-    base = {"version": 1, "name": _name_of(path), "model": _model_of(path)}
+    if (builtin := parse_builtin(path)) is None:
+        model: dict[str, str | int] = {"onnx": path}
+    else:
+        name, seed = builtin
+        model = {"builtin": name, "seed": seed} if seed else {"builtin": name}
+    base = {"version": 1, "name": _name_of(path), "model": model}
     return _changed(YamlDocument(path, base, {}, ()), Path(), given)
 
 
@@ -489,14 +493,6 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
             yield (*path, key)
 
 
-def _model_of(path: str) -> dict[str, Any]:
-    given = parse_builtin(path)
-    if given is None:
-        return {"onnx": path}
-    name, seed = given
-    return {"builtin": name, "seed": seed} if seed else {"builtin": name}
-
-
 def _name_of(path: str) -> str:
     stem = Path(path.removeprefix("builtin:").partition("?")[0]).stem.lower()
     return re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
@@ -506,7 +502,8 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
     """Returns options as YAML would give them, without those that are None."""
     values = {}
     for key, value in options.items():
-        inner = _plain_values(value) if isinstance(value, Mapping) else value
+        section = vars(value) if dataclasses.is_dataclass(value) else value
+        inner = _plain_values(section) if isinstance(section, Mapping) else section
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)
         if inner is not None and inner != {}:

@@ -128,7 +128,7 @@ class _PositionReader:
         return self.scalar(node)
 
     def mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, Any]:
-        result: dict[str, Any] = {}
+        result = {}
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):

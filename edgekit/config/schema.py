@@ -6,14 +6,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
+
+if TYPE_CHECKING:
+    from edgekit_device.release.policy import Policy
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -30,7 +34,7 @@ _LEAST_MS = 10
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 
 
-def _bound_loadables(schema: dict[str, Any]) -> None:
+def _bound_loadables(schema: JsonDict) -> None:
     """Adds what a core holds to the JSON Schema: models are made without reading a file."""
     schema["default"] = schema["maximum"] = loadables_per_core()
 
@@ -47,6 +51,11 @@ class Section(BaseModel):
     """A mapping with known keys only."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def given_keys(section: Section) -> dict[str, Any]:
+    """Returns the keys of a section that were given, as YAML has them."""
+    return section.model_dump(mode="json", exclude_unset=True, exclude_none=True)
 
 
 class CalibrationSection(Section):
@@ -287,11 +296,14 @@ class HealthSection(Section):
             raise ValueError("labels belong to samples: set their number with 'samples'")
         return self
 
-    def policy(self) -> dict[str, Any]:
-        """Returns what travels with a deployment: what ``edgekit_device`` reads as a policy."""
-        found = self.model_dump(exclude={"samples", "labels", "refit_s", "test_s"})
-        limits = ("refit_s", "test_s")
-        return {**found, "timeouts": {name: getattr(self, name) for name in limits}}
+    def policy(self) -> Policy:
+        """Returns by what a board judges a release."""
+        from edgekit_device.release.policy import Policy, Timeouts
+
+        return Policy(
+            **self.model_dump(exclude={"samples", "labels", "refit_s", "test_s"}),
+            timeouts=Timeouts(self.refit_s, self.test_s),
+        )
 
 
 class BoardSection(Section):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.errors import UsageError
@@ -13,7 +12,7 @@ from edgekit.network.loading.load import open_inputs
 from edgekit.network.source import parse_builtin
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
-from edgekit_device.protocol.codec import choice, long_text, member
+from edgekit_device.protocol.codec import choice, document, long_text, member
 
 _USUAL = (1, 3, 224, 224)  # to be corrected, where a file does not even give the rank
 _TEMPLATE = """\
@@ -37,7 +36,7 @@ placement:
 """
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Initial(FormerDict):
     """An ``edgekit.init/1``: the configuration that was written."""
 

@@ -9,7 +9,7 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.deployment import timeouts
 from edgekit.deployment.transport import MOST_OUT, Completed
@@ -19,6 +19,9 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import Rule, anything, read, record, write
 from edgekit_device.protocol.failure import Failed, Failure
+
+if TYPE_CHECKING:
+    from edgekit.benchmark.monitor import LiveSample
 
 
 def job_result(value: Any) -> Any:
@@ -65,6 +68,7 @@ ANSWERS: dict[str, str] = {
     "job-remove": "edgekit_device.jobs.commands.RemovedJobs",
     "job-result": "edgekit.deployment.answers.job_result",
     "probe": "edgekit_device.board.probe.Probe",
+    "bench": "edgekit.benchmark.measurement.measurement_of_board",
 }
 
 _CUT_OFF = ("board.killed", "board.connection-lost", "board.silent", "board.timeout")
@@ -92,8 +96,8 @@ def answer_of(done: Completed, where: str, python: str, command: str = "") -> An
         done: What the command left.
         where: The board's name.
         python: The interpreter that was called, for the message when it is not there.
-        command: The loader's command; the answer to one that ``ANSWERS`` does not name, as
-            "bench", is the JSON object.
+        command: The loader's command; the answer to one that ``ANSWERS`` does not name is the
+            JSON object.
 
     Raises:
         BundleError: The board refuses the bundle.
@@ -198,7 +202,8 @@ def _failed(out: bytes) -> Failure | None:
         return None
 
 
-def _parse(out: bytes) -> dict[str, Any] | None:
+def _parse(out: bytes) -> object:
+    """The JSON object of an answer; None where there is none."""
     # what a login shell prints first is passed over: the document is the last line
     for text in (out, out.strip().rpartition(b"\n")[2]):
         try:
@@ -279,12 +284,12 @@ def _seconds(value: object) -> float | None:
 
 def take_samples(
     run: Callable[..., Completed],
-    on_sample: Callable[[dict[str, Any]], bool],
+    on_sample: Callable[[LiveSample], bool],
     where: str,
     python: str,
     interval_s: float,
 ) -> None:
-    """Runs a command that prints a JSON document a line; ``on_sample`` gets each as it comes.
+    """Runs a command that prints a sample a line; ``on_sample`` gets each as it comes.
 
     ``run`` takes the arguments of ``Transport.run`` but for the command, which watches its input
     and ends when ``on_sample`` returns False, or when this call or this machine does.
@@ -305,7 +310,7 @@ class _Lines:
     """What came, cut into lines in the calling thread."""
 
     def __init__(
-        self, on_sample: Callable[[dict[str, Any]], bool], where: str, silent_s: float
+        self, on_sample: Callable[[LiveSample], bool], where: str, silent_s: float
     ) -> None:
         self.enough = False
         self.error: bytes | None = None
@@ -339,6 +344,8 @@ class _Lines:
                 yield b""
 
     def _one(self, line: bytes) -> bool:
+        from edgekit.benchmark.monitor import live_sample
+
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
@@ -348,5 +355,5 @@ class _Lines:
         if "error" in found:
             self.error = line
             return True
-        self.enough = not self._on_sample(found)
+        self.enough = not self._on_sample(live_sample(found, self._where))
         return not self.enough

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from edgekit.errors import Problem
-from edgekit_device.protocol.codec import member, text
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    integer,
+    member,
+    nullable,
+    path,
+    record,
+    text,
+)
 
 if TYPE_CHECKING:
     from edgekit_device.board.identity import Hello
@@ -18,7 +28,7 @@ Kind = Literal["sshd", "local", "remote"]
 """How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DescribedBoard:
     """A board as documents name it.
 
@@ -37,7 +47,7 @@ Progress = Callable[[str, int, int], None]
 """Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Container:
     """A container on the board that the loader runs in.
 
@@ -47,12 +57,12 @@ class Container:
         options: More options of ``docker run``, one word each.
     """
 
-    image: str
-    runtime: str | None = "nvidia"
-    options: tuple[str, ...] = ()
+    image: str = member(text())
+    runtime: str | None = member(nullable(text()), default="nvidia")
+    options: tuple[str, ...] = member(array(text()), default=())
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Board:
     """Where a board is and how to be sure that it is that board.
 
@@ -73,17 +83,17 @@ class Board:
             board itself needs a ``python3`` all the same.
     """
 
-    name: str
-    host: str = ""
-    port: int | None = None
-    user: str | None = None
-    key: Path | None = None
-    host_key: str | None = None
-    known_hosts: Path | None = None
-    root: str = "~/.edgekit"
-    python: str = "python3"
-    kind: Kind = "remote"
-    container: Container | None = None
+    name: str = member(text())
+    host: str = member(text(), default="")
+    port: int | None = member(nullable(integer(1, 65535)), default=None)
+    user: str | None = member(nullable(text()), default=None)
+    key: Path | None = member(nullable(path), default=None)
+    host_key: str | None = member(nullable(text()), default=None)
+    known_hosts: Path | None = member(nullable(path), default=None)
+    root: str = member(text(), default="~/.edgekit")
+    python: str = member(text(), default="python3")
+    kind: Kind = member(choice(*get_args(Kind)), default="remote")
+    container: Container | None = member(nullable(record(Container)), default=None)
 
     def problems(self) -> tuple[Problem, ...]:
         """Returns what is wrong with the fields themselves; nothing is looked up."""

@@ -42,6 +42,8 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.measurement import Measurement
+    from edgekit.benchmark.monitor import LiveSample
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
     from edgekit_device.board.setup import SetupAnswer
@@ -204,7 +206,7 @@ class BoardClient:
 
     def sample(
         self,
-        on_sample: Callable[[dict[str, Any]], bool],
+        on_sample: Callable[[LiveSample], bool],
         *,
         interval_ms: int = 1000,
         count: int = 0,
@@ -329,7 +331,7 @@ class BoardClient:
         release: str | None = None,
         inputs: bytes | None = None,
         progress: Callable[[str, float | None], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Measurement:
         """Measures the release on the board by trtexec's method.
 
         Args:
@@ -340,9 +342,6 @@ class BoardClient:
                 axis. By default the bundle's samples, else its golden frames.
             progress: Called with each stage as it begins ("measure", ...) and the seconds left at
                 least (None: not known), in a thread of the transport's.
-
-        Returns:
-            ``edgekit.device.bench/1`` (docs/board-protocol.md).
         """
         settings = settings or BenchSettings()
         text = json.dumps(write(settings), separators=(",", ":"))
@@ -355,7 +354,7 @@ class BoardClient:
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
             )
-            found: dict[str, Any] = answer_of(
+            found: Measurement = answer_of(
                 staged.completed(done) if staged else done, self.name, self.board.python, "bench"
             )
             return found

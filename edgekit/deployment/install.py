@@ -8,7 +8,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import Manifest
 from edgekit_device.release.journal import SCHEMA, DeploymentFacts
+from edgekit_device.release.policy import Policy
 from edgekit_device.release.requirements import check_facts
 
 if TYPE_CHECKING:
@@ -81,9 +82,8 @@ def check_fits(manifest: Manifest, hello: Hello, where: str) -> None:
     if requires is None:
         return
     # space is checked only for what is missing (`check_space`), and by the board
-    known = {name: value for name, value in write(hello).items() if name != "free_bytes"}
     try:
-        check_facts(requires, known, where=where)
+        check_facts(requires, hello, where=where)
     except DeviceError as error:
         raise BundleError(
             error.message, code=error.code, where=error.where, hint=error.hint
@@ -299,7 +299,7 @@ def install(
     signature: bytes | None = None,
     progress: Progress | None = None,
     keep: int = 3,
-    policy: Mapping[str, Any] | None = None,
+    policy: Policy | None = None,
     again: bool = True,
     put_back: bool = False,
     on_purpose: str | None = None,
@@ -322,7 +322,7 @@ def install(
             "refit", "selftest", "switch" and "soak" with 0 of 1 before and 1 of 1 after; in between
             "soak" in seconds.
         keep: Releases that stay on the board.
-        policy: How the board judges the release: ``deploy.health`` of a configuration.
+        policy: How the board judges the release, ``keep`` aside.
         again: Also deploy a bundle that serves already and is whole.
         put_back: Also deploy a bundle that was taken back on the board.
         on_purpose: Why to deploy also what the counters or times of bundles forbid; the board's
@@ -346,7 +346,7 @@ def install(
     with step("hello"):
         loader_bytes = board.ensure_loader(progress)
     sent = send(board, bundle, signature, progress, check=check, put_back=put_back)
-    policy = {"keep": keep, **(policy or {})}
+    policy = replace(policy or Policy(), keep=keep)
     deployed = None if again else _serving(board, sent, policy, passed)
     reused = deployed is not None
     if deployed is None:
@@ -395,7 +395,7 @@ def _release(
 def _serving(
     board: BoardClient,
     sent: SentBundle,
-    policy: Mapping[str, Any],
+    policy: Policy,
     passed: DeploymentFacts | None,
 ) -> DeploymentFacts | None:
     """How the bundle came to serve that does; None unless it passed the same gates."""
@@ -406,9 +406,7 @@ def _serving(
     return replace(passed, previous=board.releases_of(passed.app).previous)
 
 
-def _came_to_serve(
-    sent: SentBundle, policy: Mapping[str, Any], deployment: DeploymentFacts | None
-) -> bool:
+def _came_to_serve(sent: SentBundle, policy: Policy, deployment: DeploymentFacts | None) -> bool:
     return (
         sent.serving is not None
         and deployment is not None
@@ -416,7 +414,7 @@ def _came_to_serve(
         and deployment.digest == sent.digest
         and deployment.release == sent.serving
         and deployment.health is not None
-        and all(deployment.policy.get(gate) == policy.get(gate) for gate in _GATES)
+        and all(getattr(deployment.policy, gate) == getattr(policy, gate) for gate in _GATES)
     )
 
 

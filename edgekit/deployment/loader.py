@@ -4,10 +4,8 @@ what ``docker run`` is given where the loader runs in a container.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgekit.deployment.board import Container
-from edgekit_device.protocol.codec import array, integer, member, text
+from edgekit_device.protocol.codec import array, document, integer, member, text
 
 # It is handed to ``python3 -c`` (Python 3.8, standard library), so that a bare board needs nothing
 # but Python and no file of ours is run before the loader's digest is checked. Its stdin and
@@ -183,7 +181,7 @@ with its zipapp, unless a process still runs it.
 ""
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class LoaderLocation:
     """Where the loader lies on a board, and of which account: the placing program's answer.
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
 
-from edgekit.dla.rules import (
-    Operator,
-    Rule,
-    Rules,
-    load_rules,
-)
+from edgekit.dla.rule_files import Operator, Rule, RuleSource, UnlistedOperator, titles_of
+from edgekit.dla.rules import Rules, load_rules
 from edgekit.errors import UsageError
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     member,
@@ -45,7 +39,7 @@ _UNKNOWN = {
 }
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CaseFix:
     """What to do in a case, which ``case`` says in words."""
 
@@ -53,15 +47,7 @@ class CaseFix:
     fix: str = member(long_text)
 
 
-@dataclass(frozen=True)
-class RuleSource:
-    """Where a fact is from: a title, and the place in it."""
-
-    title: str = member(long_text)
-    where: str = member(long_text)
-
-
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ExplainedRule(FormerDict):
     """An ``edgekit.rule/1``: a rule, and when it holds.
 
@@ -103,7 +89,7 @@ class ExplainedRule(FormerDict):
     until: str | None = member(nullable(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ListedRule:
     """A rule in the list of its family."""
 
@@ -112,7 +98,7 @@ class ListedRule:
     limit: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Family:
     """The rules of a family."""
 
@@ -121,14 +107,14 @@ class Family:
     rules: tuple[ListedRule, ...] = member(records(ListedRule))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ExplainedFamily(Family, FormerDict):
     """An ``edgekit.family/1``."""
 
     schema: str = member(choice("edgekit.family/1"), default="edgekit.family/1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ExplainedOperator(FormerDict):
     """An ``edgekit.operator/1``: an ONNX operator with its row of NVIDIA's matrix.
 
@@ -209,8 +195,8 @@ def explained(rule: Rule) -> ExplainedRule:
         limit=rule.limit,
         fix=_open(rule.fix),
         fixes=tuple(_fixes(rule)),
-        source="; ".join(rule.sources),
-        sources=tuple(map(RuleSource, rule.sources, rule.places)),
+        source=titles_of(rule.source),
+        sources=rule.source,
         certainty=rule.certainty,
         effect=rule.effect,
         network=rule.network,
@@ -261,41 +247,32 @@ def _operator(known: Rules, row: Operator) -> ExplainedOperator:
         verdict=verdict,
         rules=tuple(rules),
         family_rules=same,
-        **_matrix(known),
+        source=titles_of(known.matrix_sources),
+        sources=known.matrix_sources,
     )
 
 
-def _unlisted(known: Rules, name: str, row: Mapping[str, Sequence[str]]) -> ExplainedOperator:
-    judging = [r.id for r in known if r.family in row["families"] and r.effect != "note"]
+def _unlisted(known: Rules, name: str, row: UnlistedOperator) -> ExplainedOperator:
+    judging = [r.id for r in known if r.family in row.families and r.effect != "note"]
     return ExplainedOperator(
         operator=name,
         tensorrt=None,
         since=None,
         dla_software=None,
         dla_software_since=None,
-        families=tuple(row["families"]),
+        families=row.families,
         composed=False,
         fix="",
         settled_by=None,
         text=_NO_ROW,
         dla_software_text=_NO_ROW,
         verdict=(
-            f"the rules decide ({', '.join(row['rules'])}); the matrix does not list this operator"
+            f"the rules decide ({', '.join(row.rules)}); the matrix does not list this operator"
         ),
-        rules=tuple(dict.fromkeys((*row["rules"], *judging))),
-        **_matrix(known),
+        rules=tuple(dict.fromkeys((*row.rules, *judging))),
+        source=titles_of(known.matrix_sources),
+        sources=known.matrix_sources,
     )
-
-
-class _Matrix(TypedDict):
-    source: str
-    sources: tuple[RuleSource, ...]
-
-
-def _matrix(known: Rules) -> _Matrix:
-    """Returns where the matrix is from."""
-    sources = tuple(RuleSource(one["title"], one["where"]) for one in known.matrix_sources)
-    return {"source": "; ".join(one.title for one in sources), "sources": sources}
 
 
 def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:

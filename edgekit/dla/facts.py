@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.checks import Facts
 from edgekit.dla.memory import banks_of
 from edgekit.network.model import SHUFFLES
 
@@ -56,7 +57,7 @@ class LayerGraph:
         return self._consumers
 
 
-def consumer_kinds(facts: Facts) -> tuple[str, ...]:
+def consumer_kinds(facts: LayerFacts) -> tuple[str, ...]:
     """Kinds of the layers that read a layer's outputs; "nothing" where none does."""
     readers = [
         reader for name in facts.layer.outputs for reader in facts.graph.consumers.get(name, ())
@@ -64,14 +65,14 @@ def consumer_kinds(facts: Facts) -> tuple[str, ...]:
     return tuple(reader.kind for reader in readers) or ("nothing",)
 
 
-def consumer_types(facts: Facts) -> tuple[str, ...]:
+def consumer_types(facts: LayerFacts) -> tuple[str, ...]:
     """Types that the readers of a layer's outputs write."""
     graph = facts.graph
     readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
     return tuple(graph.tensors[name].dtype for reader in readers for name in reader.outputs)
 
 
-def producer_kind(facts: Facts) -> str | None:
+def producer_kind(facts: LayerFacts) -> str | None:
     """Kind of the layer that writes the first input, and whether a comparison stays on the GPU."""
     producer = facts.graph.producers.get(facts.layer.inputs[0]) if facts.layer.inputs else None
     if producer is None:
@@ -81,7 +82,7 @@ def producer_kind(facts: Facts) -> str | None:
     return producer.kind
 
 
-def neighbours(facts: Facts) -> tuple[str, ...]:
+def neighbours(facts: LayerFacts) -> tuple[str, ...]:
     """Kinds of the layers before and after a layer."""
     graph = facts.graph
     before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
@@ -89,7 +90,7 @@ def neighbours(facts: Facts) -> tuple[str, ...]:
     return (*before, *after)
 
 
-def _shape(names: tuple[str, ...], facts: Facts) -> str:
+def _shape(names: tuple[str, ...], facts: LayerFacts) -> str:
     return _sizes(facts.graph.tensors[names[0]].shape) if names else "none"
 
 
@@ -97,7 +98,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
-def _input_of_rank(facts: Facts, choose: Callable[..., str]) -> str:
+def _input_of_rank(facts: LayerFacts, choose: Callable[..., str]) -> str:
     """The input of the fewest or most dimensions, by name where a layer reads several."""
     names = facts.layer.inputs
     if not names:
@@ -108,35 +109,35 @@ def _input_of_rank(facts: Facts, choose: Callable[..., str]) -> str:
     return sizes if len(names) == 1 else f"{name!r}: {sizes}"
 
 
-def _input_shape(facts: Facts) -> str:
+def _input_shape(facts: LayerFacts) -> str:
     return _shape(facts.layer.inputs, facts)
 
 
-def _output_shape(facts: Facts) -> str:
+def _output_shape(facts: LayerFacts) -> str:
     return _shape(facts.layer.outputs, facts)
 
 
-def _reshaped(facts: Facts) -> str:
+def _reshaped(facts: LayerFacts) -> str:
     """The shapes that a shuffle goes through, those between fused ones among them."""
     between = (_sizes(part["shape"]) for part in (facts["parts"] or ())[:-1])
     return " to ".join((_input_shape(facts), *between, _output_shape(facts)))
 
 
-def _rearranged(facts: Facts) -> str:
+def _rearranged(facts: LayerFacts) -> str:
     perms = [part["perm"] for part in facts["parts"] or (facts,) if part.get("perm") is not None]
     return ", transposed by ".join(
         (_reshaped(facts), *(", ".join(map(str, perm)) for perm in perms))
     )
 
 
-def _axis_names(facts: Facts) -> str:
+def _axis_names(facts: LayerFacts) -> str:
     axes = facts["axes_from_end"]
     if axes is None:
         axes = () if facts["axis_from_end"] is None else (facts["axis_from_end"],)
     return " and ".join(_AXES.get(axis, f"dimension {axis}") for axis in sorted(axes))
 
 
-def _readers(facts: Facts) -> str:
+def _readers(facts: LayerFacts) -> str:
     graph = facts.graph
     readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
     if not readers:
@@ -149,24 +150,24 @@ def _readers(facts: Facts) -> str:
     return f"read by {' and '.join(dict.fromkeys(names))}"
 
 
-def _follows(facts: Facts) -> str:
+def _follows(facts: LayerFacts) -> str:
     kind = facts["producer_kind"]
     if kind == "comparison on the GPU":
         return "a comparison that stays on the GPU"
     return "a graph input" if kind == "graph input" else str(kind)
 
 
-def _divides_by_constant(facts: Facts) -> bool:
+def _divides_by_constant(facts: LayerFacts) -> bool:
     return facts["constant_operand"] is not None or facts.layer.kind == "SCALE"
 
 
-def _constants_found(facts: Facts) -> str:
+def _constants_found(facts: LayerFacts) -> str:
     if len(facts.layer.inputs) > 1:
         return "two computed operands"
     return "a constant of several values"
 
 
-def _pool_steps(facts: Facts) -> str:
+def _pool_steps(facts: LayerFacts) -> str:
     """Pooling windows that together make the window, "7x7 and then 2x2"; empty if none do."""
     sides = [_windows(side) for side in _averaged(facts)]
     if not sides or not all(sides):
@@ -184,7 +185,7 @@ def _windows(side: int) -> list[int]:
     return [factor, *rest] if rest else []
 
 
-def _averaged(facts: Facts) -> tuple[int, ...]:
+def _averaged(facts: LayerFacts) -> tuple[int, ...]:
     """The window of a reduction over H and W, or of a pooling whose windows touch."""
     if facts.layer.kind != "POOLING":
         return _reduced_sides(facts)
@@ -194,13 +195,13 @@ def _averaged(facts: Facts) -> tuple[int, ...]:
     return window if touching and not facts["padded"] else ()
 
 
-def _reduced_sides(facts: Facts) -> tuple[int, ...]:
+def _reduced_sides(facts: LayerFacts) -> tuple[int, ...]:
     if sorted(facts["axes_from_end"] or ()) != [-2, -1] or not facts.layer.inputs:
         return ()
     return tuple(facts.graph.tensors[facts.layer.inputs[0]].shape[-2:])
 
 
-def _shuffle_of(facts: Facts) -> str:
+def _shuffle_of(facts: LayerFacts) -> str:
     """What a reshape or transposition is a part of, where that is known."""
     layer, graph = facts.layer, facts.graph
     before = [graph.producers[name] for name in layer.inputs if name in graph.producers]
@@ -222,7 +223,7 @@ def _shuffle_of(facts: Facts) -> str:
     return "" if after else "end"
 
 
-WORDING: dict[str, Callable[[Facts], Any]] = {
+WORDING: dict[str, Callable[[LayerFacts], Any]] = {
     "input_shape": _input_shape,
     "shallowest_input": lambda facts: _input_of_rank(facts, min),
     "deepest_input": lambda facts: _input_of_rank(facts, max),
@@ -243,13 +244,13 @@ WORDING: dict[str, Callable[[Facts], Any]] = {
 }
 
 
-class Facts(dict[str, Any]):
+class LayerFacts(Facts):
     """The facts of one layer by name; a fact that the layer does not have is None.
 
     Starts as the layer's parameters. A derived fact is computed when a rule first reads it.
     """
 
-    def __init__(self, layer: Layer, graph: LayerGraph, common: Mapping[str, Any]) -> None:
+    def __init__(self, layer: Layer, graph: LayerGraph, common: Facts) -> None:
         super().__init__(layer.params)
         self.update(common)
         self["kind"] = layer.kind
@@ -274,11 +275,11 @@ def batch_of(shape: tuple[int, ...]) -> int:
     return math.prod(shape[:-_CHW])
 
 
-def _inputs(facts: Facts) -> list[tuple[int, ...]]:
+def _inputs(facts: LayerFacts) -> list[tuple[int, ...]]:
     return facts.shapes(facts.layer.inputs)
 
 
-def _both(facts: Facts) -> list[tuple[int, ...]]:
+def _both(facts: LayerFacts) -> list[tuple[int, ...]]:
     return facts.shapes((*facts.layer.inputs, *facts.layer.outputs))
 
 
@@ -286,7 +287,7 @@ def _ranks(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(len(shape) for shape in shapes)
 
 
-def _types(facts: Facts) -> tuple[str, ...]:
+def _types(facts: LayerFacts) -> tuple[str, ...]:
     """Types of inputs and outputs; a comparison's truth values go unseen into their cast."""
     layer = facts.layer
     names: tuple[str, ...] = (*layer.inputs, *layer.outputs)
@@ -297,34 +298,34 @@ def _types(facts: Facts) -> tuple[str, ...]:
     return tuple(facts.graph.tensors[name].dtype for name in names)
 
 
-def _reads_uint8_input(facts: Facts) -> bool:
+def _reads_uint8_input(facts: LayerFacts) -> bool:
     """Whether a layer reads an input of the network whose type is uint8."""
     graph = facts.graph
     inputs = (name for name in facts.layer.inputs if graph.tensors[name].dtype == "uint8")
     return any(name not in graph.producers for name in inputs)
 
 
-def _axis_from_end(facts: Facts, axis: int) -> int:
+def _axis_from_end(facts: LayerFacts, axis: int) -> int:
     rank = len(_inputs(facts)[0]) if facts.layer.inputs else len(_both(facts)[0])
     return axis - rank if axis >= 0 else axis
 
 
-def _one_axis(facts: Facts) -> int | None:
+def _one_axis(facts: LayerFacts) -> int | None:
     axis = facts["axis"]
     return None if axis is None else _axis_from_end(facts, axis)
 
 
-def _axes(facts: Facts) -> tuple[int, ...] | None:
+def _axes(facts: LayerFacts) -> tuple[int, ...] | None:
     axes = facts["axes"]
     return None if axes is None else tuple(_axis_from_end(facts, axis) for axis in axes)
 
 
-def _axis_size(facts: Facts) -> int | None:
+def _axis_size(facts: LayerFacts) -> int | None:
     axis = facts["axis_from_end"]
     return None if axis is None else _inputs(facts)[0][axis]
 
 
-def _other_dims(facts: Facts) -> tuple[int, ...] | None:
+def _other_dims(facts: LayerFacts) -> tuple[int, ...] | None:
     axis = facts["axis_from_end"]
     if axis is None:
         return None
@@ -333,13 +334,13 @@ def _other_dims(facts: Facts) -> tuple[int, ...] | None:
     return tuple(size for place, size in enumerate(shape) if place != index)
 
 
-def _other_chw_dims(facts: Facts) -> tuple[int, ...] | None:
+def _other_chw_dims(facts: LayerFacts) -> tuple[int, ...] | None:
     others, shape = facts["other_dims"], _inputs(facts)[0] if facts.layer.inputs else ()
     # the axis is one of C, H and W, so two of them are left
     return None if others is None else others[max(len(shape) - _CHW, 0) :]
 
 
-def _dilated(facts: Facts) -> tuple[int, ...] | None:
+def _dilated(facts: LayerFacts) -> tuple[int, ...] | None:
     kernel, dilation = facts["kernel"], facts["dilation"]
     if kernel is None:
         return None
@@ -347,7 +348,7 @@ def _dilated(facts: Facts) -> tuple[int, ...] | None:
     return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
-def _chw_dims(facts: Facts) -> tuple[int, ...]:
+def _chw_dims(facts: LayerFacts) -> tuple[int, ...]:
     # a tensor without all of C, H and W is judged by its rank
     return tuple(size for s in _both(facts) if len(s) > _CHW for size in s[-_CHW:])
 
@@ -356,13 +357,13 @@ def _square(sides: Any) -> int | None:
     return sides[0] if sides and len(set(sides)) == 1 else None
 
 
-def _banks(facts: Facts, precision: str) -> int | None:
+def _banks(facts: LayerFacts, precision: str) -> int | None:
     if not facts.layer.inputs:
         return None
     return banks_of(facts, _inputs(facts)[0], precision)
 
 
-def _full_window_weights(facts: Facts) -> int | None:
+def _full_window_weights(facts: LayerFacts) -> int | None:
     """Weights of a convolution whose kernel is as large as its input; None for any other."""
     kernel, shape = facts["kernel"], _inputs(facts)[0] if _inputs(facts) else ()
     if kernel is None or tuple(kernel) != shape[2:] or math.prod(kernel) == 1:
@@ -371,16 +372,16 @@ def _full_window_weights(facts: Facts) -> int | None:
     return int(math.prod(kernel)) * depth * int(facts["out_maps"] or 0)
 
 
-def _channels(facts: Facts) -> tuple[int, ...]:
+def _channels(facts: LayerFacts) -> tuple[int, ...]:
     return tuple(shape[-3] for shape in _both(facts) if len(shape) > _CHW)
 
 
-def _function(facts: Facts) -> str | None:
+def _function(facts: LayerFacts) -> str | None:
     # a pooling layer calls its function its mode
     return facts["mode"] if facts.layer.kind == "POOLING" else None
 
 
-def _broadcast(facts: Facts) -> str | None:
+def _broadcast(facts: LayerFacts) -> str | None:
     """The form of the smaller operand: "NCHW" (the same), "NC11", "N111", or the shapes."""
     shapes = _inputs(facts)
     if facts["constant_operand"] is not None:
@@ -398,7 +399,7 @@ def _two(shapes: list[tuple[int, ...]]) -> str:
     return " and ".join("x".join(map(str, shape)) or "a scalar" for shape in shapes)
 
 
-def _keeps_batch(facts: Facts) -> bool:
+def _keeps_batch(facts: LayerFacts) -> bool:
     shape = _both(facts)[0]
     for part in facts["parts"] or (facts,):
         target = part["shape"] or _both(facts)[-1]
@@ -409,30 +410,30 @@ def _keeps_batch(facts: Facts) -> bool:
     return True
 
 
-def _part_shapes(facts: Facts) -> list[tuple[int, ...]]:
+def _part_shapes(facts: LayerFacts) -> list[tuple[int, ...]]:
     """Shapes between the parts of a fused shuffle."""
     return [tuple(part["shape"]) for part in (facts["parts"] or ())[:-1]]
 
 
-def _slices_batch(facts: Facts) -> bool | None:
+def _slices_batch(facts: LayerFacts) -> bool | None:
     starts, sizes = facts["starts"], facts["sizes"]
     if starts is None or sizes is None or not starts:
         return None
     return bool(starts[0] != 0 or sizes[0] != _inputs(facts)[0][0])
 
 
-def _combination(facts: Facts) -> str | None:
+def _combination(facts: LayerFacts) -> str | None:
     parts = [facts["mode"], facts["coordinates"], facts["selector"]]
     if facts["mode"] == "NEAREST":
         parts.append(facts["rounding"])
     return None if None in parts else "/".join(parts)
 
 
-def _reshapes(facts: Facts) -> bool:
+def _reshapes(facts: LayerFacts) -> bool:
     return bool(facts["mode"] == "RESHAPE")
 
 
-_DERIVED: dict[str, Callable[[Facts], Any]] = {
+_DERIVED: dict[str, Callable[[LayerFacts], Any]] = {
     "opaque": lambda facts: facts.layer.opaque,
     "per_channel": lambda facts: facts["axis"] is not None,
     "input_ranks": lambda facts: _ranks(_inputs(facts)),

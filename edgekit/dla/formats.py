@@ -5,13 +5,15 @@ too, and packing bit for bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.dla.rules import format_facts, load_rules
+from edgekit.dla.fact_files import FormatFacts, format_facts
+from edgekit.dla.rule_files import titles_of
+from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import VerdictReason
 from edgekit.errors import DataError
 from edgekit_device.arrays.formats import four, read, write
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 # The formats, their paddings and their sources stand in ``dla/formats.yaml``.
 
 
-FORMATS: tuple[str, ...] = tuple(format_facts()["formats"])
+FORMATS: tuple[str, ...] = tuple(format_facts().formats)
 ROLES = ("input", "output")
 _ELEMENT = {
     "bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
@@ -64,7 +66,7 @@ def element_strides(
         _size(dtype)
         return _packed(shape)
     stored = _packed(stored_shape(shape, dtype, format, generation))
-    if _facts(format)["layout"] == "hwc":
+    if _facts(format).layout == "hwc":
         batch, line, pixel, channel = stored
         return (batch, channel, line, pixel)
     return stored[: _CHW + 1]
@@ -93,17 +95,17 @@ def stored_shape(
     if format == "LINEAR":
         return tuple(shape)
     batch, channels, height, width = four(shape)
-    if facts["layout"] == "vector":
-        vector = facts["vector"]
+    if facts.layout == "vector":
+        vector = facts.vector
         return (batch, -(-channels // vector), height, width, vector)
-    if generation not in facts["line_bytes"]:
-        known = ", ".join(facts["line_bytes"])
+    if generation not in facts.line_bytes:
+        known = ", ".join(facts.line_bytes)
         raise ValueError(f"unknown DLA generation {generation!r}; known are {known}")
-    line = facts["line_bytes"][generation]
-    if facts["layout"] == "hwc":
-        if str(channels) not in facts["held"]:
-            raise ValueError(f"{format} holds {_listed(facts['held'])} channels, not {channels}")
-        held = facts["held"][str(channels)]
+    line = facts.line_bytes[generation]
+    if facts.layout == "hwc":
+        if str(channels) not in facts.held:
+            raise ValueError(f"{format} holds {_listed(facts.held)} channels, not {channels}")
+        held = facts.held[str(channels)]
         return (batch, height, _round_up(width * held * size, line) // (held * size), held)
     return (batch, channels, height, _round_up(width * size, line) // size)
 
@@ -137,35 +139,35 @@ def legal(
     facts = _facts(format)
     if role not in ROLES:
         raise ValueError(f"unknown role {role!r}; known are {', '.join(ROLES)}")
-    wanted = facts.get("readers")
+    wanted = facts.readers
     others = [kind for kind in readers if wanted and kind not in wanted]
-    if not facts["roles"]:
+    if not facts.roles:
         return _reason("formats.native", format)
     if wrong_type := refused_type(format, dtype):
         return wrong_type
-    if "held" in facts and str(channels) not in facts["held"]:
-        return _reason("formats.channels", f"{channels} channels", _listed(facts["held"]))
-    if role not in facts["roles"]:
-        return _reason("formats.role", f"{format} as {role}", _listed(facts["roles"]))
+    if facts.held and str(channels) not in facts.held:
+        return _reason("formats.channels", f"{channels} channels", _listed(facts.held))
+    if role not in facts.roles:
+        return _reason("formats.role", f"{format} as {role}", _listed(facts.roles))
     if role == "input" and others:
         return _reason("formats.reader", f"read by {others[0]}", _listed(wanted))
-    if role == "input" and groups > facts.get("most_groups", groups):
-        return _reason("convolution.groups_hwc4", f"{groups} groups", f"1..{facts['most_groups']}")
-    if role == "input" and "readers_type" in facts and reader_dtype not in {None, dtype}:
+    if role == "input" and facts.most_groups is not None and groups > facts.most_groups:
+        return _reason("convolution.groups_hwc4", f"{groups} groups", f"1..{facts.most_groups}")
+    if role == "input" and facts.readers_type and reader_dtype not in {None, dtype}:
         return _reason("convolution.hwc4_type", f"{dtype} read by {reader_dtype}", dtype)
     return None
 
 
 def refused_type(format: str, dtype: str) -> VerdictReason | None:
     """Says why a format cannot hold a NumPy type; None if it can (LINEAR holds all)."""
-    types = _facts(format).get("types", (dtype,))
-    if dtype in types:
+    types = _facts(format).types
+    if types is None or dtype in types:
         return None
     return _reason("formats.type", f"{format} with {dtype}", _listed(types))
 
 
-def _facts(format: str) -> dict[str, Any]:
-    known: dict[str, dict[str, Any]] = format_facts()["formats"]
+def _facts(format: str) -> FormatFacts:
+    known = format_facts().formats
     if format not in known:
         raise ValueError(f"unknown format {format!r}; known are {', '.join(known)}")
     return known[format]
@@ -175,11 +177,11 @@ def _reason(rule_id: str, found: str, limit: str = "") -> VerdictReason:
     rule = load_rules().rules[rule_id]
     message = f"{rule.text.rstrip('.')}: {found}"
     return VerdictReason(
-        rule_id, message, found, limit or rule.limit, "; ".join(rule.sources), rule.fix
+        rule_id, message, found, limit or rule.limit, titles_of(rule.source), rule.fix
     )
 
 
-def _listed(values: Any) -> str:
+def _listed(values: Iterable[object]) -> str:
     *most, last = (str(value) for value in values)
     return f"{', '.join(most)} or {last}" if most else last
 
@@ -210,8 +212,10 @@ def vector_format(dtype: str) -> str:
     Args:
         dtype: "int8" or "float16".
     """
-    facts = format_facts()["formats"].items()
-    return next(str(n) for n, own in facts if own["layout"] == "vector" and dtype in own["types"])
+    facts = format_facts().formats.items()
+    return next(
+        name for name, own in facts if own.layout == "vector" and own.types and dtype in own.types
+    )
 
 
 def shared_with_gpu(format: str, dtype: str) -> bool:
@@ -221,7 +225,7 @@ def shared_with_gpu(format: str, dtype: str) -> bool:
         format: TensorRT's name.
         dtype: "int8" or "float16".
     """
-    return dtype in format_facts()["formats"][format].get("gpu", ())
+    return dtype in format_facts().formats[format].gpu
 
 
 # Tensors into the DLA's formats and back, bit for bit, with NumPy alone.

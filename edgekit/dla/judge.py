@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgekit.dla.facts import Facts, LayerGraph
+from edgekit.dla.checks import Facts, RuleFailure
+from edgekit.dla.facts import LayerFacts, LayerGraph
 from edgekit.dla.loadables import candidates_of_work
 from edgekit.dla.memory import within_memory
 from edgekit.dla.precision import QUANTIZATION, by_quantization, by_scales, lowering
-from edgekit.dla.rules import (
-    ANY_KIND,
-    Operator,
-    Rule,
-    RuleFailure,
-    Rules,
-    load_rules,
-    loadables_per_core,
-)
+from edgekit.dla.rule_files import ANY_KIND, Operator, Rule
+from edgekit.dla.rules import Rules, load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
@@ -89,7 +83,7 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVe
             for layer in layers
             for title in rules.allowing(layer.kind, layer.params.get("function"))
         ]
-        reason = reason_of(rule, RuleFailure(op, rule.limit, op), {}, rules.operators[op], yes)
+        reason = reason_of(rule, RuleFailure(op, rule.limit, op), Facts(), rules.operators[op], yes)
         for layer in layers:
             known = verdicts[layer.name]
             verdicts[layer.name] = replace(
@@ -124,7 +118,7 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
     graph = LayerGraph(network)
     met = dict.fromkeys((rule.id for rule in notes), 0)
     for layer in network.layers:
-        facts = Facts(layer, graph, {})
+        facts = LayerFacts(layer, graph, Facts())
         facts["precision"] = judgement.precision_of(layer.name)
         facts["allowed"] = judgement.verdicts[layer.name].ok
         for rule in notes:
@@ -210,22 +204,22 @@ def judge(
     quantised = any(la.kind in QUANTIZATION for la in network.layers)
     explicit = not rules.rules[_EXPLICIT_RULE].holds_for("QUANTIZE", target.dla.generation, version)
     lowered = lowers and explicit and precision == "int8" and not quantised
-    common = {
-        "precision": precision,
-        "target": target.name,
-        "generation": target.dla.generation,
-        "dla_cores": target.dla.cores,
-        "tensorrt": release,
-        "has_quantization": quantised or lowered,
+    common = Facts(
+        precision=precision,
+        target=target.name,
+        generation=target.dla.generation,
+        dla_cores=target.dla.cores,
+        tensorrt=release,
+        has_quantization=quantised or lowered,
         # those of weights alone have no layers of their own
-        "has_qdq_nodes": quantised or not QDQ.isdisjoint(network.operators),
-        "gives_scales": scales is not None and not lowered,
-        "tensorrt_drives_dla": drives_dla(target, release),
-        "drives_newest": drives_dla(target, rules.newest),
-        "kind_supported": True,
-        "known_releases": f"{rules.oldest} to {rules.newest}",
-        "release_known": parse_version(rules.oldest) <= version <= parse_version(rules.newest),
-    }
+        has_qdq_nodes=quantised or not QDQ.isdisjoint(network.operators),
+        gives_scales=scales is not None and not lowered,
+        tensorrt_drives_dla=drives_dla(target, release),
+        drives_newest=drives_dla(target, rules.newest),
+        kind_supported=True,
+        known_releases=f"{rules.oldest} to {rules.newest}",
+        release_known=parse_version(rules.oldest) <= version <= parse_version(rules.newest),
+    )
     generation = target.dla.generation
     whole = network.whole
     refusal = _network_refusal(rules, common, generation, version)
@@ -255,7 +249,7 @@ def judge(
 
 
 def _network_refusal(
-    rules: Rules, common: Mapping[str, Any], generation: str, version: Version
+    rules: Rules, common: Facts, generation: str, version: Version
 ) -> tuple[VerdictReason, ...] | None:
     for rule in rules:
         if not rule.network or rule.check is None:
@@ -291,7 +285,7 @@ class _Judging:
         generation: str,
         version: Version,
         rules: Rules,
-        common: Mapping[str, Any],
+        common: Facts,
     ) -> None:
         self._graph = LayerGraph(network)
         self._generation = generation
@@ -322,7 +316,7 @@ class _Judging:
         """The one reason that stands without knowing the layer's shapes."""
         name, limit = _OPAQUE[layer.opaque]
         rule = self._rules.rules[name]
-        facts = Facts(layer, self._graph, self._common)
+        facts = LayerFacts(layer, self._graph, self._common)
         broken = RuleFailure(layer.op, limit, layer.op)
         reason = replace(reason_of(rule, broken, facts), mends=False)
         return LayerVerdict(ok=False, reasons=(reason,))
@@ -339,7 +333,7 @@ class _Judging:
 
     def _verdict(self, layer: Layer, precision: str) -> LayerVerdict:
         kind = layer.kind
-        facts = Facts(layer, self._graph, self._common)
+        facts = LayerFacts(layer, self._graph, self._common)
         facts["kind_supported"] = kind in self._rules.kinds
         facts["precision"] = precision
         row = self._rules.operators.get(layer.op) if layer.nodes else None
@@ -373,7 +367,7 @@ class _Judging:
     def _check_matrix(
         self,
         row: Operator,
-        facts: Facts,
+        facts: LayerFacts,
         refusals: list[tuple[Rule, VerdictReason]],
         risks: list[tuple[Rule, VerdictReason]],
     ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla.facts import batch_of
+from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, SlotReason
 from edgekit.network.model import SHUFFLES
@@ -163,5 +164,5 @@ def without_slot(judgement: Judgement) -> SlotReason | None:
     found = "1 layer" if len(names) == 1 else f"{len(names):,} layers"
     limit = f"{judgement.slots} loadables"
     message = f"{found} could run on the DLA, but a core is limited to {limit}"
-    source = "; ".join(rule.sources)
+    source = titles_of(rule.source)
     return SlotReason(rule.id, message, found, limit, source, rule.fix, layers=names)

@@ -6,16 +6,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
+from edgekit.dla.checks import Facts
+from edgekit.dla.fact_files import PoolDefault, memory_facts
 from edgekit.dla.formats import nbytes
-from edgekit.dla.rules import load_rules, memory_facts, titles_of
+from edgekit.dla.rule_files import titles_of
+from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed, whole
 from edgekit.network.model import name_between
 from edgekit.text import counted
-from edgekit_device.protocol.codec import array, flag, long_text, member, nullable, record, records
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    flag,
+    long_text,
+    member,
+    nullable,
+    record,
+    records,
+)
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -29,7 +41,7 @@ _USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
 _DRAM = ("local_dram", "global_dram")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CbufUse:
     """The banks of one convolution out of ``available``.
 
@@ -52,22 +64,22 @@ def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[Cbuf
         network: The layer graph.
         precision: "int8" or "fp16", of all layers or by layer name.
     """
-    facts = memory_facts()["cbuf"]
+    facts = memory_facts().cbuf
     rule = load_rules().rules["convolution.cbuf_unsure"]
     found = []
     for layer in network.layers:
         if layer.kind != "CONVOLUTION" or not layer.inputs:
             continue
         own = precision if isinstance(precision, str) else precision[layer.name]
-        banks = banks_of(layer.params, network.tensors[layer.inputs[0]].shape, own)
+        banks = banks_of(Facts(layer.params), network.tensors[layer.inputs[0]].shape, own)
         if banks is not None:
-            near = banks >= facts["near"]
-            source = "; ".join(rule.sources)
-            found.append(CbufUse(layer.name, banks, facts["banks"], near, source, rule.fix))
+            near = banks >= facts.near
+            source = titles_of(rule.source)
+            found.append(CbufUse(layer.name, banks, facts.banks, near, source, rule.fix))
     return tuple(found)
 
 
-def banks_of(params: Mapping[str, Any], shape: Sequence[int], precision: str) -> int | None:
+def banks_of(params: Facts, shape: Sequence[int], precision: str) -> int | None:
     """Returns the banks of a convolution by its parameters and its input's shape.
 
     None if it has no kernel of two sides or its input no C, H and W.
@@ -104,16 +116,16 @@ def cbuf_banks(
         precision: "int8" or "fp16".
         groups: Number of groups.
     """
-    facts = memory_facts()["cbuf"]
+    facts = memory_facts().cbuf
     size = 1 if precision == "int8" else 2
     height, kernel_width = kernel
     kernel_bytes = channels // max(groups, 1) * height * kernel_width * size
-    padded = -(-kernel_bytes // facts["kernel_multiple"]) * facts["kernel_multiple"]
-    weight_banks = -(-padded // facts["bank_bytes"])
-    vectors = -(-channels * size // facts["vector_bytes"])
-    entries = -(-vectors * width // facts["vectors_per_entry"])
+    padded = -(-kernel_bytes // facts.kernel_multiple) * facts.kernel_multiple
+    weight_banks = -(-padded // facts.bank_bytes)
+    vectors = -(-channels * size // facts.vector_bytes)
+    entries = -(-vectors * width // facts.vectors_per_entry)
     rows = (height - 1) * dilation_h + 1
-    return int(weight_banks + -(-entries * rows // facts["entries_per_bank"]))
+    return weight_banks + -(-entries * rows // facts.entries_per_bank)
 
 
 class Sizes(NamedTuple):
@@ -167,18 +179,18 @@ def sizes_of(
     chosen = _ordered(network, layers)
     generation = target.dla.generation or "2.0"
     facts = memory_facts()
-    smallest = facts["smallest"]
+    smallest = facts.smallest
     tensors, local = _local(network, chosen, precision, generation)
     weights = weight_bytes(network, chosen, precision, generation)
     documented = weight_bytes(network, chosen, precision, generation, documented=True)
-    sram = facts["managed_sram"]["default"]
+    sram = facts.managed_sram.default
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
     predicted, least = (
         MemoryNeed(
             managed_sram=_pool(sram, smallest),
-            local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
-            global_dram=_pool(max(size, facts["global_dram"]["floor"]), smallest),
+            local_dram=_pool(max(local, facts.local_dram.floor or 0), smallest),
+            global_dram=_pool(max(size, facts.global_dram.floor or 0), smallest),
         )
         for size in (weights, documented)
     )
@@ -193,18 +205,18 @@ def _local(
 ) -> tuple[int, int]:
     """Returns bytes: of the tensors inside, and of local DRAM for them and those at the border."""
     facts = memory_facts()
-    extra, borders = facts["local_extra"], facts["local_borders"]
+    extra, borders = facts.local_extra, facts.local_borders
     live = _live(network, chosen, precision, generation)
     inside = max(math.ceil(_scaled(by_width)) for by_width in live)
     tensors = max(sum(by_width) for by_width in live)
     if inside:
         # what a precision takes besides the tensors it takes once, however few layers have it
-        most = max(extra[_width(layer.name, precision)] for layer in chosen)
-        inside += min(most, math.ceil(extra["of_tensors"] * tensors))
+        most = max(extra.of(_width(layer.name, precision)) for layer in chosen)
+        inside += min(most, math.ceil(extra.of_tensors * tensors))
     border = _border_bytes(network, chosen, precision, generation)
     rows = sum(_rows(network, layer) for layer in chosen)
-    both = border + max(tensors, math.ceil((borders["factor"] - 1) * border))
-    return tensors, max(inside, both) + rows * facts["local_rows"]["value"]
+    both = border + max(tensors, math.ceil((borders.value - 1) * border))
+    return tensors, max(inside, both) + rows * facts.local_rows.value
 
 
 def _border_bytes(
@@ -248,8 +260,8 @@ def pool_limits(target: Target) -> MemoryNeed:
     facts = memory_facts()
     return MemoryNeed(
         managed_sram=target.dla.sram_bytes,
-        local_dram=facts["local_dram"]["default"],
-        global_dram=facts["global_dram"]["default"],
+        local_dram=facts.local_dram.default,
+        global_dram=facts.global_dram.default,
     )
 
 
@@ -290,8 +302,9 @@ def _live(
 
 
 def _scaled(by_width: Sequence[int]) -> float:
-    factor = memory_facts()["local_factor"]
-    return float(sum(factor[w] * size for w, size in zip(_STORAGE, by_width, strict=True)))
+    factor = memory_facts().local_factor
+    int8, fp16 = by_width
+    return factor.int8 * int8 + factor.fp16 * fp16
 
 
 def _width(layer: str, precision: str | Mapping[str, str]) -> str:
@@ -315,17 +328,17 @@ def weight_bytes(
     :func:`memory`; ``generation`` is the DLA's, "1.0" (Xavier) or "2.0" (Orin).
     """
     facts = memory_facts()
-    sizes = facts["convolution_weight_bytes"]
-    other = facts["other_weight_bytes"][generation]
+    sizes = facts.convolution_weight_bytes
+    other = facts.other_weight_bytes.of(generation)
     total = 0
     for layer in layers:
         params = layer.params
         width = _width(layer.name, precision)
-        multiple = facts["channel_multiple"][width]
-        each = sizes["documented"][width] if documented else sizes["value"]
+        multiple = facts.channel_multiple.of(width)
+        each = sizes.documented.of(width) if documented else sizes.value
         if layer.kind in {"CONVOLUTION", "DECONVOLUTION"} and layer.inputs:
             groups = params.get("groups", 1)
-            maps = _round_up(params.get("out_maps", 1), facts["map_multiple"]["value"])
+            maps = _round_up(params.get("out_maps", 1), facts.map_multiple.value)
             inputs = network.tensors[layer.inputs[0]].shape[1]
             # a grouped convolution keeps only its own channels
             per_kernel = _round_up(inputs, multiple) if groups == 1 else -(-inputs // groups)
@@ -361,7 +374,7 @@ def _pool(size: int, smallest: int) -> int:
     return 1 << (max(size, smallest) - 1).bit_length()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
@@ -390,7 +403,7 @@ class BrokenLimit:
         )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RawMemory:
     """Bytes in a loadable: internal tensors alive at once at most, in the DLA's formats
     (``local_dram``), and weights with their padding (``global_dram``).
@@ -400,7 +413,7 @@ class RawMemory:
     global_dram: int = member(whole)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoadableMemory:
     """The predicted memory of one loadable; sizes in bytes.
 
@@ -494,9 +507,9 @@ def within_memory(
 def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
     """Returns what the kept loadables take on one core: DRAM adds up, managed SRAM is shared."""
     needs = [one.need for one in loadables if one.retained]
-    how = memory_facts()["totals"]
+    how = memory_facts().totals
     total = {
-        pool: sum(sizes) if how[pool] == "sum" else max(sizes, default=0)
+        pool: sum(sizes) if getattr(how, pool) == "sum" else max(sizes, default=0)
         for pool in ("managed_sram", *_DRAM)
         for sizes in [[getattr(need, pool) for need in needs]]
     }
@@ -512,11 +525,11 @@ def pool_disputes(target: Target) -> dict[str, str]:
 
 def disputes_of(pool: str) -> dict[str, str]:
     """Returns what other sources say of a pool's default, by DLA generation."""
-    fact = memory_facts()[pool]
-    ours = titles_of(fact["source"])
+    fact: PoolDefault = getattr(memory_facts(), pool)
+    ours = titles_of(fact.source)
     return {
-        generation: f"{row['text']} ({titles_of(row['source'])}; against: {ours})"
-        for generation, row in fact.get("disputed", {}).items()
+        generation: f"{row.text} ({titles_of(row.source)}; against: {ours})"
+        for generation, row in fact.disputed.items()
     }
 
 
@@ -588,10 +601,10 @@ def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
         "local_dram": (sizes.tensors, sizes.tensors),
         "global_dram": (sizes.weights, sizes.documented_weights),
     }
-    rules = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
+    rules = {rule.pool: rule for rule in memory_facts().rules if rule.pool}
     found = []
     for pool in _DRAM:
-        rule, most = rules[pool]["id"], rules[pool]["bytes"]
+        rule, most = rules[pool].id, rules[pool].bytes
         taken, documented = raw[pool]
         need, allowed = getattr(sizes.need, pool), getattr(limits, pool)
         least = getattr(sizes.documented_need, pool)
@@ -610,12 +623,12 @@ def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
 
 
 def _limit(over: OverLimit, fix: str) -> BrokenLimit:
-    source = "; ".join(load_rules().rules[over.rule].sources)
+    source = titles_of(load_rules().rules[over.rule].source)
     facts = memory_facts()
     if over.pool == "local_dram" and over.rule == "memory.pool":
-        source = f"{source}; {titles_of(facts['local_borders']['source'])}"
+        source = f"{source}; {titles_of(facts.local_borders.source)}"
     elif not over.certain:
-        source = f"{source}; against: {titles_of(facts['convolution_weight_bytes']['source'])}"
+        source = f"{source}; against: {titles_of(facts.convolution_weight_bytes.source)}"
     return BrokenLimit(
         over.pool, over.rule, over.need, over.limit, over.documented, source, fix
     )  # fmt: skip
@@ -649,9 +662,7 @@ def _remedy(
         for layer in _ordered(network, layers)
         for name in (*layer.inputs[:1], *layer.outputs)
     )
-    facts = {
-        "kind": over.pool, "single": single is not None, "board": over.need < target.dram.bytes,
-    }  # fmt: skip
+    facts = Facts(kind=over.pool, single=single is not None, board=over.need < target.dram.bytes)
     option = (
         over.pool.replace("_dram", "DRAM").replace("local", "Local").replace("global", "Global")
     )

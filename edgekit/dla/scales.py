@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.dla.rules import Check, Rule, compile_check, load_rules
+from edgekit.dla.checks import Facts
+from edgekit.dla.rule_files import Rule, Ties
+from edgekit.dla.rules import load_rules
 
 if TYPE_CHECKING:
     import onnx
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 #: The largest INT8 code of a symmetric scale, ``amax / 127``.
 LEVELS = 127
 _BLOCK_ELEMENTS = 1 << 22
-_TENSORS = frozenset({"all", "inputs"})
-_KEYS = frozenset({"tensors", "kinds", "when", "everywhere", "moves", "apart"})
 
 
 def channel_axis(node: onnx.NodeProto, rank: int) -> int | None:
@@ -72,43 +72,28 @@ def channel_blocks(array: np.ndarray) -> list[slice]:
     return [slice(start, start + step) for start in range(0, channels, step)]
 
 
-# Tensors that share one INT8 scale: the ``ties`` of the rules under ``dla/``.
-#
-# ``tensors`` says which tensors of a layer share it ("all" that it reads and writes, or its
-# "inputs"), ``kinds`` which layers (those of the family when absent), ``when`` on which parameters
-# it depends. It binds a layer on the DLA; with ``everywhere`` one on the GPU, too. ``moves``: the
-# layer only moves values. ``apart``: the sources do not settle it, and the scales stay apart.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaleTie:
     """A rule that gives tensors of a layer one INT8 scale.
 
     Attributes:
         rule: The rule.
+        ties: Which tensors share it, and where it binds.
         kinds: Layer kinds that it binds.
-        inputs_only: It ties what a layer reads; otherwise what it writes, too.
-        everywhere: It binds layers on the GPU, too.
-        moves: The layer only moves values, so that a scale at one end is known at the other.
-        apart: The sources do not settle it: it is reported, and nothing is tied.
-        when: Holds for the parameters of the layers it binds; None for all of the kind.
     """
 
     rule: Rule
+    ties: Ties
     kinds: tuple[str, ...]
-    inputs_only: bool
-    everywhere: bool
-    moves: bool
-    apart: bool
-    when: Check | None
 
     def tensors(self, layer: Layer) -> tuple[str, ...]:
         """Returns the tensors of a layer that share a scale, each once."""
-        names = layer.inputs if self.inputs_only else (*layer.inputs, *layer.outputs)
+        inputs_only = self.ties.tensors == "inputs"
+        names = layer.inputs if inputs_only else (*layer.inputs, *layer.outputs)
         return tuple(dict.fromkeys(names))
 
 
-class _Params(dict[str, Any]):
+class _Parameters(Facts):
     """A layer's parameters; one that it does not have breaks no rule."""
 
     def __missing__(self, key: str) -> None:
@@ -118,19 +103,19 @@ class _Params(dict[str, Any]):
 def scale_tie(layer: Layer) -> ScaleTie | None:
     """Returns the rule that ties the INT8 scales of a layer's tensors; None if none does."""
     for tie in _by_kind().get(layer.kind, ()):
-        if tie.when is None or tie.when(_Params(layer.params)) is None:
+        if tie.ties.when is None or tie.ties.when(_Parameters(layer.params)) is None:
             return tie
     return None
 
 
 @lru_cache(maxsize=1)
 def scale_ties() -> tuple[ScaleTie, ...]:
-    """Returns all of them, in the order of the rule files.
-
-    Raises:
-        ValueError: A file has ``ties`` of no known form: edgekit's own files are wrong.
-    """
-    return tuple(_tie(rule, rule.ties) for rule in load_rules() if rule.ties is not None)
+    """Returns all of them, in the order of the rule files."""
+    return tuple(
+        ScaleTie(rule, rule.ties, rule.ties.kinds or rule.kinds)
+        for rule in load_rules()
+        if rule.ties is not None
+    )
 
 
 @lru_cache(maxsize=1)
@@ -138,18 +123,3 @@ def _by_kind() -> Mapping[str, tuple[ScaleTie, ...]]:
     ties = scale_ties()
     kinds = dict.fromkeys(kind for tie in ties for kind in tie.kinds)
     return {kind: tuple(tie for tie in ties if kind in tie.kinds) for kind in kinds}
-
-
-def _tie(rule: Rule, row: Mapping[str, Any]) -> ScaleTie:
-    if row.get("tensors") not in _TENSORS or not row.keys() <= _KEYS:
-        raise ValueError(f"{rule.id}: no ties: {dict(row)!r}")
-    when = row.get("when")
-    return ScaleTie(
-        rule=rule,
-        kinds=tuple(row.get("kinds", rule.kinds)),
-        inputs_only=row["tensors"] == "inputs",
-        everywhere=bool(row.get("everywhere", False)),
-        moves=bool(row.get("moves", False)),
-        apart=bool(row.get("apart", False)),
-        when=compile_check(when) if when else None,
-    )

@@ -5,16 +5,19 @@ save.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.dla.rules import load_rules, sparsity_facts, titles_of
+from edgekit.dla.checks import Facts
+from edgekit.dla.fact_files import sparsity_facts
+from edgekit.dla.rule_files import titles_of
+from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of, whole
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     member,
@@ -56,7 +59,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
     return good / total if total else 1.0
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SparseConvolution:
     """One convolution and 2:4 sparsity; savings are predicted, for arithmetic alone.
 
@@ -85,7 +88,7 @@ class SparseConvolution:
     share: float | None = member(nullable(number(0, 1)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MeasuredSpeedup:
     """Speed-ups that NVIDIA measured for whole networks, least and most, and where they stand."""
 
@@ -93,7 +96,7 @@ class MeasuredSpeedup:
     source: str = member(long_text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Sparsity:
     """All convolutions on the DLA.
 
@@ -143,11 +146,9 @@ def sparsity(
     rows = tuple(
         _convolution(layer, network, judgement.precision_of(layer.name), target, model)
         for layer in network.layers
-        if layer.kind in facts["kinds"]
-        and layer.inputs
-        and judgement.placed.get(layer.name) == "DLA"
+        if layer.kind in facts.kinds and layer.inputs and judgement.placed.get(layer.name) == "DLA"
     )
-    measured = facts["measured"]
+    measured = facts.measured
     chosen = [one for one in rows if one.possible]
     saved = sum(one.macs_saved for one in rows)
     macs_per_second = target.dla.int8_macs_per_clock * target.dla.max_mhz * 1e6
@@ -161,7 +162,7 @@ def sparsity(
         weight_bytes_saved=sum(one.weight_bytes_saved for one in chosen),
         seconds_saved=saved / macs_per_second if macs_per_second else 0.0,
         measured_speedup=MeasuredSpeedup(
-            (measured["least"], measured["most"]), titles_of(measured["source"])
+            (measured.least, measured.most), titles_of(measured.source)
         ),
     )
 
@@ -175,16 +176,16 @@ def _convolution(
     weights = maps * channels
     for side in params["kernel"]:
         weights *= side
-    known = {
-        "generation": target.dla.generation,
-        "precision": precision,
-        "channels": channels,
-        "weights": weights,
-        "maps_modulo_64": maps % 64,
-    }
+    known = Facts(
+        generation=target.dla.generation,
+        precision=precision,
+        channels=channels,
+        weights=weights,
+        maps_modulo_64=maps % 64,
+    )
     broken = list(_broken(known))
     possible = not broken
-    saved = sparsity_facts()["saved"]
+    saved = sparsity_facts().saved
     share = None if model is None else _share(layer, model, maps, channels)
     return SparseConvolution(
         layer=layer.name,
@@ -192,15 +193,15 @@ def _convolution(
         certainty="disputed" if broken and all(c == "disputed" for c, _ in broken) else "certain",
         reasons=tuple(reason for _, reason in broken),
         macs=layer.macs,
-        macs_saved=int(layer.macs * saved["macs"]) if possible else 0,
+        macs_saved=int(layer.macs * saved.macs) if possible else 0,
         weight_bytes=weights,
-        weight_bytes_saved=int(weights * saved["weights"]) if possible else 0,
+        weight_bytes_saved=int(weights * saved.weights) if possible else 0,
         present=None if share is None else share == 1.0,
         share=share,
     )
 
 
-def _broken(known: dict[str, Any]) -> Iterator[tuple[str, VerdictReason]]:
+def _broken(known: Facts) -> Iterator[tuple[str, VerdictReason]]:
     for rule in load_rules():
         if rule.family != "sparsity" or rule.check is None:
             continue
@@ -211,14 +212,14 @@ def _broken(known: dict[str, Any]) -> Iterator[tuple[str, VerdictReason]]:
 
 def _share(layer: Layer, model: Model, maps: int, channels: int) -> float | None:
     """The part of the groups of four along the input channels with two zeros or more."""
-    pattern = sparsity_facts()["pattern"]
+    pattern = sparsity_facts().pattern
     for name in layer.weights:
         values = model.weights[name]
         if values.ndim < 2:
             continue
         if values.ndim == 2 and _channels_first(layer, model, values.shape, (maps, channels)):
             values = values.T
-        return pattern_share(values, pattern["zeros"], pattern["of"])
+        return pattern_share(values, pattern.zeros, pattern.of)
     return None
 
 

@@ -4,27 +4,28 @@ and the fix that fits the layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
 
-from edgekit.dla.rules import Operator, Rule, RuleFailure, loadables_per_core, show
+from edgekit.dla.checks import Facts, RuleFailure, show
+from edgekit.dla.rule_files import Operator, Rule
+from edgekit.dla.rules import loadables_per_core
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     long_text,
     member,
     records,
-    write,
 )
 
 #: A number of bytes, layers or operations.
 whole = integer(0, 1 << 62)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class VerdictReason:
     """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
 
@@ -39,20 +40,15 @@ class VerdictReason:
     fix: str = member(long_text)
     mends: bool = True
 
-    def to_json(self) -> dict[str, str]:
-        """Returns the contract's reason object."""
-        reason: dict[str, str] = write(self)
-        return reason
 
-
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class SlotReason(VerdictReason):
     """Why layers that the DLA allows stay on the GPU: a core holds no more loadables."""
 
     layers: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LayerVerdict:
     """Whether one layer can run on a DLA.
 
@@ -75,13 +71,8 @@ class LayerVerdict:
         """Whether a plan may place it on a DLA."""
         return self.ok and not self.needs_gpu
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the contract's ``dla`` object."""
-        verdict: dict[str, Any] = write(self)
-        return verdict
 
-
-@dataclass(frozen=True)
+@document(frozen=True)
 class MemoryNeed:
     """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
 
@@ -89,13 +80,8 @@ class MemoryNeed:
     local_dram: int = member(whole)
     global_dram: int = member(whole)
 
-    def to_json(self) -> dict[str, int]:
-        """Returns the contract's ``memory`` object."""
-        need: dict[str, int] = write(self)
-        return need
 
-
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoadableCandidate:
     """A maximal convex run of DLA-capable layers, in graph order.
 
@@ -111,7 +97,7 @@ class LoadableCandidate:
     dropped: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Judgement:
     """The verdict of a whole network for a target, precision and TensorRT version.
 
@@ -146,14 +132,14 @@ class Judgement:
 class _Words(Mapping[str, str]):
     """The facts of a layer as texts, for the braces of the rule files."""
 
-    def __init__(self, facts: Mapping[str, Any], value: str) -> None:
+    def __init__(self, facts: Facts, value: str) -> None:
         self._facts = facts
         self._value = value
 
     def __getitem__(self, name: str) -> str:
         return self._value if name == "value" else show(self._facts[name])
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._facts)
 
     def __len__(self) -> int:
@@ -163,7 +149,7 @@ class _Words(Mapping[str, str]):
 def reason_of(
     rule: Rule,
     failure: RuleFailure,
-    facts: Mapping[str, Any],
+    facts: Facts,
     row: Operator | None = None,
     against: Iterable[str] = (),
 ) -> VerdictReason:
@@ -188,7 +174,7 @@ def reason_of(
     return VerdictReason(rule.id, message, found, limit, source, fix, mends)
 
 
-def _fix(rule: Rule, facts: Mapping[str, Any], row: Operator | None) -> tuple[str, bool]:
+def _fix(rule: Rule, facts: Facts, row: Operator | None) -> tuple[str, bool]:
     if rule.operator_fix and row is not None and row.fix:
         return row.fix, row.mends
     for way in rule.ways:

@@ -10,7 +10,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,10 +22,11 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
 from edgekit.errors import BoardError, EdgekitError
-from edgekit.fleet.store import Row
+from edgekit.fleet.store import Row, Terms
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from edgekit_device.deployment.status import ShownDeployment
 from edgekit_device.release.journal import ENDED
+from edgekit_device.release.policy import Policy
 
 #: Errors after which a board is tried again later; every other one is its answer.
 UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent", "board.timeout",
@@ -36,7 +37,7 @@ Found = Callable[[str, str], None]
 what it gets. When it returns, both are on record."""
 
 BundleFor = Callable[["BoardClient", "FleetBoard"], "Bundle"]
-TermsOf = Callable[["FleetBoard"], Mapping[str, Any]]
+TermsOf = Callable[["FleetBoard"], Terms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class SshDriver:
         app: The application.
         bundle_for: Returns a board's bundle.
         state_folder: Where known_hosts and the loader lie.
-        terms_of: Returns more arguments of ``install`` for a board: keep, policy.
+        terms_of: Returns a board's terms.
+        put_back: Whether boards put back what was taken back on them.
         reason: For boards' histories, when they are taken back.
         accept_host_key: Accept unknown host keys this once.
         trust: Public key that boards are to trust from now on, or None.
@@ -90,7 +92,8 @@ class SshDriver:
         bundle_for: BundleFor,
         *,
         state_folder: Path,
-        terms_of: TermsOf = lambda member: {},
+        terms_of: TermsOf = lambda member: Terms(3, Policy()),
+        put_back: bool = False,
         reason: str | None = None,
         accept_host_key: bool = False,
         trust: str | None = None,
@@ -100,6 +103,7 @@ class SshDriver:
         self._folder = state_folder
         self._loader = build_board_loader(state_folder / "loader")
         self._terms_of = terms_of
+        self._put_back = put_back
         self._reason = reason
         self._accept = accept_host_key
         self._trust = trust
@@ -114,7 +118,10 @@ class SshDriver:
             found(serving, bundle.digest)
             # what serves already, whole and by these terms, is only looked up
             terms = self._terms_of(member)
-            release = install(bundle, client, signature=bundle.signature, again=False, **terms)
+            release = install(
+                bundle, client, signature=bundle.signature, keep=terms.keep, policy=terms.policy,
+                again=False, put_back=self._put_back,
+            )  # fmt: skip
         seconds = time.monotonic() - began
         sent += release.bytes_sent
         return Deployed(release.id, release.digest, sent, not release.reused, seconds)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from edgekit.config.loader import fault_text
 from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
@@ -351,7 +352,7 @@ def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
     try:
         file = InventoryFile.model_validate(document.value)
     except ValidationError as error:
-        problems += [_problem(document, dict(fault)) for fault in error.errors(include_url=False)]
+        problems += [_problem(document, fault) for fault in error.errors(include_url=False)]
     else:
         for index, row in enumerate(file.boards):
             where = document.where(("boards", index))
@@ -391,7 +392,7 @@ def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> lis
     return made
 
 
-def _problem(document: YamlDocument, fault: dict[str, Any]) -> Problem:
+def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
 
     path: tuple[str | int, ...] = tuple(fault["loc"])
     if path and path[-1] == "[key]":

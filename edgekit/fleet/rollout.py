@@ -40,6 +40,7 @@ from edgekit.fleet.store import (
     RolloutFacts,
     RolloutStore,
     Row,
+    Terms,
     document_of,
 )
 from edgekit.fleet.waves import (
@@ -462,9 +463,7 @@ class Fleet:
             trust=trust_key,
             created_at=now,
             updated_at=now,
-            boards=tuple(
-                Row(m.name, number, m.entry()) for number, wave in enumerate(split) for m in wave
-            ),
+            boards=tuple(Row(m.name, number, m) for number, wave in enumerate(split) for m in wave),
         )
         self.store.create(facts)
         return name
@@ -670,10 +669,10 @@ def _read(
     return configs, make_waves(members, canary, waves)
 
 
-def _terms_of(config: Config) -> dict[str, Any]:
+def _terms_of(config: Config) -> Terms:
     """Returns a deployment's terms apart from its bundle, as ``edgekit deploy`` sends them."""
     deploy = config.file.deploy
-    return {"keep": deploy.keep, "policy": deploy.health.policy()}
+    return Terms(deploy.keep, deploy.health.policy())
 
 
 def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
@@ -699,10 +698,8 @@ def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> D
         facts.app,
         bundles,
         state_folder=cache_folder(),
-        terms_of=lambda m: {
-            **facts.terms[str(m.config or facts.config)],
-            "put_back": facts.settings.again,
-        },
+        terms_of=lambda m: facts.terms[str(m.config or facts.config)],
+        put_back=facts.settings.again,
         reason=f"the rollout {rollout.name} was rolled back",
         accept_host_key=accept_host_key,
         trust=trust,
@@ -716,7 +713,7 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
         rollout: The rollout; boards that the inventory no longer has are skipped.
         note: Called with what a person should know of it.
     """
-    members = {row.name: FleetBoard.of_entry(row.entry) for row in rollout.boards.values()}
+    members = {row.name: row.reached for row in rollout.boards.values()}
     inventory = rollout.facts.inventory
     try:
         now = {member.name: member for member in load_inventory(inventory)}
@@ -732,7 +729,7 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
             rollout.set_board(name, state="skipped", error=not_listed)
             note(f"{name}: {text}: skipped")
         elif name in now and now[name] != members[name]:
-            rollout.set_board(name, member=now[name].entry())
+            rollout.set_board(name, member=now[name])
             members[name] = now[name]
     if more := sorted(set(now) - set(members)):
         note(

@@ -27,6 +27,7 @@ from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -40,6 +41,7 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failure
+from edgekit_device.release.policy import Policy, read_policy
 
 _SCHEMA = "edgekit.rollout/1"
 _TRIES, _MOMENT_S = 10, 0.02
@@ -56,7 +58,7 @@ class Row:
 
     Attributes:
         wave: Its wave, from 0 on.
-        entry: How it is reached: ``FleetBoard.entry``.
+        reached: The board of the inventory.
         before: Digest that served before: "" for none, None while it is not known.
         digest: Digest of the bundle that it gets.
         release: The release that it serves.
@@ -68,7 +70,7 @@ class Row:
 
     name: str = member(text())
     wave: int = member(_COUNT)
-    entry: Mapping[str, Any] = member(mapping(anything), key="member")
+    reached: FleetBoard = member(record(FleetBoard), key="member")
     state: State = member(_STATE, default="pending")
     before: str | None = member(_TEXT, default=None)
     digest: str | None = member(_TEXT, default=None)
@@ -81,7 +83,15 @@ class Row:
     @property
     def host(self) -> str:
         """The host where it is."""
-        return FleetBoard.of_entry(self.entry).board.host
+        return self.reached.board.host
+
+
+@document(frozen=True)
+class Terms:
+    """How a board judges what it gets, and how many releases stay on it."""
+
+    keep: int = member(integer(1, 1 << 20))
+    policy: Policy = member(read_policy)
 
 
 @dataclass
@@ -111,7 +121,7 @@ class RolloutFacts:
     inventory: str = member(text())
     selector: str | None = member(_TEXT)
     settings: RolloutSettings = member(record(RolloutSettings))
-    terms: Mapping[str, Mapping[str, Any]] = member(mapping(mapping(anything)))
+    terms: Mapping[str, Terms] = member(mapping(record(Terms)))
     trust: bool = member(flag)
     created_at: float = member(_TIME)
     updated_at: float = member(_TIME)
@@ -122,6 +132,15 @@ class RolloutFacts:
     error: Failure | None = member(_FAILURE, default=None)
     driver: str | None = member(_TEXT, default=None)
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
+
+
+@document(frozen=True)
+class _Change:
+    """A line of a rollout's file: new values by JSON's keys, of a board or of the rollout."""
+
+    values: Mapping[str, Any] = member(mapping(anything), key="set")
+    at: float = member(_TIME)
+    board: str | None = member(text(), absent=None)
 
 
 class Rollout:
@@ -141,7 +160,7 @@ class Rollout:
         self.facts = read(RolloutFacts, first)
         self.boards = {row.name: row for row in self.facts.boards}
         for change in changes:
-            self._take(change)
+            self._take(read(_Change, change))
 
     @property
     def name(self) -> str:
@@ -164,28 +183,27 @@ class Rollout:
 
     def set(self, **values: Any) -> None:
         """Changes the rollout; durable when it returns."""
-        self._write({"set": write(values)})
+        self._write(_Change(write(values), time.time()))
 
     def set_board(self, name: str, **values: Any) -> None:
         """Changes a board, by JSON's keys; durable when it returns."""
-        self._write({"board": name, "set": write(values)})
+        self._write(_Change(write(values), time.time(), name))
 
-    def _write(self, change: dict[str, Any]) -> None:
-        change["at"] = time.time()
+    def _write(self, change: _Change) -> None:
         with self._lock:
             append = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             with os.fdopen(append, "wb") as file:
-                file.write(json.dumps(change).encode() + b"\n")
+                file.write(json.dumps(write(change)).encode() + b"\n")
                 file.flush()
                 os.fsync(append)
             self._take(change)
 
-    def _take(self, change: Mapping[str, Any]) -> None:
-        changed = self.boards[change["board"]] if "board" in change else self.facts
+    def _take(self, change: _Change) -> None:
+        changed = self.facts if change.board is None else self.boards[change.board]
         known = {item.metadata["key"] or item.name: item for item in fields(changed)}
-        for key, value in change["set"].items():
+        for key, value in change.values.items():
             setattr(changed, known[key].name, known[key].metadata["rule"](value))
-        self.facts.updated_at = change["at"]
+        self.facts.updated_at = change.at
 
     @property
     def _request(self) -> Path:
@@ -331,7 +349,7 @@ def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolloutHead:
     """A rollout.
 
@@ -370,7 +388,7 @@ class RolloutHead:
         return resume_command(self.rollout, self.folder, self.failure.code if self.failure else "")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WaveCounts:
     """A wave: how many boards it has, and how many are in each state."""
 
@@ -379,7 +397,7 @@ class WaveCounts:
     counts: Mapping[str, int] = member(mapping(_COUNT))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolloutBoard:
     """A board of a rollout.
 
@@ -407,7 +425,7 @@ class RolloutBoard:
     error: Failure | None = member(_FAILURE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class FleetRollout(FormerDict, RolloutHead):
     """``edgekit.fleet/1``: a rollout with its waves and boards.
 
@@ -425,7 +443,7 @@ class FleetRollout(FormerDict, RolloutHead):
     requested: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FleetListing(FormerDict):
     """``edgekit.fleets/1``: all rollouts, the newest first."""
 
@@ -433,7 +451,7 @@ class FleetListing(FormerDict):
     schema: str = member(choice("edgekit.fleets/1"), default="edgekit.fleets/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RehearsedBoard:
     """A board that a rollout would change: ``before`` and ``after`` are bundles' digests."""
 
@@ -444,7 +462,7 @@ class RehearsedBoard:
     after: str | None = member(_TEXT, key="to", default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Rehearsal(FormerDict):
     """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach."""
 
@@ -499,11 +517,10 @@ def _head(rollout: Rollout, driven: bool) -> RolloutHead:
 
 
 def _board(row: Row) -> RolloutBoard:
-    reached = FleetBoard.of_entry(row.entry)
     return RolloutBoard(
         board=row.name,
-        host=reached.board.host,
-        labels=reached.labels,
+        host=row.host,
+        labels=row.reached.labels,
         wave=row.wave + 1,
         state=row.state,
         # the release's name on a board that went back is unknown: "serves" has its bundle

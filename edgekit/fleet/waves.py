@@ -7,16 +7,24 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import TypeAdapter
+from typing import Literal
 
 from edgekit.deployment.board import Board
 from edgekit.errors import UsageError
 from edgekit_device.protocol import codec
-from edgekit_device.protocol.codec import choice, flag, integer, number, text
+from edgekit_device.protocol.codec import (
+    choice,
+    document,
+    flag,
+    integer,
+    mapping,
+    nullable,
+    number,
+    path,
+    record,
+    text,
+)
 
 State = Literal[
     "pending", "running", "done", "failed", "offline", "rolled-back", "skipped", "aborted"
@@ -32,9 +40,9 @@ DEFAULT_WAVES = "10%,50%,100%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class FleetBoard:
-    """A board of an inventory.
+    """A board of an inventory; a rollout's state has it as JSON, with no secret in it.
 
     Attributes:
         board: How it is reached.
@@ -43,32 +51,21 @@ class FleetBoard:
         where: Where the inventory names it.
     """
 
-    board: Board
-    labels: Mapping[str, str] = field(default_factory=dict)
-    config: Path | None = None
-    where: str = ""
+    board: Board = codec.member(record(Board))
+    labels: Mapping[str, str] = codec.member(mapping(text()), default=dict)
+    config: Path | None = codec.member(nullable(path), default=None)
+    where: str = codec.member(text(), default="")
 
     @property
     def name(self) -> str:
         """The board's name."""
         return self.board.name
 
-    def entry(self) -> dict[str, Any]:
-        """Returns the board as JSON, for a rollout's state; holds no secret, only a key's path."""
-        found: dict[str, Any] = _ENTRY.dump_python(self, mode="json")
-        return found
 
-    @staticmethod
-    def of_entry(entry: Mapping[str, Any]) -> FleetBoard:
-        """Returns the board of an :meth:`entry`."""
-        return _ENTRY.validate_python(entry)
-
-
-_ENTRY = TypeAdapter(FleetBoard)
 _SECONDS = number(0.0, 1e12)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolloutSettings:
     """How a rollout goes on.
 

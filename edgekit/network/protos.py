@@ -7,14 +7,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import defs, helper
 
 from edgekit.errors import ModelError
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.operators import has_importer
 
 WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose nodes have graphs of their own."""
@@ -78,24 +77,6 @@ def _is_imported(node: onnx.NodeProto) -> bool:
         return False
     fits = schema.min_input <= len(node.input) <= schema.max_input
     return fits and all(one.name in schema.attributes for one in node.attribute)
-
-
-@cache
-def operators_document() -> Mapping[str, Any]:
-    """Returns the content of ``trt/operators.yaml``; ``edgekit.parsing.operators`` has its rows."""
-    content: Mapping[str, Any] = read_knowledge(data_folder("trt") / "operators.yaml")
-    return content
-
-
-def has_importer(operator: str) -> bool:
-    """Whether the parser of any release imports an operator."""
-    return operator in operators_document()["operators"]
-
-
-def shipped_plugins() -> Collection[str]:
-    """Returns the names of the plugins that TensorRT ships."""
-    names: Collection[str] = operators_document()["plugins"]["names"]
-    return names
 
 
 def is_known(value: onnx.ValueInfoProto) -> bool:

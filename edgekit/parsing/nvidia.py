@@ -4,12 +4,19 @@ wheels parse on any x86-64 Linux machine without a GPU. A child process asks it,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.errors import BuildError, UsageError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import flag, long_text, member, parse_json, read, records, write
+from edgekit_device.protocol.codec import (
+    document,
+    flag,
+    long_text,
+    member,
+    parse_json,
+    read,
+    records,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +45,7 @@ _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ParserProblem:
     """An error of NVIDIA's parser; node and operator are empty where it names none."""
 
@@ -47,7 +54,7 @@ class ParserProblem:
     message: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ParserWord:
     """What NVIDIA's parser says of a model.
 
@@ -60,11 +67,6 @@ class ParserWord:
     release: str = member(long_text)
     ok: bool = member(flag)
     problems: tuple[ParserProblem, ...] = member(records(ParserProblem))
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``"parser"`` of a document."""
-        document: dict[str, Any] = write(self)
-        return document
 
     def note(self, parse: Parse) -> str:
         """Returns one line that has the parser's word and the table's.
@@ -94,7 +96,7 @@ class ParserWord:
         )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Answer:
     """What the child process says; ``failed`` is why there is no answer, or empty."""
 

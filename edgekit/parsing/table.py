@@ -15,12 +15,12 @@ from onnx import numpy_helper
 from edgekit.errors import GateError
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.operators import Importer, Refusal, operator_table, refusals
 from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
 from edgekit.parsing.conditions import CONDITIONS, Case
-from edgekit.parsing.operators import Importer, Refusal, operator_table, refusals
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
-from edgekit_device.protocol.codec import choice, flag, long_text, member, records, write
+from edgekit_device.protocol.codec import choice, document, flag, long_text, member, records, write
 
 # of a zero point or a scale, to look at
 _MOST_VALUES = 1 << 20
@@ -28,7 +28,7 @@ _MOST_VALUES = 1 << 20
 AS_GIVEN, AFTER_REWRITES = "as given", "after rewrites"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ParseProblem:
     """A node that the parser refuses, or imports with other results.
 
@@ -45,7 +45,7 @@ class ParseProblem:
     fix: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Parse:
     """Whether the parser of a release imports a graph, by ``trt/operators.yaml``.
 

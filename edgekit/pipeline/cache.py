@@ -11,21 +11,39 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import EnvironmentLack
 from edgekit.files import map_array, write_atomically
 from edgekit.knowledge import cache_folder, data_folder
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.codec import digest as is_digest
+from edgekit_device.protocol.codec import shape as sizes
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgekit.bundles.manifest import Bundle
     from edgekit.network.model import Model
-    from edgekit.reference.artefacts import Artefacts
+
+T = TypeVar("T")
 
 
 # The content-addressed cache: what a step computed, under the digest of all it depended on.
@@ -136,6 +154,20 @@ class Cache:
         with write_atomically(self.folder / "steps" / step / f"{key}.json") as path:
             path.write_text(json.dumps(result))
 
+    def find(self, kind: type[T], step: str, key: str) -> T | None:
+        """Returns a stored value of one of the codec's classes, or None; a damaged one counts as
+        absent.
+        """
+        document = self.get(step, key)
+        try:
+            return None if document is None else read(kind, document)
+        except DeviceError:
+            return None
+
+    def keep(self, step: str, key: str, value: Any) -> None:
+        """Stores a value of one of the codec's classes."""
+        self.put(step, key, write(value))
+
     def blob_path(self, digest: str) -> Path:
         """Returns where the blob of ``digest`` lies or would lie."""
         return self.folder / "blobs" / digest[:2] / digest
@@ -208,7 +240,90 @@ def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
     return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
 
 
-def store_model(cache: Cache, model: Model, base: Model | None = None) -> dict[str, Any]:
+@document(frozen=True)
+class StoredArray:
+    """An array that lies in the cache as a blob.
+
+    Attributes:
+        digest: SHA-256 of its bytes.
+        dtype: NumPy's name of the type.
+        shape: Its sizes.
+    """
+
+    digest: str = member(is_digest)
+    dtype: str = member(text())
+    shape: tuple[int, ...] = member(sizes())
+
+
+@document(frozen=True)
+class StoredNode:
+    """A node that loading removed; attributes as of ``edgekit.network.model.Folded``."""
+
+    reason: str = member(text())
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    after: str = member(long_text)
+
+
+@document(frozen=True)
+class StoredModel:
+    """A model whose bytes lie in the cache.
+
+    Attributes:
+        digest: The model's.
+        source: Where it came from.
+        graph: SHA-256 of the ONNX file without weights.
+        weights: By name; null for those of another model, from which this one was made.
+        folded: The nodes that loading removed, by name.
+    """
+
+    digest: str = member(long_text)
+    source: str = member(long_text)
+    graph: str = member(is_digest)
+    weights: Mapping[str, StoredArray | None] = member(
+        mapping(nullable(record(StoredArray)), long_text)
+    )
+    folded: Mapping[str, StoredNode] = member(mapping(record(StoredNode), long_text))
+
+
+@document(frozen=True)
+class StoredLane:
+    """Segments of one variant of a plan, with its share, 0 to 1."""
+
+    share: float = member(number(0, 1))
+    segments: tuple[EngineSegment, ...] = member(records(EngineSegment))
+
+
+@document(frozen=True)
+class StoredArtefacts:
+    """Artefacts whose engines and weights lie in the cache; attributes as of ``Artefacts``."""
+
+    backend: str = member(text())
+    lanes: tuple[StoredLane, ...] = member(records(StoredLane))
+    engines: tuple[str, ...] = member(array(is_digest))
+    weights: tuple[Weight, ...] = member(records(Weight))
+    fingerprint: Mapping[str, str] = member(mapping(long_text))
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    notes: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True)
+class StoredBundle:
+    """A bundle whose engines and weights lie in the cache.
+
+    Attributes:
+        manifest: Its manifest's text, which is signed.
+        blobs: SHA-256 of its other files.
+        signature: Of the manifest; empty without one.
+    """
+
+    manifest: str = member(text(most=1 << 30))
+    blobs: tuple[str, ...] = member(array(is_digest))
+    signature: str = member(long_text)
+
+
+def store_model(cache: Cache, model: Model, base: Model | None = None) -> StoredModel:
     """Stores a model and returns the record that :func:`load_model` takes.
 
     Weights that ``base`` holds under the same name are referred to and not stored again.
@@ -219,29 +334,23 @@ def store_model(cache: Cache, model: Model, base: Model | None = None) -> dict[s
     graph = hashlib.sha256(proto).hexdigest()
     cache.put_blob(graph, proto)
     known = weight_digests(base) if base is not None else {}
-    weights: dict[str, list[Any] | None] = {}
+    weights: dict[str, StoredArray | None] = {}
     for name, digest in weight_digests(model).items():
         if known.get(name) == digest:
             weights[name] = None
             continue
         value = model.weights[name]
         cache.put_blob(digest, value)
-        weights[name] = [digest, value.dtype.name, list(value.shape)]
+        weights[name] = StoredArray(digest, value.dtype.name, value.shape)
     folded = {
-        name: [gone.reason, gone.inputs, gone.outputs, gone.after]
+        name: StoredNode(gone.reason, gone.inputs, gone.outputs, gone.after)
         for name, gone in model.folded.items()
     }
-    return {
-        "digest": model.digest,
-        "source": model.source,
-        "graph": graph,
-        "weights": weights,
-        "folded": folded,
-    }
+    return StoredModel(model.digest, model.source, graph, weights, folded)
 
 
-def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) -> Model | None:
-    """Returns the model of ``record`` with its weights as memory maps; None when blobs are gone."""
+def load_model(cache: Cache, stored: StoredModel, base: Model | None = None) -> Model | None:
+    """Returns a model with its weights as memory maps; None when blobs are gone."""
     import onnx
 
     from edgekit.network.model import Folded, Model, joined_weights
@@ -249,114 +358,93 @@ def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) 
     weights = {}
     shared = []
     try:
-        for name, entry in record["weights"].items():
+        for name, entry in stored.weights.items():
             if entry is not None:
-                weights[name] = cache.array(entry[0], entry[1], tuple(entry[2]))
+                weights[name] = cache.array(entry.digest, entry.dtype, entry.shape)
             elif base is not None:
                 shared.append(name)
-        data = cache.blob(record["graph"])
+        data = cache.blob(stored.graph)
         known = joined_weights(weights, base.weights if base is not None else {}, shared)
     except LookupError:
         return None
     proto = onnx.load_model_from_string(data)
     folded = {
-        name: Folded(reason, tuple(inputs), tuple(outputs), after)
-        for name, (reason, inputs, outputs, after) in record.get("folded", {}).items()
+        name: Folded(gone.reason, gone.inputs, gone.outputs, gone.after)
+        for name, gone in stored.folded.items()
     }
-    return Model(proto, known, record["digest"], record["source"], folded)
+    return Model(proto, known, stored.digest, stored.source, folded)
 
 
-def store_artefacts(cache: Cache, artefacts: Artefacts) -> dict[str, Any]:
+def store_artefacts(cache: Cache, artefacts: Artefacts) -> StoredArtefacts:
     """Stores engines and weights as blobs and returns the record of the rest."""
     for digest, engine in artefacts.engines.items():
         cache.put_blob(digest, engine)
     for digest, value in artefacts.values.items():
         cache.put_blob(digest, value)
-    return {
-        "backend": artefacts.backend,
-        "lanes": [[share, [asdict(s) for s in segments]] for share, segments in artefacts.lanes],
-        "engines": sorted(artefacts.engines),
-        "weights": [asdict(weight) for weight in artefacts.weights.values()],
-        "fingerprint": dict(artefacts.fingerprint),
-        "inputs": list(artefacts.inputs),
-        "outputs": list(artefacts.outputs),
-        "notes": list(artefacts.notes),
-    }
-
-
-def load_artefacts(cache: Cache, record: dict[str, Any]) -> Artefacts | None:
-    """Returns the artefacts of ``record``, weights as memory maps; None when blobs are gone."""
-    from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-
-    weights = {w["name"]: Weight(**{**w, "shape": tuple(w["shape"])}) for w in record["weights"]}
-    try:
-        engines = {digest: cache.blob(digest) for digest in record["engines"]}
-        values = {w.digest: cache.array(w.digest, w.dtype, w.shape) for w in weights.values()}
-    except LookupError:
-        return None
-    lanes = tuple(
-        (
-            share,
-            tuple(
-                EngineSegment(**{
-                    **s, "layers": tuple(s["layers"]), "inputs": tuple(s["inputs"]),
-                    "outputs": tuple(s["outputs"]),
-                })
-                for s in segments
-            ),
-        )
-        for share, segments in record["lanes"]
-    )  # fmt: skip
-    return Artefacts(
-        backend=record["backend"],
-        lanes=lanes,
-        engines=engines,
-        weights=weights,
-        values=values,
-        fingerprint=record["fingerprint"],
-        inputs=tuple(record["inputs"]),
-        outputs=tuple(record["outputs"]),
-        notes=tuple(record["notes"]),
+    return StoredArtefacts(
+        backend=artefacts.backend,
+        lanes=tuple(StoredLane(share, segments) for share, segments in artefacts.lanes),
+        engines=tuple(sorted(artefacts.engines)),
+        weights=tuple(artefacts.weights.values()),
+        fingerprint=artefacts.fingerprint,
+        inputs=artefacts.inputs,
+        outputs=artefacts.outputs,
+        notes=artefacts.notes,
     )
 
 
-def store_bundle(cache: Cache, bundle: Bundle) -> dict[str, Any]:
+def load_artefacts(cache: Cache, stored: StoredArtefacts) -> Artefacts | None:
+    """Returns artefacts with their weights as memory maps; None when blobs are gone."""
+    weights = {weight.name: weight for weight in stored.weights}
+    try:
+        engines = {digest: cache.blob(digest) for digest in stored.engines}
+        values = {w.digest: cache.array(w.digest, w.dtype, w.shape) for w in weights.values()}
+    except LookupError:
+        return None
+    return Artefacts(
+        backend=stored.backend,
+        lanes=tuple((lane.share, lane.segments) for lane in stored.lanes),
+        engines=engines,
+        weights=weights,
+        values=values,
+        fingerprint=stored.fingerprint,
+        inputs=stored.inputs,
+        outputs=stored.outputs,
+        notes=stored.notes,
+    )
+
+
+def store_bundle(cache: Cache, bundle: Bundle) -> StoredBundle:
     """Puts a bundle's blobs into the cache and returns the record of the rest.
 
     Its weights are there: the build put them in.
     """
     for digest, blob in bundle.blobs.items():
         cache.put_blob(digest, blob)
-    return {
-        "manifest": bundle.manifest_bytes.decode("utf-8"),
-        "blobs": sorted(bundle.blobs),
-        "signature": (bundle.signature or b"").decode("ascii"),
-    }
+    return StoredBundle(
+        manifest=bundle.manifest_bytes.decode("utf-8"),
+        blobs=tuple(sorted(bundle.blobs)),
+        signature=(bundle.signature or b"").decode("ascii"),
+    )
 
 
-def load_bundle(cache: Cache, record: Mapping[str, Any]) -> Bundle | None:
+def load_bundle(cache: Cache, stored: StoredBundle) -> Bundle | None:
     """Reads a bundle back; None where the cache lacks some of it."""
     from edgekit.bundles.manifest import Bundle
     from edgekit_device.protocol.manifest import parse
 
-    data = record["manifest"].encode("utf-8")
+    data = stored.manifest.encode("utf-8")
     manifest = parse(data)
     entries = {entry.digest: entry for entry in manifest.weights.values()}
     try:
-        blobs = {digest: cache.blob(digest) for digest in record["blobs"]}
+        blobs = {digest: cache.blob(digest) for digest in stored.blobs}
         weights = {
             digest: cache.array(digest, entry.dtype, entry.shape)
             for digest, entry in entries.items()
         }
     except LookupError:
         return None
-    return Bundle(
-        manifest,
-        data,
-        blobs,
-        weights,
-        record["signature"].encode("ascii"),
-    )
+    return Bundle(manifest, data, blobs, weights, stored.signature.encode("ascii"))
 
 
 def identity_of_path(path: Path) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import DataError, UsageError
@@ -97,15 +96,21 @@ def show_document(
         ModelError: The model cannot be loaded.
     """
     cache = load_cache(path)
-    known: dict[str, Any] = {"file": str(path), "header": cache.header, "version": cache.version,
-             "algorithm": cache.algorithm, "model": model}  # fmt: skip
     if model is None:
         if shapes or batch or outputs:
             raise UsageError(
                 "only part of a model is given, and no model", hint="add --model model.onnx"
             )
         tensors = tuple(_row(name, scale) for name, scale in cache.scales.items())
-        return ShownCache(**known, tensors=tensors, notes=tuple(cache.notes))
+        return ShownCache(
+            file=str(path),
+            header=cache.header,
+            version=cache.version,
+            algorithm=cache.algorithm,
+            model=None,
+            tensors=tensors,
+            notes=tuple(cache.notes),
+        )
     loaded, notes = _model(model, shapes, batch, outputs), []
     if has_qdq(loaded):
         loaded = from_qdq(loaded).model
@@ -113,7 +118,7 @@ def show_document(
             f"{model} has Q/DQ nodes; shown is its conversion to implicit INT8, which reads "
             "the cache"
         )
-    return _with_network(cache, known, loaded, notes)
+    return _with_network(cache, path, model, loaded, notes)
 
 
 def _row(name: str, scale: float) -> CachedScale:
@@ -121,10 +126,10 @@ def _row(name: str, scale: float) -> CachedScale:
 
 
 def _with_network(
-    cache: CalibrationCache, known: dict[str, Any], loaded: Model, notes: Sequence[str]
+    cache: CalibrationCache, path: Path, model: str, loaded: Model, notes: Sequence[str]
 ) -> ReadCache:
     network = layers(loaded)
-    reading = scales_of(cache, network, model=loaded, name=known["file"])
+    reading = scales_of(cache, network, model=loaded, name=str(path))
     producers, consumers = network.producers(), network.consumers()
     unknown = {*reading.unknown, *reading.unnamed}
     rows = []
@@ -144,7 +149,11 @@ def _with_network(
     listed = [lack for lack in reading.lacks if lack.tensor in reading.without]
     layers_of = {lack.tensor: tuple(lack.layers) for lack in listed}
     return ReadCache(
-        **known,
+        file=str(path),
+        header=cache.header,
+        version=cache.version,
+        algorithm=cache.algorithm,
+        model=model,
         tensors=tuple(rows),
         inferred=tuple(
             InferredScale(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from edgekit.config.loader import open_config
@@ -16,6 +16,7 @@ from edgekit.pipeline.progress import Progress
 from edgekit.reference.gate import GateChoice
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import anything, array, document, long_text, member, read, write
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -61,7 +62,20 @@ class Session:
         getattr(self.progress, "detail", str)(text)
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True)
+class _StepResult:
+    """A step's result as the cache keeps it.
+
+    Attributes:
+        result: The document of the result.
+        notes: What was noted while it was computed.
+    """
+
+    result: Any = member(anything)
+    notes: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True, eq=False)
 class MeasuredRanges:
     """What measured ranges say of a network, whatever the calibration method is.
 
@@ -74,7 +88,7 @@ class MeasuredRanges:
     unscaled: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Context:
     """A configuration, and what was decided on the way.
 
@@ -150,28 +164,37 @@ class Context:
         self.session.note(*notes)
 
     def stored(
-        self, step: str, compute: Callable[[], Any], *parts: Any, again: bool = False
-    ) -> Any:
+        self, kind: type[R], step: str, compute: Callable[[], R], *parts: Any, again: bool = False
+    ) -> R:
         """Returns the result kept under ``parts``; computes and keeps it when there is none.
 
         What is noted while it is computed is kept with it, and noted again when it is read back.
+
+        Args:
+            kind: The result's class, one of the codec's.
+            step: The step's name.
+            compute: Makes the result.
+            parts: Everything that the result depends on.
+            again: Whether to compute it in any case.
         """
-        result = None if again else self.look_up(step, *parts)
+        result = None if again else self.look_up(kind, step, *parts)
         if result is None:
             self.session.fresh.add(step)
             before = list(self.session.notes)
-            result = compute()
-            noted = [note for note in self.session.notes if note not in before]
-            self.cache.put(step, self.cache.key(step, *parts), {"result": result, "notes": noted})
+            document = write(compute())
+            noted = tuple(note for note in self.session.notes if note not in before)
+            self.cache.keep(step, self.cache.key(step, *parts), _StepResult(document, noted))
+            result = read(kind, document)
         return result
 
-    def look_up(self, step: str, *parts: Any) -> Any | None:
+    def look_up(self, kind: type[R], step: str, *parts: Any) -> R | None:
         """Returns the result kept under ``parts`` and notes what it has to say; None without."""
-        cached = None if self.force else self.cache.get(step, self.cache.key(step, *parts))
-        if cached is None:
+        key = self.cache.key(step, *parts)
+        found = None if self.force else self.cache.find(_StepResult, step, key)
+        if found is None:
             return None
-        self.note(*cached["notes"])
-        return cached["result"]
+        self.note(*found.notes)
+        return read(kind, found.result)
 
 
 _FIELDS = {one.name for one in fields(Context)}

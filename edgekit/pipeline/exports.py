@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench
+from edgekit.benchmark.trace.chrome import TracedProcess
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -21,7 +22,6 @@ from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     RunTrace,
-    TracedProcess,
     TraceSource,
     read_bench,
     read_trace,
@@ -125,7 +125,7 @@ def trace(
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
         sources += _others(files, context, placed, notes, offset)
-        written = write_trace(out, sources, about)
+        written = write_trace(out, sources, name=about["name"], target=about.get("target", ""))
         for source in profiled:
             notes += _notes_of(source, placed)
         wrong = sum(source.export.wrong.total() for source in profiled)

@@ -4,7 +4,7 @@ mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from edgekit.buildlog.log_document import (
 )
 from edgekit.buildlog.missing_operators import about_operator
 from edgekit.buildlog.reading import WholeLog, read_whole
-from edgekit.dla.explanation import RuleSource, explained
+from edgekit.dla.explanation import explained
+from edgekit.dla.rule_files import RuleSource
 from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
@@ -86,7 +87,7 @@ def explain_log(
                     f"the log fits several boards; the verdicts are those of {given['target']}: "
                     "--target names another"
                 )
-        comparison = _compared(model, log, on_note, given)
+        comparison = _compared(model, log, on_note, **given)
     summary = whole.summary
     return ExplainedLog(
         file=name or str(path),
@@ -345,11 +346,12 @@ def _compared(
     model: str,
     log: BuildLog,
     on_note: Callable[[str], object],
-    given: Mapping[str, Any],
+    **given: Any,
 ) -> LogComparison:
     from edgekit.pipeline.named_check import check_named
 
     precision = next((one for one in ("int8", "fp16") if one in log.precisions), None)
-    said = {"precision": precision, "tensorrt": log.tensorrt or None}
-    result = check_named(model, on_note=on_note, **{**said, **given})
+    given.setdefault("precision", precision)
+    given.setdefault("tensorrt", log.tensorrt or None)
+    result = check_named(model, on_note=on_note, **given)
     return compare(result.network, result.judgement, log, target=result.target)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
+from edgekit.network.part import ModelPart
 from edgekit.parsing.nvidia import wheels
-from edgekit.pipeline.steps.check import CheckResult, check_model
-from edgekit.placement.check_document import Checks
+from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
+    from edgekit.placement.checks_document import Checks
 
 
 def _is_text(value: object) -> bool:
@@ -80,7 +81,9 @@ class CheckedModels:
     @property
     def document(self) -> Checks:
         """The ``edgekit.checks/1``."""
-        failures = tuple(error.to_json()["error"] for error in self.failures)
+        from edgekit.placement.checks_document import Checks
+
+        failures = tuple(error.stated() for error in self.failures)
         return Checks(tuple(one.document for one in self.results), failures)
 
 
@@ -167,8 +170,8 @@ def check_named(
         raise ConfigError(
             [Problem(f"found the number {jetpack!r} as release", "option jetpack", hint)]
         )
-    if options.get("target") is not None and _is_file(config) and _is_plain(options):
-        return _file(str(config), jetpack, options, on_note)
+    if options.get("target") is not None and _is_file(config) and _is_plain(**options):
+        return _file(str(config), jetpack, on_note, **options)
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
 
@@ -191,11 +194,12 @@ def _is_file(config: object) -> bool:
     )  # fmt: skip
 
 
-def _is_plain(options: Mapping[str, Any]) -> bool:
+def _is_plain(**options: Any) -> bool:
     for key, value in options.items():
-        if key in _INNER and isinstance(value, Mapping):
+        section = vars(value) if isinstance(value, ModelPart) else value
+        if key in _INNER and isinstance(section, Mapping):
             if not all(given is None or _fits(inner, given, _INNER[key])
-                       for inner, given in value.items()):  # fmt: skip
+                       for inner, given in section.items()):  # fmt: skip
                 return False
         elif value is not None and not _fits(key, value, _PLAIN):
             return False
@@ -207,30 +211,38 @@ def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -
 
 
 def _file(
-    path: str, jetpack: str | None, options: Mapping[str, Any], on_note: Callable[[str], object]
+    path: str,
+    jetpack: str | None,
+    on_note: Callable[[str], object],
+    *,
+    target: str | Path,
+    precision: str | None = None,
+    tensorrt: str | None = None,
+    power_mode: str | None = None,
+    parser: bool | None = None,
+    model: ModelPart | Mapping[str, Any] | None = None,
+    calibration: Mapping[str, str | Path | None] | None = None,
 ) -> CheckResult:
-    if options.get("parser"):
+    if parser:
         wheels()  # missing ones are said before any work
-    board = get(str(options["target"]))
-    release = options.get("tensorrt")
+    board = get(str(target))
     if jetpack is not None:
         from edgekit.targets.jetpack import tensorrt_of_jetpack
 
-        release = tensorrt_of_jetpack(board, jetpack)
-    model = options.get("model") or {}
-    calibration = options.get("calibration") or {}
+        tensorrt = tensorrt_of_jetpack(board, jetpack)
+    part = model if isinstance(model, ModelPart) else ModelPart(**(model or {}))
     return check_model(
         path,
         target=board,
-        precision=options.get("precision") or "int8",
-        tensorrt=release,
-        power_mode=options.get("power_mode"),
-        shapes=model.get("shapes"),
-        batch=model.get("batch"),
-        outputs=model.get("outputs"),
-        plugins=model.get("plugins") or (),
-        scales=calibration.get("cache"),
-        parser=options.get("parser") or False,
+        precision=precision or "int8",
+        tensorrt=tensorrt,
+        power_mode=power_mode,
+        shapes=part.shapes,
+        batch=part.batch,
+        outputs=part.outputs,
+        plugins=part.plugins or (),
+        scales=(calibration or {}).get("cache"),
+        parser=parser or False,
         lowers=True,
         on_note=on_note,
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
@@ -15,7 +14,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.report_page import ReportPage
-from edgekit.pipeline.steps.parse import require_parse
+from edgekit.pipeline.steps.load import require_parse
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import Options, Pin
 from edgekit.reports.html.plans import write_plans_report
@@ -120,8 +119,9 @@ def _config_of_one(config: Config, number: int) -> Config:
     own = file.model.networks[number]
     keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "plugins")
     model = file.model.model_copy(update={"networks": [], **{k: getattr(own, k) for k in keys}})
-    changes: dict[str, Any] = {"model": model, "precision": own.precision or file.precision}
-    return dataclasses.replace(config, file=file.model_copy(update=changes))
+    precision = own.precision or file.precision
+    one = file.model_copy(update={"model": model, "precision": precision})
+    return dataclasses.replace(config, file=one)
 
 
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:

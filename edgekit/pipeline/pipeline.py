@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -67,9 +67,8 @@ from edgekit.pipeline.steps.bundle import (
 )
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
-from edgekit.pipeline.steps.load import lowers, source
+from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
 from edgekit.pipeline.steps.method import choice, scales
-from edgekit.pipeline.steps.parse import note_parse, parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     known_scales,
@@ -78,12 +77,12 @@ from edgekit.pipeline.steps.rewrite import (
     rewritten,
     used_rewrites,
 )
-from edgekit.pipeline.steps.scales import cache_for_both, named_scales
-from edgekit.placement.rewrite_document import Approximation, Rewriting
+from edgekit.placement.rewrite_document import Rewriting
 from edgekit.quantize.caches import write_cache
+from edgekit.quantize.given_scales import cache_for_both, named_scales
 from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
-from edgekit_device.protocol.codec import read
+from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.codec import write as write_document
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.report import RunDocument
-    from edgekit.pipeline.steps.check import CheckResult
+    from edgekit.placement.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report
@@ -274,7 +273,7 @@ class Pipeline:
             rewrites=used.applied,
             before=known(run.found.check),
             after=brief_check(context, rewritten(context)).figures,
-            approximations=tuple(read(Approximation, one) for one in approximations(context)),
+            approximations=approximations(context),
             notes=tuple(context.session.notes),
             record=used.record,
             file=str(save) if save else None,
@@ -556,7 +555,7 @@ class Pipeline:
         return RunResult(document, report)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _NewWeights:
     """Bundles with other weights by build, of so many tensors, and their accuracy."""
 
@@ -655,7 +654,7 @@ def _hint_for_other_weights(context: Context, weights: Path) -> str:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RunResult:
     """What ``run`` gives: what was done, and the report."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgekit.errors import EdgekitError
-from edgekit_device.protocol.codec import choice, member, number, text
+from edgekit_device.protocol.codec import choice, document, member, number, text
 
 
 class Progress(Protocol):
@@ -62,7 +62,7 @@ def describe_bound(
     return f"best {shown(value) if math.isfinite(value) else 'none'}, {proven}"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FinishedStep:
     """A step that ended: "done", "reused" or "failed", and how long it took in seconds."""
 

@@ -33,10 +33,10 @@ from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import judgement, model, network
-from edgekit.pipeline.steps.scales import describe_widened, scale_binding
-from edgekit.pipeline.steps.translation import is_typed
+from edgekit.placement.translation import is_typed
 from edgekit.quantize.caches import cache_of, write_cache
 from edgekit.quantize.calibration.checks import check_weights
+from edgekit.quantize.given_scales import describe_widened, scale_binding
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
 from edgekit.quantize.scales import Change, change_rows, tie

@@ -4,8 +4,8 @@ table of boards and power modes, trade-offs, and which layers INT8 costs most ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
-from edgekit.pipeline.steps.bounds import bounds_of_question
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
@@ -26,6 +25,7 @@ from edgekit.pipeline.steps.plan import plan, query
 from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
 from edgekit.placement.plan import compare_plans
 from edgekit.reference.gate import impossible
+from edgekit.reference.search_bounds import bounds_of_question
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.text import counted, read_size
@@ -62,12 +62,39 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
+class ChangedPlacement:
+    """Keys of the configuration's "placement" that changes set; None is as it was."""
+
+    objective: str | None = None
+    rate_hz: float | None = None
+    dla_cores: list[int] | None = None
+    gpu: bool | None = None
+    max_loadables: int | None = None
+    max_transitions: int | None = None
+    min_loadable_layers: int | None = None
+    bounds: dict[str, float] = field(default_factory=dict)
+    pools: dict[str, int] = field(default_factory=dict)
+    pin: list[dict[str, str]] | None = None
+
+
+@dataclass
 class Changes:
-    """Changes in the user's words, and the configuration's keys that make them."""
+    """Changes in the user's words, and the configuration's keys that they set."""
 
     texts: tuple[str, ...]
-    keys: Mapping[str, Any]
+    placement: ChangedPlacement = field(default_factory=ChangedPlacement)
+    target: str | None = None
+    power_mode: str | None = None
+    precision: str | None = None
+    standalone: bool = False
+
+    def made(self, context: Context) -> Context:
+        """Returns a context with the changes."""
+        return variant(
+            context, target=self.target, power_mode=self.power_mode, precision=self.precision,
+            placement=self.placement, build={"mode": "standalone" if self.standalone else None},
+        )  # fmt: skip
 
 
 def read_changes(text: str, config: Config) -> Changes:
@@ -77,80 +104,76 @@ def read_changes(text: str, config: Config) -> Changes:
         UsageError: "plan.what-if": a change that is none, with the form that it should have.
     """
     parts = [" ".join(part.split()) for part in text.split(";")]
-    texts = tuple(part for part in parts if part)
-    if not texts:
+    changes = Changes(tuple(part for part in parts if part))
+    if not changes.texts:
         raise UsageError("--what-if changes nothing", code="plan.what-if", hint=_known())
-    keys: dict[str, Any] = {}
-    section = config.file.placement
-    pins = [pin.model_dump() for pin in section.pin]
-    for change in texts:
+    before = [pin.model_dump() for pin in config.file.placement.pin]
+    for change in changes.texts:
         word, _, rest = change.partition(" ")
         if word not in _FORMS:
             raise UsageError(
                 f"{change!r} is not a valid change", code="plan.what-if", hint=_known()
             )
-        if word == "pin":
-            glob, _, device = rest.rpartition(" ")
-            if not glob:
-                raise _malformed(change, word)
-            pins.append({"layers": glob, "device": device})
-        elif word == "unpin":
-            remaining = [pin for pin in pins if pin["layers"] != rest]
-            if len(remaining) == len(pins):
-                written = ", ".join(pin["layers"] for pin in pins) or "there are none"
-                raise UsageError(
-                    f"there is no pin {rest!r}", code="plan.what-if", hint=f"pins: {written}"
-                )
-            pins = remaining
-        else:
-            _merge(keys, _read(change, word, rest))
-    if any(change.partition(" ")[0] in ("pin", "unpin") for change in texts):
-        _merge(keys, {"placement": {"pin": pins}})
-    return Changes(texts, keys)
+        try:
+            _read(changes, word, rest, before)
+        except ValueError:
+            raise UsageError(
+                f"{change!r} is not a valid change",
+                code="plan.what-if",
+                hint=f"as in {_FORMS[word]}",
+            ) from None
+    return changes
 
 
-def _read(change: str, word: str, rest: str) -> dict[str, Any]:
-    if not rest:
-        raise _malformed(change, word)
-    if word == "mode":
-        return {"power_mode": rest}
-    if word in ("precision", "target"):
-        return {word: rest}
-    if word == "objective":
-        return {"placement": {"objective": rest}}
-    if word == "gpu":
-        if rest not in ("yes", "no"):
-            raise _malformed(change, word)
-        mode = {"build": {"mode": "standalone"}} if rest == "no" else {}
-        return {"placement": {"gpu": rest == "yes"}, **mode}
-    try:
-        if word == "rate":
-            return {"placement": {"rate_hz": float(rest)}}
-        if word == "cores":
-            cores = [] if rest == "none" else [int(core) for core in rest.split(",")]
-            return {"placement": {"dla_cores": cores}}
-        if word in _NUMBERS:
-            return {"placement": {_NUMBERS[word]: int(rest)}}
+def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) -> None:
+    """Adds one change to others; ``before`` are the configuration's pins.
+
+    Raises:
+        ValueError: It has another form.
+        UsageError: "plan.what-if": no such pin.
+    """
+    placement = changes.placement
+    first, _, last = rest.rpartition(" ")
+    if not rest or (word == "pin" and not first) or (word == "gpu" and rest not in ("yes", "no")):
+        raise ValueError(rest)
+    if word in ("pin", "unpin"):
+        pins = before if placement.pin is None else placement.pin
+        placement.pin = _pinned(pins, first, last) if word == "pin" else _unpinned(pins, rest)
+    elif word == "mode":
+        changes.power_mode = rest
+    elif word in ("precision", "target"):
+        setattr(changes, word, rest)
+    elif word == "gpu":
+        placement.gpu = rest == "yes"
+        changes.standalone = changes.standalone or rest == "no"
+    elif word == "objective":
+        placement.objective = rest
+    elif word == "rate":
+        placement.rate_hz = float(rest)
+    elif word == "cores":
+        placement.dla_cores = [] if rest == "none" else [int(core) for core in rest.split(",")]
+    elif word in _NUMBERS:
+        setattr(placement, _NUMBERS[word], int(rest))
+    else:
         name, _, value = rest.partition(" ")
         if word == "bound":
-            return {"placement": {"bounds": {name: float(value)}}}
-    except ValueError:
-        raise _malformed(change, word) from None
-    return {"placement": {"pools": {name: read_size(value)}}}
-
-
-def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for key, value in more.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
+            placement.bounds[name] = float(value)
         else:
-            into[key] = value
+            placement.pools[name] = read_size(value)
 
 
-def _malformed(change: str, word: str) -> UsageError:
-    return UsageError(
-        f"{change!r} is not a valid change", code="plan.what-if", hint=f"as in {_FORMS[word]}"
-    )
+def _pinned(pins: list[dict[str, str]], layers: str, device: str) -> list[dict[str, str]]:
+    return [*pins, {"layers": layers, "device": device}]
+
+
+def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
+    remaining = [pin for pin in pins if pin["layers"] != layers]
+    if len(remaining) == len(pins):
+        written = ", ".join(pin["layers"] for pin in pins) or "there are none"
+        raise UsageError(
+            f"there is no pin {layers!r}", code="plan.what-if", hint=f"pins: {written}"
+        )
+    return remaining
 
 
 def _known() -> str:
@@ -357,7 +380,7 @@ def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
         GateError: No placement meets the request with the changes.
     """
     read = read_changes(changes, pipeline.config)
-    other = variant(pipeline.context, **read.keys)
+    other = read.made(pipeline.context)
 
     def ask(context: Context) -> tuple[WhatIf, str]:
         found = compare_plans(plan(context), plan(other), read.texts)
@@ -482,7 +505,7 @@ def sensitivity_of(
     words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
         return (found, None), words
-    bounds = bounds_of_question(context, minimum)
+    bounds = bounds_of_question(minimum, thorough=context.file.accuracy.thorough)
     return (found, proposed_layers(context, metric, minimum, bounds)), words
 
 
@@ -525,20 +548,21 @@ def sensitivity_answer(
         return replace(answer, shortfall=shortfall(proposal))
     own = context.file.calibration.fp16_layers
     layers = list(dict.fromkeys((*own, *proposal.layers)))
-    gate = {"metric": proposal.metric, "min": proposal.minimum}
-    text = yaml.safe_dump(
-        {"calibration": {"fp16_layers": layers}, "accuracy": gate},
-        sort_keys=False, allow_unicode=True,
-    )  # fmt: skip
+    text = _proposed_keys({}, layers, proposal)
     if write_config is not None:
-        _write_config(context.config, write_config, layers, gate)
+        value = rebased(context.config, write_config.parent)
+        with write_atomically(write_config) as temporary:
+            temporary.write_text(_proposed_keys(value, layers, proposal), encoding="utf-8")
     return replace(answer, config=text, file=None if write_config is None else str(write_config))
 
 
-def _write_config(config: Config, path: Path, layers: list[str], gate: Mapping[str, Any]) -> None:
-    value = rebased(config, path.parent)
-    value.setdefault("calibration", {})["fp16_layers"] = layers
-    value["accuracy"] = {**value.get("accuracy", {}), **gate}
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    with write_atomically(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+def _proposed_keys(given: Any, layers: list[str], proposal: Proposal) -> str:
+    """Returns the YAML of a configuration's values with a proposal."""
+    value = {
+        **given,
+        "calibration": {**given.get("calibration", {}), "fp16_layers": layers},
+        "accuracy": {
+            **given.get("accuracy", {}), "metric": proposal.metric, "min": proposal.minimum,
+        },
+    }  # fmt: skip
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
+from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import Coded, Document, Number, omitted
 from edgekit.files import regular, write_json
@@ -32,13 +32,12 @@ from edgekit.pipeline.steps.build import (
     notes_of,
 )
 from edgekit.pipeline.steps.bundle import PackedBundle
-from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
-from edgekit.pipeline.steps.parse import parser_word
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
-from edgekit.pipeline.steps.scales import named_scales
 from edgekit.placement.plan import Plan
+from edgekit.quantize.given_scales import named_scales
 from edgekit.quantize.scales import change_rows
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.method import MethodChoice
@@ -150,7 +149,7 @@ def run_document(
     check, bench = known(found.check), known(found.bench)
     releases = [
         RunRelease(
-            board=BoardName.model_validate(write(one.board)),
+            board=BoardName.of(one.board),
             release=one.release,
             digest=one.digest,
             bytes_sent=one.bytes_sent,
@@ -214,7 +213,7 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = accuracy(context).to_json()
+    error = write(accuracy(context))
     figures = {
         **{key: error[key] for key in _ACCURACY},
         "data": error["data"],
@@ -246,7 +245,7 @@ def report_facts(
         built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
-        board=BoardName.model_validate(write(release.board)),
+        board=BoardName.of(release.board),
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),
@@ -289,10 +288,10 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     return report
 
 
-def _trace(path: str) -> Any:
+def _trace(path: str) -> Trace | None:
     """Returns the trace that the bench step wrote."""
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(regular(Path(path)).read_text(encoding="utf-8"))
+        return Trace.model_validate_json(regular(Path(path)).read_bytes())
     return None
 
 

@@ -20,7 +20,7 @@ from edgekit.network.model import Model
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress, Quiet
 from edgekit.pipeline.steps.load import source
-from edgekit.pipeline.steps.translation import model_of_digest
+from edgekit.placement.translation import model_of_digest
 from edgekit.rewriting.provenance.verification import (
     Claim,
     Verified,

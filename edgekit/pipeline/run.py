@@ -41,13 +41,12 @@ from edgekit.pipeline.steps.deploy import (
     SigningKey,
 )
 from edgekit.pipeline.steps.judge import check
-from edgekit.pipeline.steps.load import lowers
+from edgekit.pipeline.steps.load import lowers, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
-from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
-from edgekit.pipeline.steps.scales import named_scales
 from edgekit.placement.plan import is_known, proof_of
+from edgekit.quantize.given_scales import named_scales
 from edgekit.reference.accuracy import accuracy_text
 from edgekit.reference.method import methods_are_equal
 from edgekit.text import counted, listed, percent

@@ -6,7 +6,6 @@ A scale is the step of INT8; ``amax`` is the largest value that it reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from edgekit.dla.verdicts import whole
 from edgekit.quantize.scales import ChangedScale
@@ -15,6 +14,7 @@ from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     long_text,
     mapping,
@@ -28,7 +28,7 @@ from edgekit_device.protocol.codec import (
 _SCALE = number(0, 1e100)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WrittenScales:
     """What a calibration cache got: tensors, those without a scale (written as 0), and those of
     the network before its rewriting.
@@ -39,7 +39,7 @@ class WrittenScales:
     original: int = member(whole)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class MeasuredScales(FormerDict):
     """An ``edgekit.scales/1``.
 
@@ -71,7 +71,7 @@ class MeasuredScales(FormerDict):
     written: WrittenScales | None = member(nullable(record(WrittenScales)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class CachedScale:
     """A tensor of a calibration cache.
 
@@ -87,7 +87,7 @@ class CachedScale:
     known: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ReadScale(CachedScale):
     """A tensor of a calibration cache, beside a network."""
 
@@ -96,7 +96,7 @@ class ReadScale(CachedScale):
     known: bool = member(flag)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class InferredScale:
     """A scale that follows from others; ``source`` says how."""
 
@@ -106,7 +106,7 @@ class InferredScale:
     source: str = member(long_text, key="from")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LackingTensor:
     """A tensor without a scale, and the layers that need one."""
 
@@ -114,7 +114,7 @@ class LackingTensor:
     layers: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ShownCache(FormerDict):
     """An ``edgekit.cache/1``: the scales of a calibration cache.
 
@@ -138,7 +138,7 @@ class ShownCache(FormerDict):
     notes: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ReadCache(ShownCache):
     """An ``edgekit.cache/1`` beside a model.
 
@@ -159,7 +159,7 @@ class ReadCache(ShownCache):
     unnamed: int = member(whole)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ScaleDifference:
     """A tensor whose scale differs; ``ratio`` is None where the old one is 0."""
 
@@ -169,7 +169,7 @@ class ScaleDifference:
     ratio: float | None = member(nullable(_SCALE))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class CacheDifference(FormerDict):
     """An ``edgekit.cache-diff/1``: two calibration caches compared; ``same`` if they are equal."""
 
@@ -183,7 +183,7 @@ class CacheDifference(FormerDict):
     equal: int = member(whole)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class MergedCache(FormerDict):
     """An ``edgekit.cache-merge/1``: the calibration cache made of ``files``; ``conflicts`` are the
     tensors whose scales differed, ``tensors`` is how many it has.
@@ -199,7 +199,7 @@ class MergedCache(FormerDict):
     notes: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DerivedScale:
     """A scale that follows from those of Q/DQ nodes, by a rule."""
 
@@ -208,7 +208,7 @@ class DerivedScale:
     rule: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SplitFiles:
     """Where a Q/DQ model was split to; None for what was not written."""
 
@@ -217,7 +217,7 @@ class SplitFiles:
     precisions: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class SplitModel(FormerDict):
     """An ``edgekit.from-qdq/1``: a Q/DQ model as a plain model, scales and FP16 layers.
 
@@ -255,7 +255,7 @@ class SplitModel(FormerDict):
     trtexec: str | None = member(nullable(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RefusedLayer:
     """A layer that the DLA cannot run, and the rule that it breaks."""
 
@@ -263,7 +263,7 @@ class RefusedLayer:
     rule: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoweredCheck:
     """How many layers of a Q/DQ model could run on the DLA, in how many loadables."""
 
@@ -274,7 +274,7 @@ class LoweredCheck:
     gpu: tuple[RefusedLayer, ...] = member(records(RefusedLayer))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class LoweredModel(FormerDict):
     """An ``edgekit.to-qdq/1``: a plain model and its scales as a Q/DQ model.
 

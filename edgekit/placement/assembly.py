@@ -5,7 +5,7 @@ the notes that a reader needs, and where TensorRT's builder would group layers d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ from edgekit.dla.loadables import candidates
 from edgekit.dla.verdicts import VerdictReason
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
+from edgekit.placement.costs.constants import contention_constants, extrapolation
 from edgekit.placement.costs.handover import layout_text, read_formats
 from edgekit.placement.costs.kernel_costs import (
-    cost_data,
     is_depthwise,
     model_error,
     pointwise_function,
@@ -58,6 +58,7 @@ from edgekit.solver.problem import (
 )
 from edgekit.targets.board import GENERATIONS, Target
 from edgekit.text import counted, listed, percent
+from edgekit_device.protocol.codec import document, write
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
@@ -82,7 +83,7 @@ class _Figures(NamedTuple):
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _ShownPlan:
     """A plan of the mix as the document shows it."""
 
@@ -248,20 +249,20 @@ def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[
             board = model.target.gpu.arch if device == "GPU" else "the DLA"
             what = f"the GPU ({board})" if device == "GPU" else board
             found[f"{precision.upper()} on {what} has no published time"] = None
-    known = cost_data("extrapolated")
+    known = extrapolation()
     if any(layer.params.get("steps") for layer in network.layers):
-        found[f"{known['recurrences']['why']} have no published time"] = None
-    rule = known["mobile_on_dla"]
+        found[f"{known.recurrences.why} have no published time"] = None
+    rule = known.mobile_on_dla
     on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
     if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
-        gates = any(pointwise_function(layer) in rule["gates"] for layer in network.layers)
+        gates = any(pointwise_function(layer) in rule.gates for layer in network.layers)
         shuffles = any(
             layer.kind == "SHUFFLE"
-            and any(len(network.tensors[n].shape) >= rule["shuffle_rank"] for n in layer.inputs)
+            and any(len(network.tensors[n].shape) >= rule.shuffle_rank for n in layer.inputs)
             for layer in network.layers
         )
         if gates or shuffles:
-            found[f"{rule['why']} have no published time"] = None
+            found[f"{rule.why} have no published time"] = None
     return tuple(found)
 
 
@@ -354,7 +355,7 @@ def _bands(
         return {}
     factors = [band(name, request.model.precision) for name in request.devices]
     if extrapolated:
-        wide = tuple(map(float, cost_data("extrapolated")["band"]))
+        wide = extrapolation().band
         factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
     busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
     total = sum(busy)
@@ -516,7 +517,7 @@ def _measured_on(target: Target, factor: str) -> str:
         return "measured on this board"
     family = GENERATIONS[target.dla.generation]
     if factor.startswith("hybrid_"):
-        board = cost_data("contention")["hybrid_of"][target.dla.generation]
+        board = contention_constants().hybrid_of[target.dla.generation]
         return f"measured on {board} and taken for every {family}"
     return f"fitted on published pairs of {family}"
 
@@ -596,7 +597,7 @@ def _memory_notes(
     return notes
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RunningPlan:
     """One plan as it runs: the placement, and what its indices stand for.
 
@@ -802,7 +803,7 @@ class RunningPlan:
 
 def pools_of(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
     """Returns the bytes of each pool: the largest any loadable needs; empty without loadables."""
-    needs = [loadable.memory.to_json() for loadable in loadables]
+    needs = [write(loadable.memory) for loadable in loadables]
     return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
 
 

@@ -7,7 +7,7 @@ Times are predicted, in microseconds; sizes are bytes; "macs" are multiply-accum
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.memory import CbufUse, LoadableMemory
@@ -23,6 +23,7 @@ from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
+    document,
     flag,
     integer,
     long_text,
@@ -43,7 +44,7 @@ _ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
 _OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class JudgedLayer:
     """What is said of a layer wherever it is listed.
 
@@ -80,14 +81,14 @@ class JudgedLayer:
     rewrites: tuple[str, ...] = member(array(long_text), default=())
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class CheckedLayer(JudgedLayer):
     """A layer of a check; ``loadable`` is the number of the loadable that holds it."""
 
     loadable: int | None = member(nullable(whole), default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CheckSummary:
     """How many layers are where, and the DLA's share of the multiply-accumulates, 0 to 1."""
 
@@ -97,7 +98,7 @@ class CheckSummary:
     dla_macs_fraction: float = member(number(0, 1))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BriefCheck(CheckSummary):
     """A check's figures, as other documents have them: numbers of loadables and of changes between
     GPU and DLA, and predicted times; None where nothing is predicted.
@@ -109,7 +110,7 @@ class BriefCheck(CheckSummary):
     predicted: Forecast | None = member(nullable(record(Forecast)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Verdict:
     """What other steps say of a check.
 
@@ -124,7 +125,7 @@ class Verdict:
     uncounted: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class UnknownCost:
     """A layer that no figure counts: "plugin", "imported", "shapes" or "formula" is why."""
 
@@ -134,7 +135,7 @@ class UnknownCost:
     plugin: Mapping[str, object] | None = member(nullable(mapping(anything, long_text)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CoreMemory:
     """What all loadables of a core need of its pools, and what each pool may be, in bytes."""
 
@@ -142,7 +143,7 @@ class CoreMemory:
     limits: MemoryNeed = member(record(MemoryNeed))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class _OfModel(FormerDict):
     """A document about a model on a board."""
 
@@ -152,7 +153,7 @@ class _OfModel(FormerDict):
     tensorrt: str = member(long_text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Check(_OfModel):
     """An ``edgekit.check/1``: which layers can run on a DLA and why not, what TensorRT's own
     placement makes of that by prediction, and what would help.
@@ -253,16 +254,7 @@ class Check(_OfModel):
         return found
 
 
-@dataclass(frozen=True)
-class Checks(FormerDict):
-    """An ``edgekit.checks/1``: checks of several models, and what failed, as ``error`` objects."""
-
-    checks: tuple[Check, ...] = member(records(Check))
-    failures: tuple[Mapping[str, object], ...] = member(array(mapping(anything)))
-    schema: str = member(choice("edgekit.checks/1"), default="edgekit.checks/1")
-
-
-@dataclass(frozen=True)
+@document(frozen=True)
 class TensorFacts:
     """A tensor: its name, shape and NumPy type."""
 
@@ -271,7 +263,7 @@ class TensorFacts:
     dtype: str = member(long_text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class LayerFacts(JudgedLayer):
     """All that is known of a layer.
 
@@ -300,7 +292,7 @@ class LayerFacts(JudgedLayer):
     sparsity: SparseConvolution | None = member(nullable(record(SparseConvolution)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PredictedLoadable:
     """A candidate that a log's name means.
 
@@ -319,7 +311,7 @@ class PredictedLoadable:
     memory: LoadableMemory | None = member(nullable(record(LoadableMemory)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class LayerCheck(_OfModel):
     """An ``edgekit.layer/1``: everything that is known of a layer, a node or a loadable.
 
@@ -337,7 +329,7 @@ class LayerCheck(_OfModel):
     layers: tuple[LayerFacts, ...] = member(records(LayerFacts))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class SparsityCheck(Sparsity, _OfModel):
     """An ``edgekit.sparsity/1``: 2:4 sparsity of each convolution, its weights read."""
 

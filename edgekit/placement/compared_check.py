@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgekit.buildlog.comparison import LogComparison
 from edgekit.placement.check_document import Check
-from edgekit_device.protocol.codec import member, nullable, record
+from edgekit_device.protocol.codec import document, member, nullable, record
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ComparedCheck(Check):
     """An ``edgekit.check/1`` with the key ``compare``, which holds it against a log."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer
@@ -40,7 +40,7 @@ from edgekit.placement.plan import (
 from edgekit.placement.problem import BuiltProblem
 from edgekit.solver.problem import OUTSIDE, Border
 from edgekit.text import listed
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import document, write
 
 DIGITS = 6
 MOST = 1500  # layers up to which all of them are pinned one by one
@@ -124,7 +124,7 @@ class Why(Document):
     clock: Literal["predicted"]
     device: str
     shares: dict[str, float] = Field(description="of the frames, by device")
-    dla: Annotated[LayerVerdict, PlainSerializer(LayerVerdict.to_json)]
+    dla: Annotated[LayerVerdict, PlainSerializer(write)]
     kernel: list[str] = Field(description="layers that run as one with it")
     planned_us: Number = Field(description="microseconds of the kernel in the plan")
     costs: list[KernelCost]
@@ -344,7 +344,7 @@ def _device_text(device: str) -> str:
     return "the GPU" if device == "GPU" else device
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class KernelCosts:
     """A network's kernels with the model that says what they cost.
 

@@ -1,23 +1,22 @@
 """Predicted times of TensorRT's automatic placement and of the GPU alone, for ``check``, without
-the optimiser; what mending each broken rule would save; why layers that a DLA could run are on
-the GPU; how often an inference changes devices.
+the optimiser; what mending each broken rule would save; how often an inference changes devices.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, whole
-from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Layer, Network
+from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
-from edgekit.placement.costs.kernel_costs import cost_data, noise
+from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.kernels import LayerKernel, fuse
@@ -25,6 +24,7 @@ from edgekit.targets.board import Target
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     long_text,
     mapping,
     member,
@@ -33,7 +33,7 @@ from edgekit_device.protocol.codec import (
 )
 
 if TYPE_CHECKING:
-    from edgekit.placement.plan import Plan
+    pass
 
 
 # What TensorRT's automatic placement would take, compared with the GPU alone: the cost model, fast.
@@ -51,11 +51,9 @@ _Loads = tuple[tuple[LayerKernel, ...], list[bool], float, float]
 LATENCY, LEGALITY = "latency", "legality"
 # of the multiply-accumulates: less than that more does not pay for another loadable
 _SHARE = 0.005
-_FIX = "explain one layer with: edgekit plan CONFIG --why LAYER"
-_SOURCE = "predicted by edgekit's cost model, each kernel alone"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Forecast:
     """Predicted times of one inference in microseconds; nothing of it is measured.
 
@@ -124,9 +122,9 @@ def timer_of(
 ) -> PlacementTimer | None:
     """Returns what times placements of a network; None for a board without cost data."""
     mode = target.mode(power_mode)
-    constants = cost_data("devices")
-    known = target.gpu.arch in constants["gpu"] and mode.gpu_mhz and mode.gpu_sms
-    if not known or (target.dla.cores and target.dla.generation not in constants["dla"]):
+    constants = device_constants()
+    known = target.gpu.arch in constants.gpu and mode.gpu_mhz and mode.gpu_sms
+    if not known or (target.dla.cores and target.dla.generation not in constants.dla):
         return None
     by_layer = judgement.precisions
     # Q/DQ nodes make layers INT8 whatever precision was requested
@@ -148,7 +146,7 @@ class PlacementTimer:
         self._network = network
         self._model = model
         self._able = able
-        self._rules = cost_data("kinds")["fusion"]
+        self._rules = layer_kinds().fusion
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
@@ -196,7 +194,7 @@ class PlacementTimer:
         layers = self._network.layers
         fp16 = self._model.fp16_layers
         kernels = fuse(
-            self._network, self._rules["heads"], self._rules["tails"],
+            self._network, self._rules.heads, self._rules.tails,
             lambda layer: (self._able.get(layer.name, False), layer.name in fp16),
         )  # fmt: skip
         return {
@@ -219,7 +217,7 @@ class PlacementTimer:
         layers = self._network.layers
         fp16 = self._model.fp16_layers
         kernels = fuse(
-            self._network, self._rules["heads"], self._rules["tails"],
+            self._network, self._rules.heads, self._rules.tails,
             lambda layer: (run_of.get(layer.name, 0), layer.name in fp16),
         )  # fmt: skip
         on_dla = [layers[kernel.layers[0]].name in run_of for kernel in kernels]
@@ -286,7 +284,7 @@ class PlacementTimer:
         return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Fix:
     """What would change if the layers that break the same rules could run on the DLA.
 
@@ -454,109 +452,6 @@ def _four_dimensions(network: Network, names: Collection[str]) -> Network:
 def _rank(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
     order = (LATENCY, LEGALITY, "").index(fix.offer)
     return order, fix.auto_us or 0.0, fix.candidates, -fix.dla_layers, fix.rules
-
-
-# Why layers are on the GPU that could run on a DLA, for all of them at once.
-#
-# ``explain_layer`` tests one layer by solving again; this compares what each kernel takes alone.
-
-
-def gpu_reasons(
-    plan: Plan, network: Network, judgement: Judgement, target: Target
-) -> list[dict[str, Any]]:
-    """Returns the reasons by kind, the most frequent first, with the layers that each is of.
-
-    Only layers of the first plan are meant that a DLA could run. Of each kind: "rule", "count",
-    "sources", "fixes" and "layers" ({"name", "message", "found", "limit"}), as the report has the
-    rules against the DLA.
-    """
-    able = {name for name, verdict in judgement.verdicts.items() if verdict.placeable}
-    there = [x.name for x in plan.layers if x.device == "GPU" and x.name in able]
-    if not there or not target.dla.cores:
-        return []
-    elsewhere: dict[str, set[str]] = {}
-    for share in plan.plans[1:]:
-        for layer in share.layers:
-            if layer.device != "GPU":
-                elsewhere.setdefault(layer.name, set()).add(layer.device)
-    sides = _sides(plan, network, judgement, target)
-    pins: dict[str, str] = {}
-    for pin in plan.constraints.pins:  # a later one wins
-        pins.update(dict.fromkeys(layers_matching(network, pin.layers), pin.layers))
-    groups: dict[str, list[dict[str, str]]] = {}
-    for name in there:
-        others = sorted(elsewhere.get(name, ()))
-        rule, text = _reason(plan, pins.get(name), others, sides.get(name))
-        groups.setdefault(rule, []).append({"name": name, **text})
-    return [
-        {"rule": rule, "count": len(layers), "sources": [_SOURCE], "fixes": [_FIX],
-         "layers": layers}
-        for rule, layers in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]  # fmt: skip
-
-
-def _sides(
-    plan: Plan, network: Network, judgement: Judgement, target: Target
-) -> Mapping[str, tuple[float, float]]:
-    try:
-        clock = timer_of(network, judgement, target, power_mode=plan.power_mode)
-    except (KeyError, ValueError):  # a network whose tensors are not known
-        clock = None
-    return clock.sides() if clock else {}
-
-
-def _reason(
-    plan: Plan, pin: str | None, others: Sequence[str], sides: tuple[float, float] | None
-) -> tuple[str, dict[str, str]]:
-    """Returns the kind of the reason; its sentence, what was found and what it is held against."""
-    limits = plan.constraints
-    if pin is not None:
-        return "pinned to the GPU", _reason_text(f"pin {pin} puts it on the GPU", pin, "")
-    if not limits.dla_cores:
-        return "no DLA core is allowed", _reason_text("dla_cores is empty", "none", "")
-    if plan.precision == "fp32":
-        return "FP32 runs only on the GPU", _reason_text(
-            "a DLA has no FP32", "FP32", "INT8 or FP16"
-        )
-    if others:
-        text = f"in other frames it runs on {' or '.join(others)}: the devices share the load"
-        return "on a DLA in other frames", _reason_text(text, ", ".join(others), "")
-    if sides is None:
-        return "the best plan puts it there", _reason_text(f"best for {plan.objective}", "", "")
-    gpu, dla = sides
-    times = f"{dla:.3g} µs on the DLA", f"{gpu:.3g} µs on the GPU"
-    if not gpu and not dla:
-        return (
-            "it takes no time of its own",
-            _reason_text("it belongs to the layers around it, which are on the GPU", *times),
-        )
-    if plan.objective == "gpu_time":
-        return (
-            "reformats would take longer",
-            _reason_text("the GPU would need longer for the reformats than for the layer", *times),
-        )
-    if plan.objective in ("throughput", "period"):
-        return (
-            "the devices share the load",
-            _reason_text("the work is shared so that no device waits for another", *times),
-        )
-    if dla > gpu:
-        return (
-            "slower on the DLA",
-            _reason_text("it takes longer on the DLA than on the GPU", *times),
-        )
-    return (
-        "the transition costs more",
-        _reason_text(
-            "it is not slower on the DLA, but starting a loadable and transferring its "
-            f"tensors would cost more {plan.objective}",
-            *times,
-        ),
-    )
-
-
-def _reason_text(message: str, found: str, limit: str) -> dict[str, str]:
-    return {"message": message, "found": found, "limit": limit}
 
 
 def automatic_transitions(network: Network, judgement: Judgement) -> int:

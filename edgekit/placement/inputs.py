@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import loadable_batch
 from edgekit.dla.memory import (
@@ -34,6 +34,9 @@ from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
 from edgekit.text import counted, listed
 
+if TYPE_CHECKING:
+    from edgekit.error_document import StatedError
+
 _SHOWN = 5
 BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 POOLS = ("managed_sram", "local_dram", "global_dram")
@@ -57,7 +60,7 @@ class PinImpossible(GateError):
 class PlanImpossible(GateError):
     """A standalone plan was requested, and some layers cannot run on a DLA.
 
-    ``layers`` maps their names to the reasons; ``to_json`` adds them to the error.
+    ``layers`` maps their names to the reasons; the document has them, too.
     """
 
     default_code = "plan.impossible"
@@ -68,14 +71,12 @@ class PlanImpossible(GateError):
         super().__init__(message, hint=hint)
         self.layers = layers
 
-    def to_json(self) -> dict[str, Any]:
+    def stated(self) -> StatedError:
         """Adds ``layers``: name and reasons of each layer that does not fit."""
-        document = super().to_json()
-        document["error"]["layers"] = [
-            {"name": name, "reasons": [reason.to_json() for reason in reasons]}
-            for name, reasons in self.layers.items()
-        ]
-        return document
+        from edgekit.error_document import UnplaceableLayer
+
+        layers = tuple(UnplaceableLayer(name, found) for name, found in self.layers.items())
+        return replace(super().stated(), layers=layers)
 
 
 class LoadableCapacity:

@@ -23,7 +23,7 @@ from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
 from edgekit.placement.assembly import assemble, baseline_costs, baselines_keep
 from edgekit.placement.baselines import Baseline, baselines
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import device_constants
 from edgekit.placement.costs.model import SUMS, CostModel
 from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
 from edgekit.placement.plan import (
@@ -117,7 +117,7 @@ def prepare(
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     predicts = CostModel(
-        target, mode, precision, fp16, cost_data("devices"), power, concurrent,
+        target, mode, precision, fp16, device_constants(), power, concurrent,
         rate_hz=options.rate_hz,
     )  # fmt: skip
     model = measured_model(predicts, options.profile, network, able)

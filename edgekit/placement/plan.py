@@ -20,6 +20,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -73,7 +74,7 @@ _band = array(_figure, 2, 2)
 _bands = mapping(_band, choice("latency_us", "throughput_qps", "energy_uj", "gpu_us"))
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Pin:
     """Layers matching the glob ``layers`` go to ``device`` ("GPU", "DLA", "DLA0", "DLA1")."""
 
@@ -124,7 +125,7 @@ class Options:
     slack: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class PredictedCost:
     """Model predictions for one inference; None each where no layer has a known time.
 
@@ -150,7 +151,7 @@ class PredictedCost:
 UNKNOWN = PredictedCost(None, None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class SlackChoice:
     """Which plan was taken of those whose objective is within the slack of the optimum.
 
@@ -169,7 +170,7 @@ class SlackChoice:
     at_optimum: float = member(_figure)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class PlacedLayer:
     """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order."""
 
@@ -182,7 +183,7 @@ class PlacedLayer:
     predicted_uj: float = member(_figure)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class PlannedLoadable:
     """One DLA subgraph of the plan; ``formats`` is the chosen tensor format by border tensor.
 
@@ -202,7 +203,7 @@ class PlannedLoadable:
     plan: int = member(_count, default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Reformat:
     """A tensor that the GPU brings from one layout ("int8:CHW32", "fp32:LINEAR") to another.
 
@@ -219,7 +220,7 @@ class Reformat:
     uj: float = member(_figure, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Unfused:
     """What it costs that a border breaks a part that ``device`` would run fused.
 
@@ -234,7 +235,7 @@ class Unfused:
     plan: int = member(_count, default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class BuilderDifference:
     """Where TensorRT's builder would group a core's layers otherwise than the plan.
 
@@ -253,7 +254,7 @@ class BuilderDifference:
     layers: tuple[str, ...] = member(_names)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class BuilderGroups:
     """What TensorRT's builder makes of the device types of a plan's layers.
 
@@ -272,7 +273,7 @@ class BuilderGroups:
     differences: tuple[BuilderDifference, ...] = member(records(BuilderDifference), default=())
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class DeviceWork:
     """What a device has of a frame of a plan: layers, segments, and the microseconds it works.
 
@@ -286,7 +287,7 @@ class DeviceWork:
     clock: str = member(choice(*_CLOCKS), default="predicted")
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Share:
     """A plan variant of the ``throughput`` objective and the share of frames it takes.
 
@@ -305,7 +306,7 @@ class Share:
     devices: tuple[DeviceWork, ...] = member(records(DeviceWork), default=())
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class FrameTimes:
     """What a frame takes where the frames follow each other without a pause.
 
@@ -329,7 +330,7 @@ class FrameTimes:
     shared: tuple[str, ...] = member(array(choice("memory", "gpu")))
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class FrameEnergy:
     """What a plan's energies are of.
 
@@ -342,7 +343,7 @@ class FrameEnergy:
     idle_uj: float = member(_figure, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class MeasuredPart:
     """How much of a plan's latency a profile measured.
 
@@ -369,7 +370,7 @@ class MeasuredPart:
     notes: tuple[str, ...] = member(_names)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Constraints:
     """What a plan keeps to; the attributes are those of :class:`Options`."""
 
@@ -387,7 +388,7 @@ class Constraints:
     pools: Mapping[str, int] | None = member(nullable(_pools), default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Plan:
     """Placement, loadables, pools, formats and predicted cost: an ``edgekit.plan/1``.
 
@@ -470,8 +471,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
-        document: dict[str, Any] = write(self)
-        return document
+        return dict(write(self))
 
 
 def is_known(plan: Plan) -> bool:
@@ -661,7 +661,7 @@ def _with(
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PlanSummary:
     """A plan's main figures, all predicted; None where no layer has a known time.
 
@@ -781,7 +781,7 @@ def percent_change(before: float, after: float) -> float | None:
     return 100 * (after - before) / before if before else None
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Change:
     """By how much a figure grew, and by how many percent; None where that is not known."""
 
@@ -789,7 +789,7 @@ class Change:
     percent: float | None = member(nullable(_difference))
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class MovedLayer:
     """A layer that another plan has on another device."""
 
@@ -798,7 +798,7 @@ class MovedLayer:
     goal: str = member(_device, key="to")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WhatIf(FormerDict):
     """An ``edgekit.whatif/1``: a plan compared with the plan that follows from changes.
 
@@ -825,8 +825,7 @@ class WhatIf(FormerDict):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.whatif/1`` document."""
-        document: dict[str, Any] = write(self)
-        return document
+        return dict(write(self))
 
 
 def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> WhatIf:

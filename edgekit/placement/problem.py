@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from edgekit.dla.verdicts import VerdictReason
 from edgekit.network.model import Layer, Network
+from edgekit.placement.costs.constants import layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay, layout_text
-from edgekit.placement.costs.kernel_costs import Layout, cost_data
+from edgekit.placement.costs.kernel_costs import Layout
 from edgekit.placement.costs.model import CostModel, concurrent_speeds
 from edgekit.placement.inputs import PlacementInputs, require_memory
 from edgekit.placement.kernels import LayerKernel, fuse, join, joined
@@ -225,8 +226,8 @@ def common_kernels(request: PlacementInputs) -> Kernels:
 
 def _fuse(network: Network, key_of: Mapping[str, object]) -> Kernels:
     """Fuses layers that have the same key."""
-    rules = cost_data("kinds")["fusion"]
-    return fuse(network, rules["heads"], rules["tails"], lambda layer: str(key_of[layer.name]))
+    rules = layer_kinds().fusion
+    return fuse(network, rules.heads, rules.tails, lambda layer: str(key_of[layer.name]))
 
 
 @dataclass

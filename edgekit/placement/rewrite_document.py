@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgekit.dla.verdicts import whole
 from edgekit.placement.check_document import BriefCheck
 from edgekit.removed import FormerDict
@@ -12,6 +10,7 @@ from edgekit.rewriting.provenance.record import AppliedRewrites
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     long_text,
     member,
     nullable,
@@ -23,7 +22,7 @@ from edgekit_device.protocol.codec import (
 _ERROR = nullable(number(0, 1e308))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Approximation:
     """What an approximate rewrite changes on the calibration data.
 
@@ -45,7 +44,7 @@ class Approximation:
     note: str = member(long_text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Rewriting(FormerDict):
     """An ``edgekit.rewrite/1``.
 

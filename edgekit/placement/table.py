@@ -97,7 +97,6 @@ def with_plan(row: TableRow, plan: Plan) -> TableRow:
 
 def with_error(row: TableRow, error: EdgekitError) -> TableRow:
     """Returns a row that says why it has no plan."""
-    fields = error.to_json()["error"]
-    return row.model_copy(
-        update={"error": RowError(**{key: fields[key] for key in RowError.model_fields})}
-    )
+    found = error.stated()
+    why = RowError(code=found.code, message=found.message, where=found.where, hint=found.hint)
+    return row.model_copy(update={"error": why})

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.network.parts import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftPart, parts
 from edgekit.network.session import open_session
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.left import LeftOut

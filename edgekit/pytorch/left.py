@@ -1,5 +1,5 @@
 """Modules that stay in PyTorch: each call of one becomes a node ``edgekit.pytorch::Module`` of the
-exported network, which is cut there (``edgekit.network.parts``).
+exported network, which is cut there (``edgekit.network.left_modules``).
 
 The node comes from ``torch.onnx.ops.symbolic_multi_out`` (torch 2.8 and newer), in a twin of the
 module tree that shares the parameters: the caller's module does not change.
@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.network.parts import DOMAIN, OPERATOR
+from edgekit.network.left_modules import DOMAIN, OPERATOR
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

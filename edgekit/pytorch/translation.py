@@ -14,9 +14,9 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.parts import DOMAIN, LeftPart, parts
+from edgekit.network.left_modules import DOMAIN, LeftPart, parts
+from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import dtype_name
-from edgekit.parsing.operators import newest_opset, operator_table
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
 from edgekit.pytorch.chain import run_steps, steps_of_file

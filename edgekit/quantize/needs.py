@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.precision import int8_operators
 from edgekit.dla.scales import LEVELS
@@ -184,8 +184,8 @@ def _backward(layer: Layer, known: Mapping[str, float]) -> float | None:
 
 def _selects(layer: Layer, *, back: bool = False) -> bool:
     """Tells whether each value written is one of those read (or 0), cut off at most."""
-    params: Mapping[str, Any] = layer.params
-    kind, function = layer.kind, params.get("function")
+    kind, params = layer.kind, layer.params
+    function = params.get("function")
     if kind in _MOVING:
         return True
     if kind == "SLICE":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import log2
@@ -17,7 +18,16 @@ from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
 from edgekit.text import counted, yaml_list
-from edgekit_device.protocol.codec import array, long_text, member, nullable, number
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+)
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -29,9 +39,10 @@ LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
 COSTLY_BITS = 2.0
 _BITS = 8.0
 _SHOWN = 5
+_AMAX = number(0, sys.float_info.max)
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Ranges:
     """Clipping magnitudes as measured, each tensor by itself.
 
@@ -47,12 +58,12 @@ class Ranges:
         few: Tensors with too few values for the histogram of the entropy method.
     """
 
-    amax: Mapping[str, Mapping[str, float]]
-    data: str
-    samples: int
-    warnings: tuple[str, ...] = ()
-    masked: tuple[str, ...] = ()
-    few: tuple[str, ...] = ()
+    amax: Mapping[str, Mapping[str, float]] = member(mapping(mapping(_AMAX, long_text)))
+    data: str = member(long_text)
+    samples: int = member(integer(0, 1 << 31))
+    warnings: tuple[str, ...] = member(array(long_text), default=())
+    masked: tuple[str, ...] = member(array(long_text), default=())
+    few: tuple[str, ...] = member(array(long_text), default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class Change:
         return min(_BITS, log2(self.new / self.old)) if self.old else 0.0
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Scales:
     """Symmetric per-tensor INT8 scales: ``scale = amax / 127``.
 
@@ -171,7 +182,7 @@ def tie(
     moved, tied = DisjointSets[str](), DisjointSets[str]()
     by_tensor: dict[str, list[BoundLayer]] = {}
     for one in bound:
-        if one.tie.moves:
+        if one.tie.ties.moves:
             moved.join(*one.tensors)
         tied.join(*one.tensors)
         for name in one.tensors:
@@ -229,9 +240,9 @@ def bindings(
     on_dla = None if dla_layers is None else frozenset(dla_layers)
     for layer in network.layers:
         rule = scale_tie(layer)
-        if rule is None or rule.apart != apart or layer.name in fp16_layers:
+        if rule is None or rule.ties.apart != apart or layer.name in fp16_layers:
             continue
-        if not (rule.everywhere or on_dla is None or layer.name in on_dla):
+        if not (rule.ties.everywhere or on_dla is None or layer.name in on_dla):
             continue
         tensors = tuple(
             name
@@ -246,7 +257,7 @@ def _change(
     name: str, old: float, values: Mapping[str, float], widest: str, bound: list[BoundLayer]
 ) -> Change:
     # what moves values hands a scale on; the rule that requires it says more
-    reason = next((one for one in bound if not one.tie.moves), bound[0])
+    reason = next((one for one in bound if not one.tie.ties.moves), bound[0])
     return Change(
         tensor=name,
         old=old,
@@ -341,7 +352,7 @@ def constraint_warnings(
     return (*messages, *_unsettled_warnings(network, scales, dla_layers, fp16_layers))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ChangedScale:
     """A scale that the hardware makes wider.
 
@@ -382,7 +393,7 @@ def change_rows(changes: Iterable[Change]) -> tuple[ChangedScale, ...]:
 
 def _costly(change: Change) -> str:
     layers = ", ".join(change.layers[:_SHOWN])
-    everywhere = {tie.rule.id for tie in scale_ties() if tie.everywhere}
+    everywhere = {tie.rule.id for tie in scale_ties() if tie.ties.everywhere}
     pins = ", ".join(f"{{layers: {yaml_list([n])[1:-1]}, device: GPU}}" for n in change.layers)
     place = "" if change.rule in everywhere else f", or on the GPU: placement: {{pin: [{pins}]}}"
     one = "that layer" if len(change.layers) == 1 else "these layers"

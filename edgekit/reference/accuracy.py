@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from edgekit_device.arrays.deviation import (
 )
 from edgekit_device.protocol.codec import (
     array,
+    document,
     flag,
     integer,
     member,
@@ -36,7 +37,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 
 # Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
@@ -55,7 +55,7 @@ _count = integer(0, 1 << 40)
 _name = text(most=1 << 20)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Measures:
     """How far outputs are from FP32's, the worst output's figures.
 
@@ -75,7 +75,7 @@ class Measures:
     max_abs: float = member(_figure)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class WorstChannel:
     """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above.
 
@@ -87,7 +87,7 @@ class WorstChannel:
     exact: bool | None = member(flag, absent=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ChannelGroup:
     """Channels of an output whose ranges are alike, and different from the other channels'.
 
@@ -112,7 +112,7 @@ class ChannelGroup:
     collapsed: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class KeptScores:
     """How many of a detector's scores above 0.25 stay above it."""
 
@@ -121,7 +121,7 @@ class KeptScores:
     kept: int = member(_count)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NodePlace:
     """A node, and the segment and device that compute it."""
 
@@ -130,7 +130,7 @@ class NodePlace:
     device: str = member(_name)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NonfiniteOutput:
     """An output with NaN or infinity although FP32 has numbers there.
 
@@ -149,7 +149,7 @@ class NonfiniteOutput:
     told: str = member(_name)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ConstantOutput:
     """An output that is nearly the same for all inputs: its figures say nothing.
 
@@ -162,7 +162,7 @@ class ConstantOutput:
     told: str = member(_name)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class SegmentMeasures(Measures):
     """The error of a segment's outputs, accumulated up to there.
 
@@ -181,7 +181,7 @@ class SegmentMeasures(Measures):
     lane: int | None = member(_count, absent=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Accuracy(Measures):
     """How far a build is from the FP32 model; of outputs that vary between the inputs, if any does.
 
@@ -210,11 +210,6 @@ class Accuracy(Measures):
     failures: tuple[str, ...] = member(array(_name))
     per_segment: tuple[SegmentMeasures, ...] = member(records(SegmentMeasures))
     data: str = member(_name, absent="")
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``"accuracy"`` of a document: never NaN or infinite, not finite is -999 dB."""
-        document: dict[str, Any] = write(self)
-        return document
 
 
 class Nonfinite:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from edgekit_device.protocol.codec import array, document, integer, long_text, member, text
+from edgekit_device.protocol.codec import digest as sha256
+from edgekit_device.protocol.codec import shape as sizes
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit_device.protocol.manifest import EngineEntry
 
-@dataclass(frozen=True, slots=True)
+
+@document(frozen=True)
 class EngineSegment:
     """A maximal run of layers on one device, cut out as its own ONNX model.
 
@@ -23,15 +29,15 @@ class EngineSegment:
         engine: SHA-256 (hex) of the engine file's bytes in ``Artefacts.engines``.
     """
 
-    index: int
-    device: str
-    layers: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    engine: str
+    index: int = member(integer(0, 1 << 31))
+    device: str = member(text())
+    layers: tuple[str, ...] = member(array(long_text))
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    engine: str = member(sha256)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Weight:
     """One tensor that a stripped engine lacks.
 
@@ -47,15 +53,15 @@ class Weight:
         shape: Static shape.
     """
 
-    name: str
-    source: str
-    transform: str
-    digest: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: str = member(long_text)
+    source: str = member(long_text)
+    transform: str = member(long_text)
+    digest: str = member(sha256)
+    dtype: str = member(text())
+    shape: tuple[int, ...] = member(sizes())
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Artefacts:
     """What a backend built.
 
@@ -70,7 +76,7 @@ class Artefacts:
         inputs: Network inputs, in the model's order.
         outputs: Network outputs, in the model's order.
         notes: What a person should know, such as layers that fell back to FP16.
-        engine_facts: Of engines that TensorRT built, what a loader must know, by their digest: the
+        entries: Of engines that TensorRT built, what a loader must know, by their digest: the
             manifest's ``engines``.
     """
 
@@ -83,4 +89,4 @@ class Artefacts:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    engine_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    entries: Mapping[str, EngineEntry] = field(default_factory=dict)

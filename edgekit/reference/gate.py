@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
 
-from edgekit_device.protocol.codec import array, flag, mapping, member, nullable, number, text
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    flag,
+    mapping,
+    member,
+    nullable,
+    number,
+    text,
+)
 
 #: What an accuracy against the FP32 network is measured in.
 Metric = Literal["cosine", "snr_db", "top1_agreement"]
@@ -34,7 +42,7 @@ def impossible(metric: str, minimum: float) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class GateChoice:
     """The calibration method that the accuracy gate took after it had tried all of them.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import islice
 
 import numpy as np
 
+from edgekit.errors import DataError
 from edgekit.network.session import session
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.calibration.histograms import METHODS
@@ -21,6 +23,7 @@ from edgekit.text import counted, listed
 from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 from edgekit_device.protocol.codec import (
     array,
+    document,
     integer,
     mapping,
     member,
@@ -42,13 +45,17 @@ _EXACT, _WORST = 999.0, -999.0
 # engines stay loaded where their weights take at most so many bytes: to load a fully connected
 # layer takes as long as twenty inferences
 _LOADED_BYTES = 1 << 29
+# where the data hold no inputs beyond those measured, the ranges of each half of them are measured
+# once more: of so many of them
+_RETAINED = 64
+_HELD_BYTES = 1 << 28
 # no square of it is infinite
 _INFINITE = 1e60
 _count = integer(0, 1 << 40)
 _decibels = mapping(number(-1000, 1000))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MethodChoice:
     """Which calibration method was chosen, and by which figures.
 
@@ -74,13 +81,57 @@ class MethodChoice:
     gate: GateChoice | None = member(record(GateChoice), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class HeldOutInput:
     """An input to compare on, the ranges to compare with, and whether these leave it out."""
 
     feed: Feed
     ranges: Ranges
     held_out: bool
+
+
+def inputs_to_compare(
+    ranges: Ranges,
+    beyond: Callable[[], Iterable[Feed]],
+    inputs: Iterable[Feed],
+    measure: Callable[[Sequence[Feed], str], Ranges],
+) -> Iterator[HeldOutInput]:
+    """Yields inputs to compare on, those first that the ranges leave out.
+
+    Args:
+        ranges: Measured on ``inputs``.
+        beyond: Returns further inputs; the first one that is damaged ends them.
+        inputs: Those that were measured.
+        measure: Measures the ranges of a half of the inputs, "first" or "second".
+    """
+    found = 0
+    # an input that is not needed may be damaged
+    with suppress(DataError):
+        for feed in beyond():
+            yield HeldOutInput(feed, ranges, held_out=True)
+            found += 1
+    if found:
+        for feed in inputs:
+            yield HeldOutInput(feed, ranges, held_out=False)
+        return
+    retained: deque[Feed] = deque()
+    size = 0
+    for feed in inputs:
+        retained.append(feed)
+        size += sum(value.nbytes for value in feed.values())
+        while len(retained) > _RETAINED or (size > _HELD_BYTES and len(retained) > 2):
+            size -= sum(value.nbytes for value in retained.popleft().values())
+    every = list(retained)
+    if len(every) == 1:
+        yield HeldOutInput(every[0], ranges, held_out=False)
+        return
+    half = len(every) // 2
+    parts = every[:half], every[half:]
+    others = measure(parts[1], "second"), measure(parts[0], "first")
+    # of each half by turns
+    for i in range(half):
+        for part, own in zip(parts, others, strict=True):
+            yield HeldOutInput(part[i], own, held_out=True)
 
 
 def compare_methods(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -13,6 +13,9 @@ from edgekit.errors import BuildError, DataError
 from edgekit.network.session import lent_value, open_session
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
 
 
 class Runner:
@@ -94,12 +97,11 @@ def run(
 def _load(
     artefacts: Artefacts, segment: EngineSegment, stripped: bool, optimise: bool, threads: int
 ) -> Any:
-    lent: dict[str, Any] = {}
     if stripped:
         engine = artefacts.engines[segment.engine]
         lent = _lent(engine, artefacts.weights, artefacts.values)
     else:
-        engine = full_engine(artefacts, segment.engine)
+        engine, lent = full_engine(artefacts, segment.engine), {}
     try:
         return open_session(engine, lent, optimise=optimise, threads=threads)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
@@ -133,7 +135,7 @@ def open_engine(
 
 def _lent(
     engine: bytes, weights: Mapping[str, Weight], values: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
+) -> dict[str, OrtValue]:
     """The weights that a stripped engine lacks, as it wants them: alike bytes are kept once."""
     graph = onnx.ModelProto.FromString(engine).graph
     lent = {}

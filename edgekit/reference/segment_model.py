@@ -98,17 +98,14 @@ class ModelWriter:
     def split(self, source: str, sizes: list[int], axis: int, target: str) -> list[str]:
         """Adds a Split: sizes are an attribute before opset 13 and an input since."""
         names = [f"{target}{number}" for number in range(len(sizes))]
-        inputs = [source]
-        attributes: dict[str, Any] = {"axis": axis}
+        title = f"{target}#Split"
         if self.opset < 13:
-            attributes["split"] = sizes
+            made = helper.make_node("Split", [source], names, name=title, axis=axis, split=sizes)
         else:
-            name = "#sizes:" + ",".join(map(str, sizes))
-            inputs.append(self.constant(name, np.array(sizes, np.int64)))
-        self.nodes.append(
-            helper.make_node("Split", inputs, names, name=f"{target}#Split", **attributes)
-        )
-        self.made.update(names)
+            counts = "#sizes:" + ",".join(map(str, sizes))
+            inputs = [source, self.constant(counts, np.array(sizes, np.int64))]
+            made = helper.make_node("Split", inputs, names, name=title, axis=axis)
+        self.nodes.append(made)
         return names
 
 

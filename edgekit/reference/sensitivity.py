@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from edgekit_device.arrays.deviation import Deviation, worst_of
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -36,7 +37,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _count = integer(0, 1 << 40)
 _name = text(most=1 << 20)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Impact:
     """What INT8 of one kernel alone costs at the network's outputs, all else in FP32.
 
@@ -91,7 +91,7 @@ class Impact:
         return " + ".join(self.layers)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Sensitivity:
     """Every INT8 kernel of a plan, worst first.
 
@@ -106,7 +106,7 @@ class Sensitivity:
     samples: int = member(_count)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Proposal:
     """The layers to keep out of INT8 for an accuracy.
 
@@ -135,14 +135,14 @@ class Proposal:
     tried: int | None = member(nullable(_count), default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class RankedKernel(Impact):
     """A kernel in the ranking; ``kinds`` are those of its layers."""
 
     kinds: tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FloatLayer:
     """A layer that does not run in INT8, why, and the DLA's rule that says so, if one does."""
 
@@ -151,7 +151,7 @@ class FloatLayer:
     rule: str = member(_name)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProposedLayers:
     """The fewest layers to keep in FP16 for an accuracy.
 
@@ -178,7 +178,7 @@ class ProposedLayers:
     int8: Accuracy = member(record(Accuracy))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SensitivityRanking(FormerDict):
     """An ``edgekit.sensitivity/1``: what INT8 of each kernel costs, and what to keep in FP16.
 
@@ -211,13 +211,8 @@ class SensitivityRanking(FormerDict):
     shortfall: str = member(_name, absent="")
     schema: str = member(choice("edgekit.sensitivity/1"), default="edgekit.sensitivity/1")
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the ``edgekit.sensitivity/1`` document."""
-        document: dict[str, Any] = write(self)
-        return document
 
-
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class VariantRows:
     """One tensor: row 0 is FP32's, row 1 + i that of variant ``ids[i]``.
 
@@ -373,7 +368,7 @@ def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
     return bool(np.allclose(found[finite], wanted[finite], rtol=0, atol=_CLOSE * most))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _VariantRange:
     """Variants ``first`` to ``end`` (excluded), in one pass that begins at kernel ``start``."""
 

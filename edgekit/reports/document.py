@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
+from edgekit.placement.gpu_reasons import gpu_reasons
 from edgekit.placement.plan import (
     PREDICTED_KEYS,
     Plan,
@@ -59,7 +60,6 @@ from edgekit.reports.schema import (
     ScaleChange,
     Slot,
     Timeline,
-    Why,
 )
 from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
@@ -495,7 +495,7 @@ def _pool_limits(facts: RunFacts) -> dict[str, int]:
     """Returns what each pool may be: what the build was given, or gets by itself."""
     if facts.target.dla.cores == 0:
         return {}
-    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.pools or {})
+    return {**write(pool_limits(facts.target)), **(facts.plan.constraints.pools or {})}
 
 
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
@@ -516,7 +516,7 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
                 core=one.core, layers=len(one.layers),
                 first=one.layers[0] if one.layers else "",
                 last=one.layers[-1] if one.layers else "",
-                memory=one.memory.to_json(), formats=dict(one.formats),
+                memory=write(one.memory), formats=dict(one.formats),
             )
             for one in plan.loadables
         ],
@@ -599,12 +599,8 @@ def report_document(facts: RunFacts) -> Report:
         Times named ``_us`` are microseconds, energies ``_uj`` microjoules, sizes bytes. Predicted
         and measured values stand in separate objects, each with its ``clock``.
     """
-    from edgekit.placement.forecast import gpu_reasons
-
     plan, target = facts.plan, facts.target
-    reasons = [
-        Why.model_validate(one) for one in gpu_reasons(plan, facts.network, facts.judgement, target)
-    ]
+    reasons = gpu_reasons(plan, facts.network, facts.judgement, target)
     parts = measured_parts(facts.trace, facts.clock)
     rows = layer_rows(facts, reasons, parts)
     predicted = comparison(plan)

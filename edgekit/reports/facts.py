@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
@@ -33,6 +33,7 @@ from edgekit.text import ABSENT, counted, percent
 from edgekit_device.arrays.deviation import decibels
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.trace.chrome import Trace
     from edgekit.dla.verdicts import Judgement
     from edgekit.network.model import Network
     from edgekit.placement.plan import Plan
@@ -100,7 +101,7 @@ class RunFacts:
     refit: RefitAnswer | None = None
     built: tuple[BuiltBoard, ...] = ()
     bench: Bench | None = None
-    trace: Mapping[str, Any] | None = None
+    trace: Trace | None = None
     board: BoardName | None = None
     rewrites: tuple[ReportedRewrite, ...] = ()
     steps: tuple[ReportedStep, ...] = ()

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, PREDICTED
 from edgekit.dla.verdicts import Judgement, VerdictReason
+from edgekit.placement.gpu_reasons import Why, WhyLayer
 from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
 from edgekit.reports.schema import (
@@ -23,132 +25,126 @@ from edgekit.reports.schema import (
     TraceSummary,
     UnbookedTime,
     Whole,
-    Why,
-    WhyLayer,
 )
 from edgekit.text import percent
 
 if TYPE_CHECKING:
+    from edgekit.benchmark.trace.chrome import Trace, TraceEvent
     from edgekit.reports.facts import RunFacts
 
 
-PREDICTED = "predicted"
 _MOST = 15
 
 
-def _slices(trace: Mapping[str, Any] | None, category: str) -> list[Mapping[str, Any]]:
+def _slices(trace: Trace | None, category: str) -> list[TraceEvent]:
     """Returns the measured slices of a category, of the process that comes first.
 
     That one has frames that ran alone; further processes have several in flight.
     """
     found = [
         event
-        for event in (trace or {}).get("traceEvents") or ()
-        if event.get("ph") == "X"
-        and event.get("cat") == category
-        and (event.get("args") or {}).get("clock", PREDICTED) != PREDICTED
+        for event in (trace.events if trace else ())
+        if event.ph == "X" and event.cat == category and event.args.clock not in (None, PREDICTED)
     ]
-    first = min((event["pid"] for event in found), default=None)
-    return [event for event in found if event["pid"] == first]
+    first = min((event.pid for event in found), default=None)
+    return [event for event in found if event.pid == first]
 
 
-def measured_frame(trace: Mapping[str, Any] | None) -> ReportedFrame | None:
+def measured_frame(trace: Trace | None) -> ReportedFrame | None:
     """Returns one measured frame as the timeline draws it; None if there is none.
 
     It is the frame of median length, so that neither a cold one nor an outlier stands for all.
     """
-    frames: dict[int, list[Mapping[str, Any]]] = {}
+    frames: dict[int, list[TraceEvent]] = {}
     for event in _slices(trace, "segment"):
-        if "segment" in event["args"]:
-            frames.setdefault(event["args"].get("frame", 0), []).append(event)
+        if event.args.segment is not None:
+            frames.setdefault(event.args.frame or 0, []).append(event)
     if not frames:
         return None
     ordered = sorted(frames, key=lambda frame: (_length(frames[frame]), frame))
     frame = ordered[len(ordered) // 2]
     events = frames[frame]
-    begin = min(event["ts"] for event in events)
+    begin = min(event.ts for event in events)
     return ReportedFrame(
-        clock=events[0]["args"]["clock"],
+        clock=BOARD_MEASURED if events[0].args.clock == BOARD_MEASURED else CPU_MEASURED,
         frame=frame,
-        end_us=max(event["ts"] + event["dur"] for event in events) - begin,
+        end_us=max(event.ts + event.dur for event in events) - begin,
         slots=[
             Slot(
-                plan=event["args"].get("plan", 0), segment=event["args"]["segment"],
-                device=event["args"].get("device", "GPU"),
-                start_us=event["ts"] - begin, duration_us=event["dur"],
+                plan=event.args.plan or 0, segment=event.args.segment or 0,
+                device=event.args.device or "GPU",
+                start_us=event.ts - begin, duration_us=event.dur,
             )
             for event in events
         ],
     )  # fmt: skip
 
 
-def _length(events: Sequence[Mapping[str, Any]]) -> float:
-    end: float = max(event["ts"] + event["dur"] for event in events)
-    begin: float = min(event["ts"] for event in events)
-    return end - begin
+def _length(events: Sequence[TraceEvent]) -> float:
+    return max(event.ts + event.dur for event in events) - min(event.ts for event in events)
 
 
-def _times(trace: Mapping[str, Any] | None) -> Iterator[tuple[float, float, Mapping[str, Any]]]:
-    """Yields frame, measured microseconds and arguments of every measured layer's slice."""
+def _times(trace: Trace | None) -> Iterator[tuple[float, float, TraceEvent]]:
+    """Yields frame, measured microseconds and the slice of every measured layer."""
     for event in _slices(trace, "layer"):
-        args = event["args"]
-        if isinstance(args.get("measured_us"), int | float):
+        frame, us = event.args.frame, event.args.measured_us
+        if us is not None:
             # older traces do not have the frame: each slice stands for one
-            yield args.get("frame", event["ts"]), float(args["measured_us"]), args
+            yield event.ts if frame is None else frame, us, event
 
 
-def layer_times(trace: Mapping[str, Any] | None) -> dict[str, float]:
+def layer_times(trace: Trace | None) -> dict[str, float]:
     """Returns the measured microseconds of layers by name, the mean over the trace's frames.
 
     A layer's nodes need not follow each other: what is of it in a frame is added up.
     """
     found: dict[str, dict[float, float]] = {}
-    for frame, us, args in _times(trace):
-        if "layer" in args and "layers" not in args:
-            times = found.setdefault(args["layer"], {})
+    for frame, us, event in _times(trace):
+        if event.args.layer is not None and event.args.layers is None:
+            times = found.setdefault(event.args.layer, {})
             times[frame] = times.get(frame, 0.0) + us
     return {name: sum(times.values()) / len(times) for name, times in found.items()}
 
 
-def measured_parts(trace: Mapping[str, Any] | None, clock: str = "") -> list[MeasuredPart]:
+def measured_parts(trace: Trace | None, clock: str = "") -> list[MeasuredPart]:
     """Returns what was timed as a whole, the mean over the trace's frames: loadables and fusions.
 
     Their layers have no times of their own.
     """
-    first: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    first: dict[tuple[str, ...], TraceEvent] = {}
     totals: dict[tuple[str, ...], float] = {}
     frames: dict[tuple[str, ...], set[float]] = {}
-    for event in _slices(trace, "layer"):
-        args = event["args"]
-        if isinstance(args.get("measured_us"), int | float) and args.get("layers"):
-            key = tuple(args["layers"])
+    for frame, us, event in _times(trace):
+        if isinstance(event.args.layers, list) and event.args.layers:
+            key = tuple(event.args.layers)
             first.setdefault(key, event)
-            totals[key] = totals.get(key, 0.0) + float(args["measured_us"])
-            frames.setdefault(key, set()).add(args.get("frame", event["ts"]))
+            totals[key] = totals.get(key, 0.0) + us
+            frames.setdefault(key, set()).add(frame)
     return [
         MeasuredPart(
-            name=str(event.get("name", "")), device=event["args"].get("device", "GPU"),
-            segment=event["args"].get("segment", 0), layers=list(key),
+            name=event.name, device=event.args.device or "GPU",
+            segment=event.args.segment or 0, layers=list(key),
             us=totals[key] / len(frames[key]), clock=clock,
         )
         for key, event in first.items()
     ]  # fmt: skip
 
 
-def unbooked_times(trace: Mapping[str, Any] | None) -> list[UnbookedTime]:
+def unbooked_times(trace: Trace | None) -> list[UnbookedTime]:
     """Returns what of a frame's measured time is of no layer.
 
     Conversions at segments' borders have a row of their own; each node counts once a segment.
     """
     frames: set[float] = set()
     totals: dict[str, float] = {}
-    nodes: dict[str, set[tuple[Any, str]]] = {}
-    for frame, us, args in _times(trace):
+    nodes: dict[str, set[tuple[int | None, str]]] = {}
+    for frame, us, event in _times(trace):
+        args = event.args
         frames.add(frame)
-        if "layer" not in args:
-            what = "between segments" if "border_of" in args else "of no layer"
+        if args.layer is None:
+            what = "of no layer" if args.border_of is None else "between segments"
             totals[what] = totals.get(what, 0.0) + us
-            own = {(args.get("segment"), node) for node in args.get("measured_nodes") or ()}
+            own = {(args.segment, node) for node in args.measured_nodes or ()}
             nodes.setdefault(what, set()).update(own)
     return [
         UnbookedTime(what=what, us=total / len(frames), nodes=len(nodes[what]))
@@ -157,16 +153,15 @@ def unbooked_times(trace: Mapping[str, Any] | None) -> list[UnbookedTime]:
     ]
 
 
-def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> TraceSummary | None:
+def trace_summary(trace: Trace | None, file: str | None) -> TraceSummary | None:
     """Says what the trace has and where it lies."""
     if not trace:
         return None
-    events = [event for event in trace.get("traceEvents") or () if event.get("ph") != "M"]
     return TraceSummary(
         file=file,
-        events=len(events),
-        clocks=dict((trace.get("otherData") or {}).get("clocks") or {}),
-        frames=len({event["args"].get("frame") for event in _slices(trace, "segment")}),
+        events=sum(event.ph != "M" for event in trace.events),
+        clocks=trace.about.clocks,
+        frames=len({event.args.frame for event in _slices(trace, "segment")}),
         measured_layers=len(layer_times(trace)),
         unbooked=unbooked_times(trace),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.benchmark.document import Bench
 from edgekit.buildlog.log_document import ExplainedLog
 from edgekit.files import write_atomically
-from edgekit.placement.check_document import Checks
+from edgekit.placement.checks_document import Checks
 from edgekit.reports import text
 from edgekit.reports.comparison import (
     compared_metrics,
@@ -400,7 +400,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     icon = "❌" if failures else "✅"
     many = len(checks)
     paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
-    failed = [f"- {code(one['where'])}: {prose(one['message'], 400)}" for one in failures]
+    failed = [f"- {code(one.where)}: {prose(one.message, 400)}" for one in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [

@@ -8,12 +8,14 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from edgekit.dla.explanation import explained
-from edgekit.dla.rules import Rule, load_rules
+from edgekit.dla.rule_files import Rule
+from edgekit.dla.rules import load_rules
 from edgekit.version import __version__
 
 if TYPE_CHECKING:
@@ -54,6 +56,18 @@ _LEVELS = {"certain": "warning", "disputed": "note"}
 _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A result: what a rule says of a layer or a node (``kind``) of a checked model."""
+
+    check: Check
+    name: str
+    kind: str
+    rule: str
+    level: str
+    text: str
+
+
 def sarif(checks: Sequence[Check]) -> dict[str, Any]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
@@ -62,29 +76,28 @@ def sarif(checks: Sequence[Check]) -> dict[str, Any]:
     node its logical location; a result of the same rule and layer keeps its fingerprint.
     """
     known = load_rules().rules
-    results = [result for check in checks for result in _results(check, known)]
-    used = list(dict.fromkeys(result["ruleId"] for result in results))
-    places = {rule: index for index, rule in enumerate(used)}
-    for result in results:
-        result["ruleIndex"] = places[result["ruleId"]]
+    findings = [one for check in checks for one in _findings(check, known)]
+    used = list(dict.fromkeys(one.rule for one in findings))
     driver = {
         "name": "edgekit",
         "semanticVersion": __version__,
         "rules": [_OWN.get(rule) or _rule(known[rule]) for rule in used],
     }
+    places = {rule: index for index, rule in enumerate(used)}
+    results = [_result(one, places[one.rule]) for one in findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _results(check: Check, known: Mapping[str, Rule]) -> Iterator[dict[str, Any]]:
+def _findings(check: Check, known: Mapping[str, Rule]) -> Iterator[Finding]:
     for one in check.parse.problems:
         text = f"{one.node} ({one.operator}): {one.message}. Fix: {one.fix}."
-        yield _result(check, one.node, "node", PARSE, "error", text)
+        yield Finding(check, one.node, "node", PARSE, "error", text)
     if (parser := check.parser) is not None:
         for error in parser.problems:
             where = f"{error.node} ({error.operator}): " if error.node else ""
             text = f"{where}{error.message} ({parser.release})."
-            yield _result(check, error.node or check.model, "node", SECOND, "note", text)
+            yield Finding(check, error.node or check.model, "node", SECOND, "note", text)
     for layer in check.layers:
         verdict = layer.dla
         if not verdict.ok:
@@ -92,20 +105,21 @@ def _results(check: Check, known: Mapping[str, Rule]) -> Iterator[dict[str, Any]
                 text = f"{layer.name} ({layer.kind}): {reason.message}"
                 fix = f" Fix: {reason.fix}." if reason.fix else ""
                 level = _LEVELS[verdict.certainty]
-                yield _result(check, layer.name, "layer", reason.rule, level, f"{text}.{fix}")
+                yield Finding(check, layer.name, "layer", reason.rule, level, f"{text}.{fix}")
         elif layer.dropped is not None and layer.dropped in known:
             rule = known[layer.dropped]
             text = f"{layer.name} ({layer.kind}): {rule.text}. Fix: {explained(rule).fix}."
-            yield _result(check, layer.name, "layer", rule.id, "note", text)
+            yield Finding(check, layer.name, "layer", rule.id, "note", text)
 
 
-def _result(check: Check, name: str, kind: str, rule: str, level: str, text: str) -> dict[str, Any]:
-    """Returns the result of a rule at a layer or a node (``kind``)."""
-    print_of = hashlib.sha256(f"{rule}\0{name}\0{check.target}".encode())
+def _result(one: Finding, rule_index: int) -> dict[str, Any]:
+    check, name = one.check, one.name
+    print_of = hashlib.sha256(f"{one.rule}\0{name}\0{check.target}".encode())
     return {
-        "ruleId": rule,
-        "level": level,
-        "message": {"text": text},
+        "ruleId": one.rule,
+        "ruleIndex": rule_index,
+        "level": one.level,
+        "message": {"text": one.text},
         "locations": [
             {
                 "physicalLocation": {
@@ -113,7 +127,7 @@ def _result(check: Check, name: str, kind: str, rule: str, level: str, text: str
                     # a model has no lines, and code scanning shows no result without one
                     "region": {"startLine": 1},
                 },
-                "logicalLocations": [{"name": name, "fullyQualifiedName": name, "kind": kind}],
+                "logicalLocations": [{"name": name, "fullyQualifiedName": name, "kind": one.kind}],
             }
         ],
         "partialFingerprints": {"primaryLocationLineHash": f"{print_of.hexdigest()[:16]}:1"},
@@ -143,7 +157,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
     sources = [f"{one.title} ({one.where})" for one in facts.sources]
     text = f"{rule.text}.\n\nFix: {facts.fix}.\n\nSource: {'; '.join(sources)}."
     lines = "\n".join(f"- {source}" for source in sources)
-    found: dict[str, Any] = {
+    link = next((match[0] for one in rule.source if (match := _PLACE.match(one.where))), "")
+    return {
         "id": rule.id,
         "shortDescription": {"text": f"{rule.text}."},
         "fullDescription": {
@@ -154,8 +169,5 @@ def _rule(rule: Rule) -> dict[str, Any]:
             "markdown": f"{rule.text}.\n\n**Fix:** {facts.fix}.\n\n**Sources:**\n\n{lines}\n",
         },
         "properties": {"certainty": rule.certainty, "tags": ["dla", rule.family]},
+        **({"helpUri": f"https://{link}"} if link else {}),
     }
-    link = next((match[0] for place in rule.places if (match := _PLACE.match(place))), "")
-    if link:
-        found["helpUri"] = f"https://{link}"
-    return found

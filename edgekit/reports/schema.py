@@ -18,6 +18,7 @@ from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
 from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
 from edgekit.errors import DataError
+from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
@@ -541,25 +542,6 @@ class MeasuredPart(Document):
     layers: list[str]
     us: Micro
     clock: str = ""
-
-
-class WhyLayer(Document):
-    """A layer against a rule."""
-
-    name: str
-    message: str
-    found: str
-    limit: str
-
-
-class Why(Document):
-    """A rule with the layers that it keeps off the DLA."""
-
-    rule: str
-    count: int
-    sources: list[str]
-    fixes: list[str]
-    layers: list[WhyLayer]
 
 
 class ReportedStep(Document):

@@ -10,7 +10,6 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,11 +20,12 @@ from edgekit.results.store import (
     Git,
     Result,
     ResultStore,
+    StoredResult,
     history_path,
     pack_document,
     pack_samples,
-    row_of,
 )
+from edgekit_device.board.identity import Hello
 
 _WAIT_S = 10.0
 # a repository's configuration names programs that git would start; none is needed to query
@@ -78,11 +78,27 @@ class Project(Protocol):
         """Where its file lies."""
 
 
+class MeasuredRelease(Protocol):
+    """What is wanted of the release that was measured."""
+
+    @property
+    def digest(self) -> str | None:
+        """The bundle's."""
+
+    @property
+    def release(self) -> str | None:
+        """Its id on the board."""
+
+    @property
+    def hello(self) -> Hello | None:
+        """What the board said of itself."""
+
+
 def record(
     document: Bench,
     *,
     config: Project | None = None,
-    release: Mapping[str, Any] | None = None,
+    release: MeasuredRelease | None = None,
     path: Path | None = None,
 ) -> int:
     """Keeps a measurement in the history.
@@ -90,8 +106,7 @@ def record(
     Args:
         document: With something measured; its "samples_ms" are kept, too.
         config: Its folder's git commit is noted.
-        release: What was measured: "digest" of the bundle, "release", and what the board said of
-            itself ("hello", "fingerprint"), as far as known.
+        release: What was measured, where it is known.
         path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
 
     Returns:
@@ -104,38 +119,34 @@ def record(
     """
     if not document.latency_ms:
         raise DataError("there is no measurement to record", code="history.nothing-measured")
-    result = _result(document, config, release or {})
-    row = row_of(result).to_json()
-    columns = (
-        "name", "clock", "verdict", "board", "host", "target", "power_mode", "precision",
-        "backend", "bundle", "release", "throughput_qps", "energy_uj",
-    )  # fmt: skip
+    result = _result(document, config, release)
+    git = result.git
     with ResultStore(path, write=True) as store:
-        return store.add({
-            "digest": digest_of_run(result, result.bundle),
-            "at": time.time(),
-            **{name: row[name] for name in columns},
-            **{name: _json(row[name]) for name in ("fingerprint", "settings", "runtime")},
-            "git_commit": row["commit"],
-            "git_dirty": row["dirty"],
-            "iterations": row["iterations"] or row["samples"],
-            "median_ms": result.latency_ms("median"),
-            "p99_ms": result.latency_ms("p99"),
-            "document": pack_document(result.document),
-            "samples": pack_samples(result.samples),
-        })  # fmt: skip
+        return store.add(StoredResult(
+            digest=digest_of_run(result, result.bundle), at=time.time(), name=document.name,
+            clock=document.clock, verdict=result.verdict, board=result.board, host=result.host,
+            target=document.target, power_mode=result.power_mode, precision=document.precision,
+            backend=document.backend, bundle=result.bundle, release=result.release,
+            fingerprint=_json(result.fingerprint), git_commit=git.commit if git else None,
+            git_dirty=git.dirty if git else None, settings=_json(result.settings.to_json()),
+            runtime=_json(result.runtime.to_json()),
+            iterations=document.iterations or len(result.samples),
+            median_ms=result.latency_ms("median"), p99_ms=result.latency_ms("p99"),
+            throughput_qps=document.throughput_qps, energy_uj=result.energy_uj,
+            document=pack_document(result.document), samples=pack_samples(result.samples),
+        ))  # fmt: skip
 
 
-def _result(document: Bench, config: Project | None, release: Mapping[str, Any]) -> Result:
-    environment = document.environment or {}
-    known = {**environment, **(release.get("hello") or {}), **(release.get("fingerprint") or {})}
+def _result(document: Bench, config: Project | None, release: MeasuredRelease | None) -> Result:
+    environment, hello = document.environment or {}, release.hello if release else None
+    known = {key: getattr(hello, key, None) or environment.get(key) for key in _FINGERPRINT}
     return replace(
         result_of_document(document),
         git=git_state(config.folder) if config is not None else None,
-        bundle=release.get("digest"),
-        release=release.get("release"),
+        bundle=release.digest if release else None,
+        release=release.release if release else None,
         host=_host(document),
-        fingerprint={key: known[key] for key in _FINGERPRINT if known.get(key)},
+        fingerprint={key: value for key, value in known.items() if value},
     )
 
 
@@ -183,14 +194,14 @@ def amend(document: Bench, *, path: Path | None = None) -> int | None:
     """
     if not (path or history_path()).exists():
         return None
-    result = _result(document, None, {})
+    result = _result(document, None, None)
     with ResultStore(path, write=True) as store:
         for bundle in store.bundles(result.name):
             # of which bundle it is the document does not say
-            found = store.amend(digest_of_run(result, bundle), {
-                "verdict": result.verdict, "energy_uj": result.energy_uj,
-                "document": pack_document(result.document),
-            })  # fmt: skip
+            found = store.amend(
+                digest_of_run(result, bundle), verdict=result.verdict, energy_uj=result.energy_uj,
+                document=pack_document(result.document),
+            )  # fmt: skip
             if found is not None:
                 return found
     return None

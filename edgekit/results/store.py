@@ -11,9 +11,9 @@ import re
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -82,6 +82,37 @@ _COLUMNS = (
 )
 # by name, so that a damaged name is an error
 _REPAIRED_COLUMNS = ", ".join(re.findall(r"^ {12}(\w+) ", MIGRATIONS[0][0], re.M))
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A row of the table of results, without its id; the table says what the columns are."""
+
+    digest: str
+    at: float
+    name: str
+    clock: str | None
+    verdict: str | None
+    board: str
+    host: str
+    target: str | None
+    power_mode: str | None
+    precision: str | None
+    backend: str | None
+    bundle: str | None
+    release: str | None
+    fingerprint: str
+    git_commit: str | None
+    git_dirty: bool | None
+    settings: str
+    runtime: str
+    iterations: int
+    median_ms: float | None
+    p99_ms: float | None
+    throughput_qps: float | None
+    energy_uj: float | None
+    document: bytes
+    samples: bytes
 
 
 @dataclass(frozen=True)
@@ -431,13 +462,14 @@ class ResultStore:
             self._db.close()
             self._db = None
 
-    def add(self, row: Mapping[str, Any]) -> int:
+    def add(self, row: StoredResult) -> int:
         """Keeps a result, all of it or nothing, and returns its id; that of the same run again."""
-        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        columns = [one.name for one in fields(row)]
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         query = f"INSERT INTO results ({names}) VALUES ({marks}) ON CONFLICT (digest) DO NOTHING"
         with self._writing() as db:
-            db.execute(query, tuple(row.values()))
-            found = db.execute("SELECT id FROM results WHERE digest=?", (row["digest"],))
+            db.execute(query, [getattr(row, name) for name in columns])
+            found = db.execute("SELECT id FROM results WHERE digest=?", (row.digest,))
             return int(found.fetchone()[0])
 
     def bundles(self, name: str) -> list[str | None]:
@@ -445,13 +477,15 @@ class ResultStore:
         query = "SELECT bundle FROM results WHERE name=? GROUP BY bundle ORDER BY max(id) DESC"
         return [row["bundle"] for row in self._rows(query, name)]
 
-    def amend(self, digest: str, row: Mapping[str, Any]) -> int | None:
+    def amend(
+        self, digest: str, *, verdict: str | None, energy_uj: float | None, document: bytes
+    ) -> int | None:
         """Changes columns of the result with that digest; returns its id, None where none is."""
-        columns = ", ".join(f"{name}=?" for name in row)
+        query = "UPDATE results SET verdict=?, energy_uj=?, document=? WHERE id=?"
         with self._writing() as db:
             found = db.execute("SELECT id FROM results WHERE digest=?", (digest,)).fetchone()
             if found:
-                db.execute(f"UPDATE results SET {columns} WHERE id=?", (*row.values(), found[0]))
+                db.execute(query, (verdict, energy_uj, document, found[0]))
         return int(found[0]) if found else None
 
     def results(
@@ -525,16 +559,16 @@ class ResultStore:
         rows = self._rows("PRAGMA quick_check(1)")
         return str(rows[0][0]) if rows else "ok"
 
-    def restore(self, rows: Sequence[Mapping[str, Any]], marks: Sequence[tuple[Any, ...]]) -> int:
+    def restore(self, rows: Sequence[sqlite3.Row], marks: Sequence[sqlite3.Row]) -> int:
         """Keeps rows of another history under their ids, and returns how many there were."""
         with self._writing() as db:
             for row in rows:
-                names, places = ", ".join(row), ", ".join("?" * len(row))
+                names, places = ", ".join(row.keys()), ", ".join("?" * len(row))
                 query = f"INSERT OR IGNORE INTO results ({names}) VALUES ({places})"
-                db.execute(query, tuple(row.values()))
+                db.execute(query, tuple(row))
             known = {row["id"] for row in rows}
             query = "INSERT OR IGNORE INTO marks (name, result, at) VALUES (?, ?, ?)"
-            db.executemany(query, [mark for mark in marks if mark[1] in known])
+            db.executemany(query, [tuple(mark) for mark in marks if mark["result"] in known])
         return len(rows)
 
     def remove(self, ids: Sequence[int]) -> None:
@@ -645,10 +679,10 @@ def _check_rows(store: ResultStore, path: Path) -> int:
     return len(store.results())
 
 
-def _readable(path: Path) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
     """Returns the rows that can be read, each on its own, and the marks."""
-    rows: list[dict[str, Any]] = []
-    marks: list[tuple[Any, ...]] = []
+    rows: list[sqlite3.Row] = []
+    marks: list[sqlite3.Row] = []
     try:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error:
@@ -670,8 +704,8 @@ def _readable(path: Path) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
                 db, f"SELECT {_REPAIRED_COLUMNS} FROM results NOT INDEXED WHERE id=?", id
             ):
                 if _is_sound(row):
-                    rows.append(dict(row))
-        marks = [tuple(row) for row in _readable_rows(db, "SELECT name, result, at FROM marks")]
+                    rows.append(row)
+        marks = _readable_rows(db, "SELECT name, result, at FROM marks")
     finally:
         db.close()
     return rows, marks

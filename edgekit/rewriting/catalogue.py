@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.rewriting.rules.order import REWRITES
-from edgekit_device.protocol.codec import array, choice, flag, long_text, member, records
+from edgekit_device.protocol.codec import array, choice, document, flag, long_text, member, records
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ListedRewrite:
     """A rewrite.
 
@@ -30,7 +28,7 @@ class ListedRewrite:
     enabling: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RewriteList(FormerDict):
     """An ``edgekit.rewrite-list/1``: every rewrite, sorted by name, exact ones first."""
 

@@ -30,7 +30,18 @@ from edgekit.network.module_names import common_module, write_module_name
 from edgekit.network.protos import WITH_BODIES, elem_of, reads
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.float64.evaluate import evaluate
-from edgekit_device.protocol.codec import array, integer, long_text, member, nullable, number
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    fail,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+)
 
 _OPAQUE = "opaque:"
 #: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
@@ -527,14 +538,30 @@ def rewrite(
     return lambda at: Rewrite(name, operators, reason, enabling, deviation, at)
 
 
-@dataclass(frozen=True, slots=True)
+def _attribute(value: object) -> object:
+    """A recipe's attribute, as a record has it."""
+    parts = value if isinstance(value, list) else [value]
+    kinds = {type(part) for part in parts}
+    # a bool is an int of Python's, and none of ONNX's
+    if len(kinds) != 1 or not kinds <= {int, float, str} or not all(map(_is_written, parts)):
+        fail("", "an attribute of a recipe is not a number, a text or a list of these")
+    return value
+
+
+def _is_written(value: int | float | str) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, str) or abs(value) < 1 << 63
+
+
+@document(frozen=True)
 class Recipe:
     """A node that derives constants from constants; attributes are numbers, texts and lists."""
 
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
+    op: str = member(choice(*sorted(RECIPE_OPERATORS)))
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    attributes: Mapping[str, Any] = member(mapping(_attribute))
 
 
 def recipe_of(node: Node) -> Recipe:
@@ -593,7 +620,7 @@ class RewriteStep:
 _ERROR = nullable(number(0, 1e308))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Applied:
     """A rewrite that was applied and proved.
 

@@ -5,9 +5,9 @@ a timetable through with the measured slowdowns, and finds the best one that hol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import contention_constants
 from edgekit.placement.costs.model import contention_table
 from edgekit.schedule.timetable import (
     DeviceTask,
@@ -19,7 +19,7 @@ from edgekit.schedule.timetable import (
     timetable_value,
 )
 from edgekit.targets.board import Target
-from edgekit_device.protocol.codec import mapping, member, number, text
+from edgekit_device.protocol.codec import document, mapping, member, number, text
 
 _ROUNDS = 3
 Slowdown = Callable[[int, frozenset[int]], float]
@@ -289,7 +289,7 @@ class _Runs:
         return replace(self.old, starts_us=both[0], ends_us=both[1])
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Contention:
     """How much slower devices are beside others, and where that comes from.
 
@@ -302,11 +302,11 @@ class Contention:
 
 def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, Contention]:
     """Returns the slowdown by device, and what the plan's document says of it."""
-    data, generation = cost_data("contention"), target.dla.generation
+    data, generation = contention_constants(), target.dla.generation
     # a network's tasks wait for the GPU in the timetable itself: only the memory is left
     table = contention_table(target)
-    pairs = [p for p in data["pairs"] if p["generation"] == generation and not p.get("hybrid")]
-    source = "; ".join(dict.fromkeys(data["sources"][pair["source"]] for pair in pairs))
+    pairs = [p for p in data.pairs if p.generation == generation and not p.hybrid]
+    source = "; ".join(dict.fromkeys(data.sources[pair.source] for pair in pairs))
     cores = frozenset(workload.cores)
 
     def slowdown(device: int, others: frozenset[int]) -> float:

@@ -5,7 +5,7 @@ with a plan for each, the timeline, and what each device does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from edgekit.dla.verdicts import Judgement
@@ -27,6 +27,7 @@ from edgekit.targets.board import Target
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -45,7 +46,7 @@ _name = text(most=1 << 20)
 _UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "us"}
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class LatencyBounds:
     """Microseconds without and with contention for memory."""
 
@@ -53,7 +54,7 @@ class LatencyBounds:
     upper: float = member(_figure)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkPlan:
     """One network's part.
 
@@ -74,7 +75,7 @@ class NetworkPlan:
     plan: Plan = member(record(Plan))
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class TimelineEntry:
     """Work of one frame on one device, unbroken; microseconds from the first arrival.
 
@@ -94,7 +95,7 @@ class TimelineEntry:
     alone_us: float = member(_figure)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LeastValue:
     """The objective's value without contention for memory, and what is proved of it.
 
@@ -117,14 +118,14 @@ class LeastValue:
     optimal: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ReachedValue:
     """The objective's value with contention as it was measured, in the unit."""
 
     value: float = member(_figure)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BusyShares:
     """Which share of the time a device works, without and with contention."""
 
@@ -132,7 +133,7 @@ class BusyShares:
     upper: float = member(_figure)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CoreLoadables:
     """Loadables of all networks by core, and how many each core can hold."""
 
@@ -140,7 +141,7 @@ class CoreLoadables:
     most: int = member(_count, key="max")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Plans(FormerDict):
     """Several networks on one board, an ``edgekit.plans/1``; everything is predicted.
 
@@ -186,7 +187,7 @@ class Plans(FormerDict):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plans/1`` document; its plans are without a proof of their own."""
-        document: dict[str, Any] = write(self)
+        document = dict(write(self))
         for network in document["networks"]:
             for name in ("optimal", "bound", "gap"):
                 network["plan"].pop(name)
@@ -433,7 +434,7 @@ def _join_entries(a: TimelineEntry, b: TimelineEntry) -> TimelineEntry:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkRequest:
     """One of the networks; ``options`` are its own pins and what all networks share."""
 
@@ -446,7 +447,7 @@ class NetworkRequest:
     deadline_ms: float | None = None
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PlacedNetwork:
     """A member as the solver sees it."""
 

@@ -4,49 +4,25 @@ release belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
-from edgekit.targets.board import Target
-from edgekit.targets.loader import get, read_yaml
+from edgekit.targets.board import JetPack, Target
+from edgekit.targets.loader import get, read_board_data
+from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
 _PREFIX = "jetpack"
 
 
-@dataclass(frozen=True, slots=True)
-class JetPack:
-    """JetPack releases that share a TensorRT.
+@document(frozen=True, eq=False)
+class JetPackFile:
+    """``targets/_jetpack.yaml``: minor TensorRT releases and JetPack releases, oldest first."""
 
-    Attributes:
-        versions: JetPack versions, oldest first.
-        l4t: Jetson Linux versions; empty where not publicly known.
-        tensorrt: The TensorRT that they bring; empty where not publicly known.
-        also: Other releases that sources name instead.
-        up_to: The newest TensorRT that can be installed beside it; empty where that is its own.
-        note: What else is to know of them.
-    """
-
-    versions: tuple[str, ...]
-    l4t: tuple[str, ...]
-    tensorrt: str
-    note: str
-    also: tuple[str, ...] = ()
-    up_to: str = ""
-
-    @property
-    def tensorrt_text(self) -> str:
-        """The TensorRT as people read it: "10.16.1 or 10.16.2" where sources differ, or ""."""
-        return " or ".join(self.possible)
-
-    @property
-    def possible(self) -> tuple[str, ...]:
-        """The TensorRT releases that sources name, oldest first; empty where none is known."""
-        return tuple(sorted((*self.also, self.tensorrt))) if self.tensorrt else ()
+    schema: str = member(choice("edgekit.jetpack/1"))
+    tensorrt_releases: tuple[str, ...] = member(array(long_text, 1))
+    tensorrt_releases_source: tuple[str, ...] = member(array(long_text, 1))
+    releases: tuple[JetPack, ...] = member(records(JetPack, 1))
 
 
 def jetpacks(target: Target) -> tuple[JetPack, ...]:
@@ -55,19 +31,13 @@ def jetpacks(target: Target) -> tuple[JetPack, ...]:
     They stand in ``targets/_jetpack.yaml`` by SoC. A board file may name the first of them that is
     for it (``software.jetpack_since``), or have ``software.releases`` of its own instead.
     """
-    software = target.facts.get("software")
-    module = target.facts.get("module")
-    if isinstance(software, Mapping) and "releases" in software:
-        rows = [row for row in software["releases"] if "jetpack" in row]
-    else:
-        soc = module.get("soc") if isinstance(module, Mapping) else None
-        table = _table(data_folder("targets"))
-        rows = [row for row in table if soc in row["socs"]]
-        since = software.get("jetpack_since") if isinstance(software, Mapping) else None
-        if since is not None:
-            first = next(i for i, row in enumerate(rows) if since in row["jetpack"])
-            rows = rows[first:]
-    return tuple(_jetpack(row) for row in rows)
+    software = target.file.software
+    if software.releases is not None:
+        return tuple(release for release in software.releases if release.versions)
+    found = [one for one in _file().releases if target.file.module.soc in one.socs]
+    since = software.jetpack_since
+    first = next(i for i, one in enumerate(found) if since in one.versions) if since else 0
+    return tuple(found[first:])
 
 
 def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
@@ -109,42 +79,26 @@ def jetpack_of_l4t(l4t: str) -> str | None:
     which L4T is not stated there. None where no row has it.
     """
     wanted = _plain(l4t)
-    for row in _table(data_folder("targets")):
-        if wanted in {_plain(version) for version in row.get("l4t") or ()}:
-            versions = _jetpack(row).versions
+    for release in _file().releases:
+        if wanted in {_plain(version) for version in release.l4t}:
+            versions = release.versions
             return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
     return None
 
 
 def tensorrt_releases() -> tuple[str, ...]:
     """Returns the minor releases of TensorRT that exist, oldest first: "8.4", ..., "11.5"."""
-    return tuple(_file(data_folder("targets"))["tensorrt_releases"])
+    return _file().tensorrt_releases
 
 
 def newest_jetpack() -> JetPack:
     """Returns the newest JetPack of all boards."""
-    return _jetpack(_table(data_folder("targets"))[-1])
+    return _file().releases[-1]
 
 
-def _table(folder: Path) -> list[dict[str, Any]]:
-    return _file(folder)["releases"]  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=2)
-def _file(folder: Path) -> dict[str, Any]:
-    return read_yaml(folder / "_jetpack.yaml")
-
-
-def _jetpack(row: Mapping[str, Any]) -> JetPack:
-    versions = row["jetpack"]
-    return JetPack(
-        versions=tuple([versions] if isinstance(versions, str) else versions),
-        l4t=tuple(row.get("l4t") or ()),
-        tensorrt=row["tensorrt"] or "",
-        note=row.get("note", ""),
-        also=tuple(row.get("also", ())),
-        up_to=row.get("up_to", ""),
-    )
+@lru_cache(maxsize=1)
+def _file() -> JetPackFile:
+    return read_board_data(JetPackFile, data_folder("targets") / "_jetpack.yaml")
 
 
 def _plain(version: str) -> str:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get, names
-from edgekit_device.protocol.codec import array, choice, integer, long_text, member, records
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    integer,
+    long_text,
+    member,
+    records,
+)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ListedTarget:
     """A board.
 
@@ -30,7 +36,7 @@ class ListedTarget:
     power_modes: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Targets(FormerDict):
     """An ``edgekit.targets/1``."""
 

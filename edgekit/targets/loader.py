@@ -5,172 +5,47 @@ each wrong or missing fact is named with its place in the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TypeVar
 
 from edgekit.errors import DataError, UsageError
-from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.targets.board import (
-    CONTENTION,
-    GENERATIONS,
-    PLATFORMS,
-    Dla,
-    Dram,
-    PowerMode,
-    PowerRails,
-    Target,
-    TargetGpu,
-)
+from edgekit.knowledge import data_folder, read_document
+from edgekit.targets.board import CONTENTION, BoardFile, PowerMode, Target, WrittenMode
+from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
-_NO_CAP = "max"
-SCHEMA = "edgekit.target/1"
+_Document = TypeVar("_Document")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_NO_DLA = Dla(cores=0, generation="", max_mhz=0.0, int8_macs_per_clock=0, sram_bytes=0)
-_KIB = 1024
 _SMS_PER_TPC = 2
 
 
-class BoardFileSection:
-    """One mapping of a board file and where it stands."""
+@document(frozen=True, eq=False)
+class OtherBoard:
+    """A board that edgekit does not support.
 
-    def __init__(self, values: Mapping[str, Any], path: str, place: str = "") -> None:
-        self._values = values
-        self._path = path
-        self._place = place
-
-    def fail(self, key: str, expected: str) -> NoReturn:
-        """Raises the DataError for ``key``."""
-        place = f"{self._place}.{key}" if self._place else key
-        found = repr(self._values[key]) if key in self._values else "nothing"
-        raise DataError(
-            f"{place} is {found}, expected {expected}",
-            code="target.invalid",
-            where=self._path,
-            hint="copy the structure of another file under targets/",
-        )
-
-    def names(self) -> Iterable[str]:
-        """Returns the keys in file order."""
-        return [str(key) for key in self._values]
-
-    def has(self, key: str) -> bool:
-        """Says whether ``key`` is given at all."""
-        return key in self._values
-
-    def is_null(self, key: str) -> bool:
-        """Says whether the fact is written down as unknown."""
-        return key in self._values and self._values[key] is None
-
-    def section(self, key: str) -> BoardFileSection:
-        """Returns the mapping under ``key``."""
-        value = self._values.get(key)
-        if not isinstance(value, Mapping) or not value:
-            self.fail(key, "a mapping")
-        return BoardFileSection(value, self._path, f"{self._place}.{key}" if self._place else key)
-
-    def text(self, key: str) -> str:
-        """Returns a non-empty text."""
-        value = self._values.get(key)
-        if not isinstance(value, str) or not value:
-            self.fail(key, "a text")
-        return value
-
-    def one_of(self, key: str, allowed: Collection[str]) -> str:
-        """Returns one of certain texts."""
-        value = self._values.get(key)
-        if not isinstance(value, str) or value not in allowed:
-            self.fail(key, f"one of {', '.join(allowed)}")
-        return value
-
-    def whole(self, key: str) -> int:
-        """Returns a whole number of at least zero."""
-        value = self._values.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            self.fail(key, "a whole number")
-        return value
-
-    def number(self, key: str) -> float:
-        """Returns a number above zero."""
-        value = self._values.get(key)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
-            self.fail(key, "a number above zero")
-        return float(value)
-
-    def numbers(self, key: str, cap: float) -> tuple[float, ...]:
-        """Returns one or several clocks; "max" (no cap) and null (unknown) become ``cap``."""
-        value = self._values.get(key, "")
-        if value is None or value == _NO_CAP:
-            return (cap,)
-        items = value if isinstance(value, list) else [value]
-        if not items or not all(type(i) in (int, float) and i > 0 for i in items):
-            self.fail(key, f"a clock in MHz, a list of clocks or {_NO_CAP!r}")
-        return tuple(float(item) for item in items)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """Returns a list of texts, not empty."""
-        value = self._values.get(key)
-        if not isinstance(value, list) or not value or not all(type(i) is str for i in value):
-            self.fail(key, "a list of texts")
-        return tuple(value)
-
-    def text_by_text(self, key: str) -> dict[str, str]:
-        """Returns a mapping of texts to texts; empty when absent."""
-        value = self._values.get(key, {})
-        if not isinstance(value, Mapping) or not all(
-            type(one) is str for pair in value.items() for one in pair
-        ):
-            self.fail(key, "a mapping of texts")
-        return dict(value)
-
-    def releases(self, key: str) -> None:
-        """Checks a list of ``{since, until}`` (until is exclusive and may be left out)."""
-        value = self._values.get(key)
-        rows = value if isinstance(value, list) else []
-        if not rows or not all(_is_release_range(row) for row in rows):
-            self.fail(key, 'a list of {since: "8.4", until: "10.8"}')
-
-    def flag(self, key: str) -> bool:
-        """Returns a truth value, false when absent."""
-        value = self._values.get(key, False)
-        if not isinstance(value, bool):
-            self.fail(key, "true or false")
-        return value
-
-
-def _is_release_range(row: object) -> bool:
-    if not isinstance(row, Mapping) or "since" not in row or set(row) - {"since", "until"}:
-        return False
-    return all(isinstance(version, str) for version in row.values())
-
-
-def resolve_sources(facts: Mapping[str, Any], shared: frozenset[str], path: str) -> None:
-    """Checks that every section names sources and that each of them is listed.
-
-    Raises:
-        DataError: A section without a source, or a source that no list explains.
+    Attributes:
+        title: Its name for people.
+        names: Its names, whose words have any order.
+        last: Its last release.
+        source: Where that is from.
+        instead: A question that names supported boards, or empty.
     """
-    own = facts.get("sources", {})
-    known = shared | frozenset(own if isinstance(own, Mapping) else ())
-    rails = ("rails",) if "rails" in facts else ()
-    for key in ("module", "software", "dla", "gpu", "dram", "power", *rails):
-        section = facts.get(key)
-        named = section.get("source") if isinstance(section, Mapping) else None
-        _check_sources(named, known, f"{key}.source", path)
-    _check_sources(facts.get("power_modes_source"), known, "power_modes_source", path)
+
+    title: str = member(long_text)
+    names: tuple[str, ...] = member(array(long_text, 1))
+    last: str = member(long_text)
+    source: tuple[str, ...] = member(array(long_text, 1))
+    instead: str = member(long_text, absent="")
 
 
-def _check_sources(named: object, known: frozenset[str], place: str, path: str) -> None:
-    keys = named if isinstance(named, list) else [named]
-    missing = [str(key) for key in keys if key not in known]
-    if not keys or missing:
-        raise DataError(
-            f"{place} is {named!r}, expected a list of known sources",
-            code="target.invalid",
-            where=path,
-            hint="add the source to targets/_sources.yaml or to a `sources:` block of this file",
-        )
+@document(frozen=True, eq=False)
+class OtherBoards:
+    """``targets/_other_boards.yaml``; ``idle`` are words that name no board."""
+
+    schema: str = member(choice("edgekit.other-boards/1"))
+    boards: tuple[OtherBoard, ...] = member(records(OtherBoard))
+    idle: tuple[str, ...] = member(array(long_text))
 
 
 def names() -> tuple[str, ...]:
@@ -255,12 +130,12 @@ def same_words(name: str) -> str | None:
 def unknown_target(name: str) -> UsageError:
     """Returns the error for a name of no board: unknown, or known and not supported."""
     words = _words(name)
-    for board in _other_boards(data_folder("targets"))["boards"]:
-        if words in map(_words, board["names"]):
-            instead = f"{board['instead']} " if "instead" in board else ""
+    for board in _other_boards().boards:
+        if words in map(_words, board.names):
+            instead = f"{board.instead} " if board.instead else ""
             return UsageError(
-                f"{board['title']} is not supported: it has no DLA, and its last release is "
-                f"{board['last']}",
+                f"{board.title} is not supported: it has no DLA, and its last release is "
+                f"{board.last}",
                 code="target.unsupported",
                 hint=f"{instead}`edgekit targets` lists the supported boards",
             )
@@ -268,128 +143,77 @@ def unknown_target(name: str) -> UsageError:
 
 
 def _words(name: str) -> frozenset[str]:
-    idle = _other_boards(data_folder("targets"))["idle"]
     # "64 GB" is one word
     text = re.sub(r"(\d) +gb\b", r"\1gb", name.lower())
-    return frozenset(re.findall(r"[a-z0-9]+", text)).difference(idle)
+    return frozenset(re.findall(r"[a-z0-9]+", text)).difference(_other_boards().idle)
 
 
-@lru_cache(maxsize=2)
-def _other_boards(folder: Path) -> dict[str, Any]:
-    return read_yaml(folder / "_other_boards.yaml")
+@lru_cache(maxsize=1)
+def _other_boards() -> OtherBoards:
+    return read_board_data(OtherBoards, data_folder("targets") / "_other_boards.yaml")
 
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _stamp: int) -> Target:
-    facts = read_yaml(path)
-    if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
-        raise DataError(
-            f"not a board file of schema {SCHEMA}",
-            code="target.invalid",
-            where=str(path),
-            hint="copy the structure of another file under targets/",
-        )
-    shared = _shared_sources(data_folder("targets") / "_sources.yaml")
-    resolve_sources(facts, shared, str(path))
-    return _target(path.stem, BoardFileSection(facts, str(path)), facts)
-
-
-@lru_cache(maxsize=2)
-def _shared_sources(path: Path) -> frozenset[str]:
-    return frozenset(read_yaml(path)["sources"])
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads a knowledge file; a DataError names the line of what is not YAML."""
-    try:
-        return read_knowledge(path)  # type: ignore[no-any-return]
-    except DataError as error:
-        raise DataError(error.message, code="target.invalid", where=error.where) from error
-
-
-def _target(name: str, root: BoardFileSection, facts: Mapping[str, object]) -> Target:
-    dla = _dla(root.section("dla"))
-    gpu_part = root.section("gpu")
-    gpu = TargetGpu(
-        arch=gpu_part.text("arch"),
-        sms=gpu_part.whole("sms"),
-        max_mhz=gpu_part.number("max_mhz"),
-        int8_ops_per_clock_per_sm=gpu_part.whole("int8_ops_per_clock_per_sm"),
-        fp16_ops_per_clock_per_sm=gpu_part.whole("fp16_ops_per_clock_per_sm"),
-    )
-    dram_part = root.section("dram")
-    dram = Dram(
-        bytes=dram_part.whole("gib") << 30, bytes_per_second=dram_part.number("gb_per_second") * 1e9
-    )
-    modes = root.section("power_modes")
-    module = root.section("module")
-    module.text("soc")
-    emc = dram_part.number("emc_mhz")
+    file = read_board_data(BoardFile, path)
+    contention = file.contention
     return Target(
-        name=name,
-        title=root.text("title"),
-        compute_capability=gpu_part.text("compute_capability"),
-        dla=dla,
-        gpu=gpu,
-        dram=dram,
-        power_modes={key: _mode(key, modes.section(key), dla, gpu, emc) for key in modes.names()},
-        tensorrt=root.section("software").text("tensorrt"),
-        idle_watts=root.section("power").number("idle_watts"),
-        platform=module.one_of("platform", PLATFORMS),
-        facts=facts,
-        rails=_rails(root.section("rails")) if root.has("rails") else None,
-        contention=_contention(root.section("contention")) if root.has("contention") else {},
+        name=path.stem,
+        title=file.title,
+        compute_capability=file.gpu.compute_capability,
+        dla=file.dla,
+        gpu=file.gpu,
+        dram=file.dram,
+        power_modes={name: _mode(name, mode, file) for name, mode in file.power_modes.items()},
+        tensorrt=file.software.tensorrt,
+        idle_watts=file.power.idle_watts,
+        platform=file.module.platform,
+        file=file,
+        rails=file.rails,
+        contention={
+            name: factor
+            for name in CONTENTION
+            if contention is not None and (factor := getattr(contention, name)) is not None
+        },
     )
 
 
-def _dla(part: BoardFileSection) -> Dla:
-    cores = part.whole("cores")
-    if cores == 0:
-        return _NO_DLA
-    part.releases("tensorrt")
-    return Dla(
-        cores=cores,
-        generation=part.one_of("generation", GENERATIONS),
-        max_mhz=part.number("max_mhz"),
-        int8_macs_per_clock=part.whole("int8_macs_per_clock"),
-        sram_bytes=part.whole("sram_kib") * _KIB,
-    )
+def read_board_data(kind: type[_Document], path: Path) -> _Document:
+    """Reads a file under ``targets/``.
+
+    Raises:
+        DataError: It is not YAML, or a key or value is wrong (code ``target.invalid``).
+    """
+    try:
+        return read_document(kind, path, "target.invalid")
+    except DataError as error:
+        raise DataError(
+            error.message, code="target.invalid", where=error.where, hint=error.hint
+        ) from error
 
 
-def _contention(part: BoardFileSection) -> dict[str, float]:
-    for name in part.names():
-        if name not in (*CONTENTION, "source", "derived"):
-            part.fail(name, f"one of {', '.join(CONTENTION)}")
-    return {name: part.number(name) for name in CONTENTION if part.has(name)}
-
-
-def _rails(part: BoardFileSection) -> PowerRails:
-    return PowerRails(
-        total=part.texts("total"),
-        devices=part.text_by_text("devices"),
-        inside=part.text_by_text("inside"),
-        settle_s=part.number("settle_s"),
-    )
-
-
-def _mode(name: str, part: BoardFileSection, dla: Dla, gpu: TargetGpu, emc_mhz: float) -> PowerMode:
-    warnings = [part.text("warning")] if part.has("warning") else []
-    for key, what in (("gpu", "GPU"), ("dla", "DLA"), ("emc", "memory")):
-        if part.is_null(key):
+def _mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
+    gpu, cores = file.gpu, file.dla.cores
+    warnings = [mode.warning] if mode.warning else []
+    for unknown, what in (
+        (mode.gpu is None, "GPU"), (None in mode.dla, "DLA"), (mode.emc is None, "memory"),
+    ):  # fmt: skip
+        if unknown:
             warnings.append(f"the {what} clock of this mode is unknown, so the highest is assumed")
-    clocks = part.numbers("dla", dla.max_mhz) if dla.cores else ()
-    if len(clocks) == 1:
-        clocks *= dla.cores
-    if len(clocks) != dla.cores:
-        part.fail("dla", f"one clock, or one per core ({dla.cores})")
+    clocks = tuple(_mhz(clock, file.dla.max_mhz) for clock in mode.dla) if cores else ()
     return PowerMode(
         name=name,
-        id=part.whole("id"),
-        cpu_cores=0 if part.is_null("cpu_cores") else part.whole("cpu_cores"),
-        gpu_mhz=part.numbers("gpu", gpu.max_mhz)[0],
-        gpu_sms=min(gpu.sms, part.whole("tpcs") * _SMS_PER_TPC),
-        dla_mhz=clocks,
-        memory_share=min(1.0, part.numbers("emc", emc_mhz)[0] / emc_mhz),
-        default=part.flag("default"),
+        id=mode.id,
+        cpu_cores=mode.cpu_cores or 0,
+        gpu_mhz=_mhz(mode.gpu, gpu.max_mhz),
+        gpu_sms=min(gpu.sms, mode.tpcs * _SMS_PER_TPC),
+        dla_mhz=clocks * cores if len(clocks) == 1 else clocks,
+        memory_share=min(1.0, _mhz(mode.emc, file.dram.emc_mhz) / file.dram.emc_mhz),
+        default=mode.default,
         warning="; ".join(warnings),
     )
+
+
+def _mhz(clock: float | str | None, cap: float) -> float:
+    """A clock in MHz; "max" (no cap) and None (unknown) are the highest."""
+    return clock if isinstance(clock, float) else cap

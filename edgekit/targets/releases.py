@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
@@ -52,23 +50,15 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
     Also where no source states it (:func:`unstated_dla`): the board decides.
     """
     version = parse_version(tensorrt)
-    ranges = _dla_facts(target).get("tensorrt", ())
-    return any(within(version, row["since"], row.get("until")) for row in ranges) or bool(
+    return any(within(version, row.since, row.until) for row in target.dla.tensorrt) or bool(
         unstated_dla(target, tensorrt)
     )
 
 
 def unstated_dla(target: Target, tensorrt: str) -> str:
     """Returns why no source states whether a release supports the DLA of a board; else ""."""
-    row = _dla_facts(target).get("tensorrt_unstated")
-    if row is None or parse_version(tensorrt) < parse_version(row["since"]):
-        return ""
-    return str(row["why"])
-
-
-def _dla_facts(target: Target) -> Mapping[str, Any]:
-    part = target.facts.get("dla")
-    return part if isinstance(part, Mapping) else {}
+    row = target.dla.tensorrt_unstated
+    return row.why if row and parse_version(tensorrt) >= parse_version(row.since) else ""
 
 
 def is_planned_release(release: str, planned: str) -> bool:
@@ -121,9 +111,8 @@ def check_release(target: Target, tensorrt: str) -> None:
             where=tensorrt,
             hint=f"write {' or '.join(same)}" if same else "write it like 10.3 or 8.5.2",
         )
-    software, ranges = target.facts.get("software"), _dla_facts(target).get("tensorrt", ())
-    older = software.get("tensorrt_since") if isinstance(software, Mapping) else None
-    starts = (older or target.tensorrt, *brought, *(row["since"] for row in ranges))
+    older = target.file.software.tensorrt_since or target.tensorrt
+    starts = (older, *brought, *(row.since for row in target.dla.tensorrt))
     first = min(starts, key=parse_version)
     minor = _minor(version)
     known = minor in map(_minor, released)

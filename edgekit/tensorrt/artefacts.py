@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from edgekit.errors import BuildError
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.weights import digest_of
 from edgekit.text import counted
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.manifest import EngineEntry, IoEntry
 from edgekit_device.tensorrt.weights import named_weights, origins
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 
 Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
-# what the manifest has of an engine, as a result gives it
-_FACTS = (
-    "kind", "tensorrt", "stripped", "version_compatible", "lean_embedded", "refit", "dla_core",
-)  # fmt: skip
 _TAKES_OTHERS = ("any", "individual")
 
 
@@ -69,7 +65,7 @@ def artefacts_of(
         )
     engines = dict(fetch(dict.fromkeys(one.engine for one in built.values())))
     store = _EngineWeights()
-    facts: dict[str, Any] = {}
+    entries: dict[str, EngineEntry] = {}
     notes = list(result.notes)
     requested = {one.key: one for one in request.job.engines}
     found = []
@@ -87,13 +83,13 @@ def artefacts_of(
                     one.engine,
                 )
             )
-            known = facts.get(one.engine)
+            known = entries.get(one.engine)
             if known is not None:
                 # the same bytes for another device: which one is the segment's to say
-                if known["dla_core"] is None:
-                    known["dla_core"] = one.dla_core
+                if known.dla_core is None:
+                    entries[one.engine] = replace(known, dla_core=one.dla_core)
                 continue
-            facts[one.engine] = _facts(engine, one)
+            entry = entries[one.engine] = _entry(engine, one)
             if not one.stripped and one.refit not in _TAKES_OTHERS:
                 continue
             try:
@@ -101,11 +97,11 @@ def artefacts_of(
             except BuildError as error:
                 if one.stripped:
                     raise
-                facts[one.engine]["refit"] = "none"
+                entries[one.engine] = replace(entry, refit="none")
                 notes.append(f"{engine.key} cannot be refitted: {error.message}")
                 continue
             if renamed:
-                facts[one.engine]["weights"] = renamed
+                entries[one.engine] = replace(entry, weights=renamed)
         found.append((lane.share, tuple(segments)))
     return Artefacts(
         backend="tensorrt",
@@ -117,7 +113,7 @@ def artefacts_of(
         inputs=tuple(tensor.name for tensor in request.job.network.inputs),
         outputs=tuple(tensor.name for tensor in request.job.network.outputs),
         notes=tuple(notes),
-        engine_facts=facts,
+        entries=entries,
     )
 
 
@@ -146,25 +142,31 @@ def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     ]
 
 
-def _facts(engine: RequestedEngine, one: EngineResult) -> dict[str, Any]:
-    return {
-        **{key: getattr(one, key) for key in _FACTS},
-        "inputs": _ordered(one.io, "input", engine.inputs),
-        "outputs": _ordered(one.io, "output", engine.outputs),
-    }
+def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
+    """Returns what the manifest has of an engine."""
+    return EngineEntry(
+        kind=one.kind,
+        tensorrt=one.tensorrt,
+        stripped=one.stripped,
+        version_compatible=one.version_compatible,
+        lean_embedded=one.lean_embedded,
+        refit=one.refit,
+        dla_core=one.dla_core,
+        inputs=_ordered(one.io, "input", engine.inputs),
+        outputs=_ordered(one.io, "output", engine.outputs),
+    )
 
 
 def _ordered(
     found: Sequence[BuiltTensor], mode: str, requested: Sequence[IoSpec]
-) -> list[dict[str, Any]]:
+) -> tuple[IoEntry, ...]:
     at = {tensor.name: number for number, tensor in enumerate(requested)}
     ordered = sorted(found, key=lambda tensor: at.get(tensor.name, len(at)))
-    # the list that they stand in says their mode
-    return [
-        {key: value for key, value in write(tensor).items() if key != "mode"}
-        for tensor in ordered
-        if tensor.mode == mode
-    ]
+    return tuple(
+        IoEntry(one.name, one.dtype, one.shape, one.format, one.strides, one.scale)
+        for one in ordered
+        if one.mode == mode
+    )
 
 
 class _EngineWeights:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
     from edgekit.tensorrt.requests import RequestedLane
-    from edgekit_device.build.request import BuildResult
+    from edgekit_device.build.request import BuildResult, InspectedLayer
 
 
 _SHOWN = 5
@@ -166,13 +166,13 @@ def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability
 
 
 def _inspected(
-    plan: Plan, number: int, layers: Sequence[Mapping[str, Any]]
+    plan: Plan, number: int, layers: Sequence[InspectedLayer]
 ) -> InspectedLoadables | None:
     """Counts the loadables that the inspector lists; None where it says no layer's type."""
-    if not any(layer["device"] for layer in layers):
+    if not any(layer.device for layer in layers):
         return None
     planned = sum(loadable.plan == number for loadable in plan.loadables)
-    inside = sum(layer["device"] == "DLA" for layer in layers)
+    inside = sum(layer.device == "DLA" for layer in layers)
     return InspectedLoadables(plan=planned, engine=inside)
 
 

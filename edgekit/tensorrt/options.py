@@ -16,8 +16,8 @@ from edgekit.targets.releases import drives_dla
 from edgekit.tensorrt.releases import (
     FeatureRule,
     TensorRTRelease,
+    feature_facts,
     features,
-    give_up,
     limits,
     release,
     rules_for,
@@ -219,14 +219,12 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
     """Returns what a release does not have at all: a DLA of this board, or the kind of typing."""
     target = get(request.target)
     if (request.dla or request.mode == "standalone") and not drives_dla(target, request.tensorrt):
-        part = target.facts.get("dla")
-        ranges = part.get("tensorrt", ()) if isinstance(part, dict) else ()
         known = ", ".join(
-            f"{r['since']} to before {r['until']}" if "until" in r else f"{r['since']} and later"
-            for r in ranges
+            f"{r.since} to before {r.until}" if r.until else f"{r.since} and later"
+            for r in target.dla.tensorrt
         )
-        unstated = part.get("tensorrt_unstated") if isinstance(part, dict) else None
-        known += f" ({unstated['since']}: not stated)" if unstated else ""
+        unstated = target.dla.tensorrt_unstated
+        known += f" ({unstated.since}: not stated)" if unstated else ""
         return [
             _problem(
                 request, "tensorrt", f"TensorRT {on.text} does not support the DLA of this board",
@@ -285,12 +283,12 @@ def impossible_features(
         hint = next((_INSTEAD[name] for name in reversed(row.of) if name in _INSTEAD), "")
         found.append(_problem(request, _blamed(request, own, row.of), message, hint))
     for limit in limits(own.firm):
-        if request.profiles > limit["profiles"]:
+        if request.profiles > limit.profiles:
             found.append(
                 _problem(
-                    request, known[limit["feature"]].key,
-                    f"{limit['feature']} allows {limit['profiles']} optimisation profile, but "
-                    f"there are {request.profiles}: {limit['why']}",
+                    request, known[limit.feature].key,
+                    f"{limit.feature} allows {limit.profiles} optimisation profile, but "
+                    f"there are {request.profiles}: {limit.why}",
                     "build one profile, or remove build.strip and build.refit",
                 )
             )  # fmt: skip
@@ -416,15 +414,15 @@ def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRT
     for row in rules_for([*chosen, name], on, get(request.target).platform):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
             return row.reason
-    over = [limit for limit in limits([name]) if request.profiles > limit["profiles"]]
-    return str(over[0]["why"]) if over else ""
+    over = [limit for limit in limits([name]) if request.profiles > limit.profiles]
+    return over[0].why if over else ""
 
 
 def _attempts(
     own: RequestedFeatures, chosen: list[str], open_rows: list[FeatureRule]
 ) -> tuple[BuildAttempt, ...]:
     """Returns what to try: everything first; of the rest, whatever loses the least comes first."""
-    order = give_up()
+    order = feature_facts().give_up
     doubtful = {name for row in open_rows for name in row.of} & set(chosen)
     doubtful |= {"DIRECT_IO"} & set(own.soft) & set(chosen)
     units = [name for name in order if any(own.unit(name, other) for other in doubtful)]

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgekit.files import write_atomically
 from edgekit.tensorrt.options import BuildAttempt, Decision
+
+if TYPE_CHECKING:
+    from edgekit_device.build.request import AttemptResult
 
 SCHEMA = "edgekit.trt-outcomes/2"
 
@@ -33,7 +36,7 @@ def outcomes_file(folder: Path) -> Path:
 
 
 def record_outcome(
-    file: Path, fingerprint: Mapping[str, Any], kind: str, attempts: Iterable[Mapping[str, Any]]
+    file: Path, fingerprint: Mapping[str, str], kind: str, attempts: Sequence[AttemptResult]
 ) -> None:
     """Keeps what the attempts at one engine have shown of their flags on boards like this one.
 
@@ -45,34 +48,34 @@ def record_outcome(
         fingerprint: The board's; boards whose module, L4T, TensorRT and DLA compiler are equal
             and known are alike, and of others nothing is kept.
         kind: What was built, such as "plan" or "plan DLA".
-        attempts: {"flags", "ok", "error", "code"} as ``edgekit.build.result/1`` has them.
+        attempts: How they went.
 
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    board, attempts = _board(fingerprint), list(attempts)
+    board = _board(fingerprint)
     if not board:
         return
     found = _read(file)
-    rows, some = found.setdefault(board, {}), any(one["ok"] for one in attempts)
+    rows, some = found.setdefault(board, {}), any(one.ok for one in attempts)
     for one in attempts:
-        key = _key(kind, one["flags"])
-        if one["ok"]:
+        key = _key(kind, one.flags)
+        if one.ok:
             rows[key] = _OK
         elif some and _is_conclusive(one) and rows.get(key) != _OK:
-            rows[key] = str(one["error"])
+            rows[key] = str(one.error)
     with write_atomically(file) as temporary:
         document = {"schema": SCHEMA, "boards": found}
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def _is_conclusive(attempt: Mapping[str, Any]) -> bool:
+def _is_conclusive(attempt: AttemptResult) -> bool:
     """Whether a failure says something about the flags, whatever the network."""
-    return attempt.get("code") == _REFUSED and _OF_THE_NETWORK not in attempt["flags"]
+    return attempt.code == _REFUSED and _OF_THE_NETWORK not in attempt.flags
 
 
 def known_outcome(
-    file: Path, fingerprint: Mapping[str, Any], kind: str, flags: tuple[str, ...]
+    file: Path, fingerprint: Mapping[str, str], kind: str, flags: tuple[str, ...]
 ) -> bool | None:
     """Returns what builds on boards like this one have shown of a set of flags; None: nothing.
 
@@ -83,7 +86,7 @@ def known_outcome(
 
 
 def without_known_failures(
-    decision: Decision, file: Path, fingerprint: Mapping[str, Any], *, dla: bool
+    decision: Decision, file: Path, fingerprint: Mapping[str, str], *, dla: bool
 ) -> Decision:
     """Returns a decision without the attempts that are known to fail on such a board.
 
@@ -118,8 +121,8 @@ def without_known_failures(
     return replace(decision, plans=plans, loadables=loadables, notes=(*decision.notes, note))
 
 
-def _board(fingerprint: Mapping[str, Any]) -> str:
-    parts = [str(fingerprint.get(name) or "") for name in _LIKE]
+def _board(fingerprint: Mapping[str, str]) -> str:
+    parts = [fingerprint.get(name, "") for name in _LIKE]
     if not all(parts[:3]):
         return ""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -6,12 +6,78 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cache
 
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version, within
+from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
+
+
+@document(frozen=True)
+class ReleaseRange:
+    """The releases from ``since`` on, up to ``until`` and without it; None: no such end."""
+
+    since: str | None = None
+    until: str | None = None
+
+    def covers(self, version: Version) -> bool:
+        """Whether a release is one of them."""
+        return within(version, self.since, self.until)
+
+
+@document(frozen=True, kw_only=True)
+class Ability(ReleaseRange):
+    """Something that releases can do, in words; ``refit``: what a runtime can refit."""
+
+    what: str = ""
+    refit: str = ""
+
+
+@document(frozen=True, kw_only=True)
+class ReleaseFault(ReleaseRange):
+    """What releases do wrong with any of some features, in words."""
+
+    features: tuple[str, ...]
+    why: str
+    source: tuple[str, ...]
+
+
+@document(frozen=True, kw_only=True)
+class NarrowedType(ReleaseRange):
+    """The NumPy type that inputs and outputs get in place of one that releases lack, and why."""
+
+    to: str
+    why: str
+
+
+@document(frozen=True)
+class ReleaseFacts:
+    """``trt/releases.yaml``.
+
+    Attributes:
+        sampled: Releases whose bindings were imported.
+        inferred: Releases that are known otherwise.
+        typing: How precision can be given: "weak", "strong".
+        quantization: How INT8 can be given: "implicit", "explicit".
+        runtimes: Smaller runtimes: "lean", "dispatch".
+        warnings: What releases do wrong.
+        narrowed: By NumPy type, what takes its place.
+        python: The board's Python by JetPack's major version.
+        python_source: Where that comes from.
+        names: Names of the Python API, with the releases that have them.
+    """
+
+    sampled: tuple[str, ...]
+    inferred: tuple[str, ...]
+    typing: Mapping[str, Ability]
+    quantization: Mapping[str, Ability]
+    runtimes: Mapping[str, Ability]
+    warnings: tuple[ReleaseFault, ...]
+    narrowed: Mapping[str, NarrowedType]
+    python: Mapping[str, str]
+    python_source: tuple[str, ...]
+    names: Mapping[str, ReleaseRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +98,28 @@ class TensorRTRelease:
         Raises:
             KeyError: edgekit's table does not have the name.
         """
-        return _holds(release_facts()["names"][name], self.version)
+        return release_facts().names[name].covers(self.version)
 
     def since(self, name: str) -> str:
         """Returns the first release with a name; empty where it is older than all known ones."""
-        return str(release_facts()["names"][name].get("since", ""))
+        return release_facts().names[name].since or ""
 
     @property
     def typings(self) -> tuple[str, ...]:
         """How precision can be given: "weak" (flags), "strong" (types in the network), or both."""
-        return tuple(n for n, row in release_facts()["typing"].items() if _holds(row, self.version))
+        return tuple(n for n, row in release_facts().typing.items() if row.covers(self.version))
 
     def dtype(self, name: str) -> str:
         """Returns the NumPy type that an engine's input or output of a model's type has."""
-        row = release_facts()["narrowed"].get(name)
-        return str(row["to"]) if row is not None and _holds(row, self.version) else name
+        row = release_facts().narrowed.get(name)
+        return row.to if row is not None and row.covers(self.version) else name
 
     def warnings(self, features: frozenset[str]) -> tuple[str, ...]:
         """Returns what the release is known to do wrong with any of these features."""
-        rows = [row for row in release_facts()["warnings"] if _holds(row, self.version)]
         return tuple(
-            f"TensorRT {self.text}: {row['why']} ({', '.join(sources(row['source']))})"
-            for row in rows
-            if features & set(row["features"])
+            f"TensorRT {self.text}: {row.why} ({', '.join(sources(row.source))})"
+            for row in release_facts().warnings
+            if row.covers(self.version) and features & set(row.features)
         )
 
 
@@ -67,39 +132,47 @@ def release(tensorrt: str) -> TensorRTRelease:
     return TensorRTRelease(tensorrt, parse_version(tensorrt))
 
 
-def _holds(row: Mapping[str, Any], version: Version) -> bool:
-    return within(version, row.get("since"), row.get("until"))
-
-
-@lru_cache(maxsize=1)
-def release_facts() -> dict[str, Any]:
+@cache
+def release_facts() -> ReleaseFacts:
     """Returns ``trt/releases.yaml``."""
-    found: dict[str, Any] = read_knowledge(data_folder("trt") / "releases.yaml")
-    return found
+    return read_facts(
+        ReleaseFacts, data_folder("trt") / "releases.yaml", "edgekit.tensorrt-releases/1"
+    )
 
 
-def sources(keys: list[str]) -> tuple[str, ...]:
+@document(frozen=True)
+class Source:
+    """Where facts come from: what a message prints, and where to look."""
+
+    title: str
+    where: str
+
+
+@document(frozen=True)
+class Sources:
+    """``trt/_sources.yaml``."""
+
+    sources: Mapping[str, Source]
+
+
+def sources(keys: Iterable[str]) -> tuple[str, ...]:
     """Returns the titles of sources."""
-    known = _sources()
-    return tuple(known[key]["title"] for key in keys)
+    known = _sources().sources
+    return tuple(known[key].title for key in keys)
 
 
-@lru_cache(maxsize=1)
-def _sources() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = read_knowledge(data_folder("trt") / "_sources.yaml")[
-        "sources"
-    ]
-    return found
+@cache
+def _sources() -> Sources:
+    return read_facts(Sources, data_folder("trt") / "_sources.yaml", "edgekit.sources/1")
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Feature:
     """A feature: what it is, the configuration key that requests it, and the name that it needs.
 
     ``without`` is what an engine lacks that had to do without it.
     """
 
-    name: str
     what: str
     key: str = ""
     flag: str = ""
@@ -116,8 +189,8 @@ class Feature:
         return name if kind == "BuilderFlag" else ""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureRule:
+@document(frozen=True, kw_only=True)
+class FeatureRule(ReleaseRange):
     """What is known of one, two or three features together.
 
     Attributes:
@@ -125,9 +198,7 @@ class FeatureRule:
         status: One of ``STATUSES``.
         basis: header, docs, source, blog, issue, or inferred.
         why: As a text.
-        sources: Titles.
-        since: First release that it holds for; empty for all.
-        until: First release that it no longer holds for; empty for none.
+        source: Keys of sources.
         platforms: Platforms that it holds for ("jetson", "drive"); empty for all.
     """
 
@@ -135,16 +206,17 @@ class FeatureRule:
     status: str
     basis: str
     why: str
-    sources: tuple[str, ...]
-    since: str = ""
-    until: str = ""
+    source: tuple[str, ...]
     platforms: tuple[str, ...] = ()
 
     def holds(self, release: TensorRTRelease, platform: str) -> bool:
         """Whether it is about a release on a platform."""
-        if not within(release.version, self.since or None, self.until or None):
-            return False
-        return not self.platforms or platform in self.platforms
+        return self.covers(release.version) and (not self.platforms or platform in self.platforms)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The titles of its sources."""
+        return sources(self.source)
 
     @property
     def reason(self) -> str:
@@ -152,26 +224,58 @@ class FeatureRule:
         return f"{self.why} ({', '.join(self.sources) or 'stated nowhere'})"
 
 
-def features() -> dict[str, Feature]:
+@document(frozen=True)
+class FeatureLimit:
+    """How many optimisation profiles a feature allows at most, and why."""
+
+    feature: str
+    profiles: int
+    why: str
+
+
+@document(frozen=True)
+class LeanRule:
+    """What was seen of the lean runtime, and what follows."""
+
+    rule: str
+    so: str
+
+
+@document(frozen=True)
+class FeatureFacts:
+    """``trt/features.yaml``.
+
+    Attributes:
+        features: By name.
+        give_up: The features that a build may leave out, the least missed first.
+        rows: What is known of features together.
+        limits: What features need beyond other features.
+        lean_runtime: What was seen of the lean runtime.
+    """
+
+    features: Mapping[str, Feature]
+    give_up: tuple[str, ...]
+    rows: tuple[FeatureRule, ...]
+    limits: tuple[FeatureLimit, ...]
+    lean_runtime: tuple[LeanRule, ...]
+
+
+@cache
+def feature_facts() -> FeatureFacts:
+    """Returns ``trt/features.yaml``."""
+    return read_facts(
+        FeatureFacts, data_folder("trt") / "features.yaml", "edgekit.tensorrt-features/1"
+    )
+
+
+def features() -> Mapping[str, Feature]:
     """Returns the features by name."""
-    return {
-        name: Feature(
-            name, row["what"], row.get("key", ""), row.get("flag", ""), row.get("without", "")
-        )
-        for name, row in _feature_facts()["features"].items()
-    }
+    return feature_facts().features
 
 
-@lru_cache(maxsize=1)
 def feature_rules() -> tuple[FeatureRule, ...]:
     """Returns every row, in the file's order."""
-    return tuple(
-        FeatureRule(
-            tuple(row["of"]), row["status"], row["basis"], row["why"], sources(row["source"]),
-            row.get("since", ""), row.get("until", ""), tuple(row.get("platforms", ())),
-        )
-        for row in _feature_facts()["rows"]
-    )  # fmt: skip
+    return feature_facts().rows
 
 
 def rules_for(
@@ -187,18 +291,7 @@ def rules_for(
     )
 
 
-def limits(names: Iterable[str]) -> tuple[dict[str, Any], ...]:
-    """Returns what these features need beyond other features: {"feature", "profiles", "why"}."""
+def limits(names: Iterable[str]) -> tuple[FeatureLimit, ...]:
+    """Returns what these features need beyond other features."""
     wanted = set(names)
-    return tuple(row for row in _feature_facts()["limits"] if row["feature"] in wanted)
-
-
-def give_up() -> tuple[str, ...]:
-    """Returns the features that a build may leave out, the least missed first."""
-    return tuple(_feature_facts()["give_up"])
-
-
-@lru_cache(maxsize=1)
-def _feature_facts() -> dict[str, Any]:
-    found: dict[str, Any] = read_knowledge(data_folder("trt") / "features.yaml")
-    return found
+    return tuple(row for row in feature_facts().limits if row.feature in wanted)

@@ -31,7 +31,7 @@ from edgekit_device.build.request import (
     NetworkSpec,
     request_digest,
 )
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, PlannedLoadable
@@ -143,7 +143,7 @@ def _on_dla(
     return BorderTensor(dtype, chosen, float(scales[name]) if int8 else None)
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class RequestedEngine:
     """One engine to build.
 
@@ -166,7 +166,7 @@ class RequestedEngine:
     outputs: tuple[IoSpec, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class RequestedLane:
     """The engines of a plan variant in running order, and the share of frames that it takes."""
 
@@ -320,7 +320,7 @@ class BuildOptions:
     timing_cache: bool = True
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class BuildRequest:
     """A request and the blobs that it names, by SHA-256 (hex)."""
 
@@ -330,8 +330,7 @@ class BuildRequest:
     @cached_property
     def document(self) -> dict[str, Any]:
         """The request as it is sent."""
-        found: dict[str, Any] = write(self.job)
-        return found
+        return dict(write(self.job))
 
     @cached_property
     def digest(self) -> str:

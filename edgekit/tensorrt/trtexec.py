@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cache
 
 from edgekit.errors import BuildError
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
+from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
 
 _START_S = 120.0  # loading an engine, and what the loader needs around it
@@ -57,12 +57,12 @@ def trtexec(tensorrt: str) -> Trtexec:
         UsageError: ``tensorrt`` is no version.
     """
     version = parse_version(tensorrt)
-    sampled = {name: parse_version(name) for name in flag_facts()["versions"]}
+    sampled = {name: parse_version(name) for name in flag_facts().versions}
     same = [name for name, own in sampled.items() if own[:2] == _minor(version)]
     before = [name for name, own in sampled.items() if own <= version]
     after = [name for name, own in sampled.items() if own > version]
     if not same and not before:
-        oldest = flag_facts()["versions"][0]
+        oldest = flag_facts().versions[0]
         raise BuildError(
             f"edgekit knows trtexec's flags from TensorRT {oldest} on, not those of {tensorrt}",
             code="trtexec.version",
@@ -78,22 +78,39 @@ def _minor(version: Version) -> Version:
     return (*version, 0)[:2]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _flags() -> Mapping[str, frozenset[str]]:
     facts = flag_facts()
     return {
-        release: frozenset(
-            name for name, where in facts["flags"].items() if where == "all" or release in where
-        )
-        for release in facts["versions"]
+        release: frozenset(facts.everywhere)
+        | {name for name, where in facts.flags.items() if release in where}
+        for release in facts.versions
     }
 
 
-@lru_cache(maxsize=1)
-def flag_facts() -> dict[str, Any]:
+@document(frozen=True)
+class FlagFacts:
+    """``trt/trtexec_flags.yaml``.
+
+    Attributes:
+        versions: The releases that are known.
+        inferred: Those of them whose flags were not read from trtexec itself.
+        everywhere: The flags of all of them.
+        flags: The others, each with the releases that have it.
+    """
+
+    versions: tuple[str, ...]
+    inferred: tuple[str, ...]
+    everywhere: tuple[str, ...]
+    flags: Mapping[str, tuple[str, ...]]
+
+
+@cache
+def flag_facts() -> FlagFacts:
     """Returns ``trt/trtexec_flags.yaml``."""
-    found: dict[str, Any] = read_knowledge(data_folder("trt") / "trtexec_flags.yaml")
-    return found
+    return read_facts(
+        FlagFacts, data_folder("trt") / "trtexec_flags.yaml", "edgekit.trtexec-flags/1"
+    )
 
 
 # trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;
@@ -135,7 +152,7 @@ def run_command(tensorrt: str, settings: BenchSettings) -> TrtexecOptions:
     )
 
 
-def _switch(on: Any, wanted: bool, yes: str, no: str) -> list[str]:
+def _switch(on: Trtexec, wanted: bool, yes: str, no: str) -> list[str]:
     """A release that lacks the flag for what is wanted does it by itself."""
     name = yes if wanted else no
     return [on.flag(name)] if on.has(name) else []

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from edgekit.benchmark.monitor import Sample, live_sample
+from edgekit.benchmark.document import Bench
+from edgekit.benchmark.monitor import LiveSample, Sample
 from edgekit.config.loader import Config, check_config, open_config
+from edgekit.config.schema import RewriteSection, given_keys
 from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.pipeline.boards.changes import taken_back_note
@@ -51,7 +53,7 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
         objective: What is tuned for.
         out: The folder of the tuning, which names the application.
     """
-    value: dict[str, Any] = dict(config.document.value)
+    value = dict(config.document.value)
     value["name"] = trial_name(str(config.file.name), digest_of(str(out.absolute())))
     value["placement"] = {**value.get("placement", {}), "objective": objective}
     deploy = dict(value.get("deploy", {}))
@@ -182,9 +184,9 @@ class BoardMeasurer:
         file, name = self.config.file, self.name
         if not name or file.rewrite.always or file.placement.profile is not None:
             return None
-        change = ORIGINAL_SECTION if name == REWRITTEN else {"always": True}
+        change = ORIGINAL_SECTION if name == REWRITTEN else RewriteSection(always=True)
         found = BoardMeasurer(
-            open_config(self.config, rewrite=change), self._out, self._cache, keep=True,
+            open_config(self.config, rewrite=given_keys(change)), self._out, self._cache, keep=True,
             **self._settings,
         )  # fmt: skip
         found._client, found._stack = self._client, self._stack
@@ -231,7 +233,7 @@ class BoardMeasurer:
             ]
         return notes
 
-    def measure(self, placed: Plan) -> Mapping[str, Any]:
+    def measure(self, placed: Plan) -> Bench:
         """Builds, deploys and measures a plan.
 
         Raises:
@@ -247,7 +249,7 @@ class BoardMeasurer:
                 take(pipeline.context, placed, self._fp16_by_gate),
                 method_by_gate=self.first.context.method_by_gate,
             )
-            found = pipeline.bench().to_json()
+            found = pipeline.bench()
             took = (one.seconds for one in pipeline.log.done if one.name not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))
             return found
@@ -324,8 +326,8 @@ def need_rails(client: BoardClient, target: Target) -> None:
     """
     seen: list[Sample] = []
 
-    def one(sample: dict[str, Any]) -> bool:
-        seen.append(live_sample(sample, client.name))
+    def one(sample: LiveSample) -> bool:
+        seen.append(sample)
         return False
 
     try:

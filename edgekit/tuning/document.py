@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import yaml
 from pydantic import Field
 
 from edgekit.config.loader import TUNED_HEAD, Config
+from edgekit.config.schema import PinSection, PlacementSection, RewriteSection, given_keys
 from edgekit.documents import Document, Number
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.context import Context, variant
@@ -72,7 +73,7 @@ class TriedPlan(Document):
     expected: ExpectedCost | None
     measured: Number | None = Field(description="the median of its runs")
     runs: int
-    verdicts: list[str | None]
+    verdicts: list[str]
     layers_on_dla: int
     loadables: int
     transitions: int
@@ -260,7 +261,7 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
         if trial.runs
         else None,
         runs=len(trial.runs),
-        verdicts=[verdict.get("status") for run in trial.runs if (verdict := run.get("verdict"))],
+        verdicts=[verdict.status for one in trial.runs if (verdict := one.run.verdict)],
         layers_on_dla=sum(layer.device != "GPU" for layer in trial.plan.layers),
         loadables=len(trial.plan.loadables),
         transitions=trial.plan.transitions,
@@ -436,14 +437,12 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
         "# Not a complete configuration: in a copy of that one, replace",
         "# its sections of the same names with these.",
     ]
-    own = config.file.placement.model_dump(mode="json", exclude_unset=True)
-    placement = {**own, "objective": tuning.request.objective}
-    sections: dict[str, Any] = {**_rewrite(config, winner.network), "placement": placement}
+    rewrite = _rewrite(config, winner.network)
+    placement = config.file.placement.model_copy(update={"objective": tuning.request.objective})
     found = None
     if tuning.own.clock == "board-measured":
-        measured = {k: v for k, v in placement.items() if k != "layer_info"}
-        measured["profile"] = str(profile.absolute())
-        found = _checked(tuning, context, {**sections, "placement": measured})
+        times = {"profile": str(profile.absolute()), "layer_info": None}
+        found = _checked(tuning, context, rewrite, placement.model_copy(update=times))
     if found is None:
         if len(winner.plan.plans) > 1:
             head.append(
@@ -452,40 +451,44 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
         elif len(pins := pins_of(winner.plan)) > _MANY_PINS:
             head.append("# Too many layers to pin: planning may give a slightly different plan.")
         else:
-            placement["pin"] = pins
-            found = _checked(tuning, context, sections)
+            placement = placement.model_copy(update={"pin": pins})
+            found = _checked(tuning, context, rewrite, placement)
             if found is None:
                 head.append(
                     "# With these pins planning gives a slightly different plan: compare them."
                 )
-    text = yaml.safe_dump(dict(found or sections), sort_keys=False)
-    return "\n".join([*head, text])
+    sections = {"rewrite": given_keys(rewrite)} if rewrite else {}
+    sections["placement"] = given_keys(found or placement)
+    return "\n".join([*head, yaml.safe_dump(sections, sort_keys=False)])
 
 
-def _rewrite(config: Config, network: str) -> dict[str, Any]:
-    """Returns the section that settles which network it is; nothing where there is one only."""
+def _rewrite(config: Config, network: str) -> RewriteSection | None:
+    """Returns the section that settles which network it is; None where there is one only."""
     if network == REWRITTEN:
-        own = config.file.rewrite.model_dump(mode="json", exclude_unset=True)
-        return {"rewrite": {**own, "always": True}}
-    return {"rewrite": dict(ORIGINAL_SECTION)} if network == ORIGINAL else {}
+        own: RewriteSection = config.file.rewrite
+        return own.model_copy(update={"always": True})
+    return ORIGINAL_SECTION if network == ORIGINAL else None
 
 
 def _checked(
-    tuning: Tuning, context: Context, sections: Mapping[str, Any]
-) -> Mapping[str, Any] | None:
-    """Returns the sections if planning with them gives the winner, of its network."""
+    tuning: Tuning, context: Context, rewrite: RewriteSection | None, placement: PlacementSection
+) -> PlacementSection | None:
+    """Returns the placement if planning with both gives the winner, of its network."""
     winner = tuning.winner
     network = tuning.networks[winner.network]
     try:
-        again = variant(replace(context, explains=False), **sections)
+        again = variant(
+            replace(context, explains=False), placement=given_keys(placement),
+            rewrite=given_keys(rewrite) if rewrite else None,
+        )  # fmt: skip
         again = keep(again, getattr(network, "fp16_by_gate", ()))
         same = model_digest(again) == network.model
-        return sections if same and plan_signature(plan(again)) == winner.key else None
+        return placement if same and plan_signature(plan(again)) == winner.key else None
     except EdgekitError:
         return None
 
 
-def pins_of(plan: Plan) -> list[dict[str, str]]:
+def pins_of(plan: Plan) -> list[PinSection]:
     """Returns pins that name every layer's device; a later one wins.
 
     All layers are pinned where most are, then the others, by the beginning of their names where no
@@ -494,11 +497,14 @@ def pins_of(plan: Plan) -> list[dict[str, str]]:
     device = {layer.name: layer.device for layer in plan.layers}
     # in a draw the GPU: it runs whatever a change of the network brings
     most = max(Counter(device.values()).items(), key=lambda item: (item[1], item[0] == "GPU"))[0]
-    pins = [{"layers": "*", "device": most}]
+    pins = [PinSection.model_validate({"layers": "*", "device": most})]
     for other in sorted(set(device.values()) - {most}):
         names = [name for name in device if device[name] == other]
         rest = [name for name in device if device[name] != other]
-        pins += [{"layers": words, "device": other} for words in _patterns(names, rest)]
+        pins += [
+            PinSection.model_validate({"layers": words, "device": other})
+            for words in _patterns(names, rest)
+        ]
     return pins
 
 

@@ -1,22 +1,17 @@
-"""What a tuning reads and keeps in its folder: the journal, one JSON line for each thing done and
-on disk before the next begins; times of earlier tunings; the lock that keeps others out.
-
-A tuning that was cut off reads its journal and goes on; a line that a power cut left half, or that
-was changed since, is left out: each ends with a digest of itself.
+"""What a tuning reads and keeps in its folder beside its journal: times of earlier tunings, and the
+lock that keeps others out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.errors import DataError, UsageError
 from edgekit.files import parse_json, read_file
@@ -28,88 +23,10 @@ if TYPE_CHECKING:
     from edgekit.tuning.trials import TunedNetwork
 
 
-SCHEMA = "edgekit.tune.journal/1"
-_SUM = ',"sum":"'
 PROFILE_NAME = "tuned.profile.json"
 LOCK_NAME = "lock"
 _LONGEST_NAME = 200
-_LARGEST = 256 << 20  # bytes of a table, or of the record of trials
-
-
-class TuningJournal:
-    """Lines of one tuning, which its identity distinguishes from others.
-
-    Args:
-        path: The file.
-        identity: What the measurements depend on; a journal of another one is set aside as
-            ``NAME.old``.
-        anew: Whether to set aside what there is in any case.
-        keeps: Leave the file of another one as it is; then nothing may be added.
-
-    Attributes:
-        entries: What was done.
-        damaged: How many lines are left out.
-    """
-
-    def __init__(
-        self, path: Path, identity: str, *, anew: bool = False, keeps: bool = False
-    ) -> None:
-        self.path = path
-        self.entries: list[dict[str, Any]] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.damaged = 0
-        lines = list(self._lines())
-        same = lines and lines[0].get("identity") == identity and not anew
-        if same:
-            self.entries = lines[1:]
-        elif keeps:
-            return
-        elif path.exists():
-            os.replace(path, path.with_name(f"{path.name}.old"))
-        if not self.entries:
-            path.unlink(missing_ok=True)
-            self._write({"schema": SCHEMA, "identity": identity})
-        else:
-            self._end_line()
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Keeps an entry, durably."""
-        self.entries.append(dict(entry))
-        self._write(entry)
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        """Returns the entries of an "event"."""
-        return [entry for entry in self.entries if entry.get("event") == kind]
-
-    def _write(self, entry: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            body = json.dumps(entry, separators=(",", ":"))[:-1]
-            file.write(f'{body}{_SUM}{_sum(body)}"}}\n')
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _end_line(self) -> None:
-        """What follows a half line begins a line of its own."""
-        with self.path.open("rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        try:
-            text = read_file(self.path, _LARGEST).decode("utf-8", "replace")
-        except OSError:
-            return
-        for line in text.split("\n"):
-            body, mark, rest = line.rpartition(_SUM)
-            if mark and rest == f'{_sum(body)}"}}':
-                yield json.loads(body + "}")
-            elif line:
-                self.damaged += 1
-
-
-def _sum(body: str) -> str:
-    return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:12]
+_LARGEST = 256 << 20  # bytes of a table
 
 
 @dataclass(frozen=True)

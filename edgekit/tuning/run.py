@@ -21,9 +21,9 @@ from edgekit.pipeline.progress import Progress
 from edgekit.placement.plan import OBJECTIVES
 from edgekit.tuning.board import BoardMeasurer, trial_config
 from edgekit.tuning.document import Tuned, snippet, tune_document
+from edgekit.tuning.journal import TuningJournal
 from edgekit.tuning.records import (
     PROFILE_NAME,
-    TuningJournal,
     check_conditions,
     check_network,
     locked_folder,

@@ -7,11 +7,11 @@ first are measured in turns; the first stays unless the other is better beyond d
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
-from edgekit.placement.plan import Plan, plan_from_json
+from edgekit.placement.plan import Plan
 from edgekit.text import counted
 from edgekit.tuning.candidates import (
     Candidate,
@@ -21,6 +21,14 @@ from edgekit.tuning.candidates import (
     neighbours,
     optima,
     plan_signature,
+)
+from edgekit.tuning.journal import (
+    JournalEntry,
+    PlanDropped,
+    PlanMeasured,
+    TrialBegun,
+    TuningEnded,
+    TuningJournal,
 )
 from edgekit.tuning.trials import (
     UNITS,
@@ -41,11 +49,9 @@ from edgekit.tuning.trials import (
 
 if TYPE_CHECKING:
     from edgekit.placement.profiles.profile import ProfileTable
-    from edgekit.tuning.records import TuningJournal
 
 
 _FATAL = ("tune.no-power",)
-_OUTCOME_FIELDS = ("status", "why", "bound")
 
 
 class Tuning:
@@ -195,25 +201,27 @@ class Tuning:
         """Takes over what the journal holds."""
         journal = self._journal
         for entry in journal.entries if journal else ():
-            if entry["event"] == "trial":
-                expected = entry.get("expected")
+            if isinstance(entry, TrialBegun):
+                expected = entry.expected
                 self.trials.append(Trial(
-                    entry["number"], plan_from_json(entry["plan"]), entry["key"], entry["origin"],
-                    entry["why"], tuple(expected) if expected else None,
-                    entry.get("form", self.own.name),
+                    entry.number, entry.plan, entry.key, entry.origin, entry.why,
+                    (expected[0], expected[1]) if expected else None,
+                    self.own.name if entry.form is None else entry.form,
                 ))  # fmt: skip
                 continue
+            if isinstance(entry, TuningEnded):
+                continue
             # a number that was begun twice was measured the last time
-            number = entry.get("number")
-            trial = next((t for t in reversed(self.trials) if t.number == number), None)
-            if trial is None or entry.get("key", trial.key) != trial.key:
-                continue  # the line that it began with is damaged, or it ended there
-            self._spent_s = max(self._spent_s, float(entry.get("spent_s") or 0))
-            if entry["event"] == "run":
-                run = {**entry["run"], "at": entry["at"], "turn": entry.get("turn")}
-                trial.runs.append(run)
-            elif entry["event"] == "dropped":
-                trial.dropped = entry["why"]
+            trial = next((t for t in reversed(self.trials) if t.number == entry.number), None)
+            if trial is None:
+                continue  # the line that it began with is damaged
+            if isinstance(entry, PlanDropped):
+                trial.dropped = entry.why
+            elif entry.key in (None, trial.key):
+                trial.runs.append(entry)
+            else:
+                continue
+            self._spent_s = max(self._spent_s, entry.spent_s)
         for name in {trial.network for trial in self.trials} & set(self._others):
             self._take_other(name, "plans of the network {} are ignored: {}")
         # one that was begun and neither measured nor dropped is tried again
@@ -230,9 +238,10 @@ class Tuning:
                 lines = counted(journal.damaged, "line")
                 self.notes.append(f"{lines} of it ignored because they are damaged")
 
-    def _record(self, entry: Mapping[str, Any]) -> None:
+    def _record(self, entry: JournalEntry) -> None:
         if self._journal is not None:
-            self._journal.add({**entry, "spent_s": round(self.seconds, 3)})
+            spent = {"spent_s": round(self.seconds, 3)}
+            self._journal.add(entry.model_copy(update=spent))
 
     def _record_end(self, earlier: int) -> None:
         """Records how it ended, or takes over how the one before did that left nothing to measure.
@@ -241,15 +250,16 @@ class Tuning:
             earlier: How many of the notes are not of the search and the turns.
         """
         entries = self._journal.entries if self._journal is not None else []
-        before = entries[-1] if entries and entries[-1]["event"] == "end" else None
-        if before is None:
-            facts = {name: getattr(self, name) for name in _OUTCOME_FIELDS}
-            self._record({"event": "end", **facts, "notes": self.notes[earlier:]})
+        before = entries[-1] if entries else None
+        if not isinstance(before, TuningEnded):
+            self._record(TuningEnded(
+                event="end", status=self.status, why=self.why, bound=self.bound,
+                notes=self.notes[earlier:],
+            ))  # fmt: skip
         elif self.status != "converged":
             # rounds and budget end this command; what ended the tuning was known before
-            for name in _OUTCOME_FIELDS:
-                setattr(self, name, before[name])
-            self.notes[earlier:] = before["notes"]
+            self.status, self.why, self.bound = before.status, before.why, before.bound
+            self.notes[earlier:] = before.notes
 
     # the search
 
@@ -380,10 +390,10 @@ class Tuning:
     ) -> None:  # fmt: skip
         number = 1 + max((one.number for one in self.trials), default=0)
         trial = Trial(number, plan, plan_signature(plan), origin, why, expected, network)
-        self._record({
-            "event": "trial", "number": number, "plan": plan.to_json(), "key": trial.key,
-            "origin": origin, "why": why, "expected": expected, "form": network,
-        })  # fmt: skip
+        self._record(TrialBegun(
+            event="trial", number=number, plan=plan, key=trial.key, origin=origin, why=why,
+            expected=list(expected) if expected else None, form=network,
+        ))  # fmt: skip
         self._on_note(f"{trial.name}: {why}")
         before = self._clock()
         try:
@@ -392,7 +402,7 @@ class Tuning:
             if must or error.code in _FATAL:
                 raise
             trial.dropped = f"{error.message} ({error.code})"
-            self._record({"event": "dropped", "number": number, "why": trial.dropped})
+            self._record(PlanDropped(event="dropped", number=number, why=trial.dropped))
             self._on_note(f"{trial.name} is dropped: {trial.dropped}")
         self._longest_s = max(self._longest_s, self._clock() - before)
         self.trials.append(trial)
@@ -401,16 +411,18 @@ class Tuning:
         """Measures a plan once more, as its part of a turn where that is numbered."""
         document = self.networks[trial.network].measure(trial.plan)
         cost_of(document, self.request.objective, trial.plan)  # or it is no measurement
-        run, at = compact_measurement(document), time.time()
-        trial.runs.append({**run, "at": at, "turn": turn})
+        measured = PlanMeasured(
+            event="run", number=trial.number, key=trial.key, run=compact_measurement(document),
+            at=time.time(), turn=turn,
+        )  # fmt: skip
+        trial.runs.append(measured)
         self._check_bounds(trial)
-        self._record({"event": "run", "number": trial.number, "key": trial.key, "run": run,
-                      "at": at, "turn": turn})  # fmt: skip
+        self._record(measured)
 
     def _check_bounds(self, trial: Trial) -> None:
         if trial.runs and self.own.clock == "board-measured":
             bounds = self.own.query.options.bounds
-            trial.breaks = broken_bounds(trial.runs[-1], bounds, trial.plan)
+            trial.breaks = broken_bounds(trial.runs[-1].run, bounds, trial.plan)
 
     # The turns of the first and the best plan. One that was measured counts for good, also in a
     # command that carries the tuning on: what was proven once is not lost.
@@ -455,7 +467,7 @@ class Tuning:
                 self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
                 return
             self._on_note(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}")
-            number = 1 + max(run.get("turn") or 0 for t in self.trials for run in t.runs)
+            number = 1 + max(one.turn or 0 for t in self.trials for one in t.runs)
             try:
                 for trial in (first, best) if turn % 2 == 0 else (best, first):
                     self._measure(trial, number)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from pydantic import Field
 
+from edgekit.benchmark.document import Bench
+from edgekit.benchmark.measurement import SegmentTimes
+from edgekit.config.schema import RewriteSection
 from edgekit.documents import Document, Number, omitted
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.placement.plan import Plan
@@ -23,12 +26,14 @@ from edgekit.placement.profiles.profile import (
     FrameRow,
     LayerRow,
     Profile,
+    ProfileRow,
     ProfileTable,
     merge_tables,
 )
 from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
 from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
+from edgekit.tuning.journal import PlanMeasured
 from edgekit_device.benchmark.statistics import median
 
 if TYPE_CHECKING:
@@ -36,9 +41,7 @@ if TYPE_CHECKING:
 
 
 REWRITTEN, ORIGINAL = "rewritten", "as it came"
-ORIGINAL_SECTION: Mapping[str, Any] = {
-    "enable": "none", "disable": [], "allow_approx": [], "always": False,
-}  # fmt: skip
+ORIGINAL_SECTION = RewriteSection(enable="none", disable=[], allow_approx=[], always=False)
 """``rewrite`` of a configuration whose network stays as it came."""
 LEAST_SPREAD = 0.005
 UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
@@ -46,7 +49,7 @@ UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "u
 _MOST_SAMPLES = 4000
 _DIGITS = 6
 _JOURNAL_KEYS = (
-    "schema", "backend", "clock", "segments_clock", "iterations", "duration_s", "warmup_ms",
+    "backend", "clock", "segments_clock", "iterations", "duration_s", "warmup_ms",
     "latency_ms", "throughput_qps", "pipelined", "segments", "nodes", "energy", "verdict",
     "settings", "runtime",
 )  # fmt: skip
@@ -121,8 +124,8 @@ class TunedNetwork(Protocol):
     @property
     def again_s(self) -> float: ...
 
-    def measure(self, plan: Plan) -> Mapping[str, Any]:
-        """Returns an ``edgekit.device.bench/1`` of a plan; an EdgekitError drops the plan."""
+    def measure(self, plan: Plan) -> Bench:
+        """Returns the measurement of a plan; an EdgekitError drops the plan."""
 
 
 @dataclass
@@ -138,7 +141,7 @@ class Trial:
         why: A sentence.
         expected: Cost and deviation before it was measured, None for the first.
         network: The network's name.
-        runs: Measurements, each with "at" (seconds of Unix time) and, in a turn, its number.
+        runs: Measurements, in their order.
         dropped: Why it is out, empty where it is not.
         breaks: The user's bounds that it breaks, as sentences.
     """
@@ -150,7 +153,7 @@ class Trial:
     why: str
     expected: tuple[float, float] | None = None
     network: str = ""
-    runs: list[Mapping[str, Any]] = field(default_factory=list)
+    runs: list[PlanMeasured] = field(default_factory=list)
     dropped: str = ""
     breaks: list[str] = field(default_factory=list)
 
@@ -166,25 +169,36 @@ class Trial:
 
     def cost(self, objective: str) -> float:
         """Returns the median of its runs' costs."""
-        return median([cost_of(run, objective, self.plan) for run in self.runs])
+        return median([cost_of(one.run, objective, self.plan) for one in self.runs])
+
+    @property
+    def samples(self) -> int:
+        """Frames of all its runs."""
+        return sum(one.run.iterations or 1 for one in self.runs)
 
     def turns(self, objective: str) -> dict[int, float]:
         """Returns by turn the cost that was measured in it."""
-        return {run["turn"]: cost_of(run, objective, self.plan)
-                for run in self.runs if run.get("turn") is not None}  # fmt: skip
+        return {one.turn: cost_of(one.run, objective, self.plan)
+                for one in self.runs if one.turn is not None}  # fmt: skip
 
     def segments(self) -> dict[tuple[int, int], tuple[str, tuple[str, ...], float, float]]:
         """Returns by lane and index: device, layers, and microseconds of all runs and a spread."""
         times: dict[tuple[int, int], list[float]] = {}
         facts: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
-        for run in self.runs:
-            for one in run.get("segments") or ():
-                key = int(one.get("lane") or 0), int(one["index"])
-                times.setdefault(key, []).append(1e3 * float(one["latency_ms"]["median"]))
-                facts[key] = str(one["device"]), tuple(one["layers"])
+        for measured in self.runs:
+            for one in measured.run.segments:
+                if (us := _median_us(one)) is not None:
+                    key = one.lane, one.index
+                    times.setdefault(key, []).append(us)
+                    facts[key] = one.device, tuple(one.layers)
         return {
             key: (*facts[key], median(each), _deviation(each)) for key, each in times.items()
         }  # fmt: skip
+
+
+def _median_us(segment: SegmentTimes) -> float | None:
+    ms = (segment.latency_ms or {}).get("median")
+    return None if ms is None else 1e3 * ms
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -216,10 +230,8 @@ def table_of(
     for trial in trials:
         if not trial.runs:
             continue
-        more = {"samples": sum(int(run.get("iterations") or 1) for run in trial.runs),
-                "measured_at": trial.runs[-1]["at"], "source": trial.name}  # fmt: skip
         # a mix's frames take turns: their mean is the plans' by shares, their median is no plan's
-        times = [_mean_us(run) for run in trial.runs]
+        times = [_mean_us(one.run) for one in trial.runs]
         parts = []
         for piece in plan_terms(trial.plan, space.index):
             names: dict[str, list[str]] = {}
@@ -228,9 +240,9 @@ def table_of(
             parts.append(FramePart(share=piece.share, layers=names, extra=dict(piece.extra)))
         frame = FrameRow(
             parts=parts, device="", layers=[], us=median(times), sd_us=_deviation(times),
-            formats={}, **more,
+            formats={}, samples=trial.samples, measured_at=trial.runs[-1].at, source=trial.name,
         )  # fmt: skip
-        found.append(_table(origin, _measured_rows(trial, space, able, more), [frame]))
+        found.append(_table(origin, _measured_rows(trial, space, able), [frame]))
     return merge_tables(found) if found else _table(origin, [], [])
 
 
@@ -240,20 +252,14 @@ def _table(origin: Mapping[str, str], rows: list[LayerRow], frames: list[FrameRo
     )
 
 
-def _measured_rows(
-    trial: Trial, space: PlacementSpace, able: Mapping[str, bool], more: Mapping[str, Any]
-) -> list[LayerRow]:
-    placement = [[[x.name, x.device] for x in share.layers] for share in trial.plan.plans]
-    segments, found = trial.segments(), []
+def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]) -> list[LayerRow]:
+    segments, found, last = trial.segments(), [], trial.runs[-1]
     merged = [
-        {"lane": lane, "index": index, "device": device, "layers": list(layers),
-         "latency_ms": {"median": us / 1e3}}
+        SegmentTimes(lane=lane, index=index, device=device, layers=list(layers),
+                     latency_ms={"median": us / 1e3})
         for (lane, index), (device, layers, us, _) in segments.items()
     ]  # fmt: skip
-    last = trial.runs[-1]
-    document = {"clock": last.get("clock"), "nodes": last.get("nodes"), "segments": merged,
-                "placement": placement}  # fmt: skip
-    rows, _ = bench_rows(document)
+    rows = _profiled(last.run, merged, trial.plan)
     by_layers = {(device != "GPU", layers): sd for device, layers, _, sd in segments.values()}
     formats = {frozenset(one.layers): dict(one.formats) for one in trial.plan.loadables}
     groups = match_rows(Profile("bench", "", rows), space.network, able).groups
@@ -262,14 +268,22 @@ def _measured_rows(
         spread = by_layers.get((group.device != "GPU", tuple(names)), 0.03 * group.row.us)
         found.append(LayerRow(
             device=group.device, layers=names, us=group.row.us, sd_us=spread,
-            formats=dict(sorted(formats.get(frozenset(names), {}).items())), **more,
+            formats=dict(sorted(formats.get(frozenset(names), {}).items())),
+            samples=trial.samples, measured_at=last.at, source=trial.name,
         ))  # fmt: skip
     return found
 
 
-def _mean_us(run: Mapping[str, Any]) -> float:
-    samples = run.get("samples_ms") or ()
-    lanes = {int(one.get("lane") or 0) for one in run.get("segments") or ()}
+def _profiled(run: Bench, segments: Sequence[SegmentTimes], plan: Plan) -> tuple[ProfileRow, ...]:
+    """Returns layers, fusions and loadables of segments, by the nodes of a run."""
+    places = [[[layer.name, layer.device] for layer in share.layers] for share in plan.plans]
+    known = Bench(clock=run.clock, nodes=run.nodes, segments=list(segments), placement=places)
+    return bench_rows(known.to_json())[0]
+
+
+def _mean_us(run: Bench) -> float:
+    samples = run.samples_ms
+    lanes = {one.lane for one in run.segments}
     if len(lanes) < 2 or not samples:
         return cost_of(run, "latency")
     return 1e3 * math.fsum(samples) / len(samples)
@@ -292,14 +306,13 @@ def readable_value(value: float | None, unit: str = "us") -> str:
     return energy(value) if unit == "uJ" else f"{significant(value)} {unit}"
 
 
-def cost_of(document: Mapping[str, Any], objective: str, plan: Plan | None = None) -> float:
+def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
     """Returns what a measured frame costs: microseconds, for energy microjoules. Less is better.
 
     It is above 0, but for the GPU's time of a plan that has nothing on the GPU.
 
     Args:
-        document: What a board or a measurer said (``edgekit.device.bench/1``, with "energy" where
-            power was measured).
+        document: The measurement; it has an energy where power was measured.
         objective: One of the placement's.
         plan: What was measured; distinguishes a hybrid engine's devices.
 
@@ -309,20 +322,19 @@ def cost_of(document: Mapping[str, Any], objective: str, plan: Plan | None = Non
     """
     cost: float | None = None
     if objective == "energy":
-        cost = _energy_uj(document)
-        if cost is None:
+        if document.energy is None or document.energy.total is None:
             raise no_power_error()
+        cost = document.energy.total.uj_per_inference
     elif objective in ("throughput", "period"):
-        pipelined = document.get("pipelined") or {}
-        qps = _number(pipelined.get("throughput_qps")) or _number(document.get("throughput_qps"))
+        pipelined = document.pipelined
+        qps = (pipelined.throughput_qps if pipelined else 0.0) or document.throughput_qps
         cost = 1e6 / qps if qps else None
     elif objective == "gpu_time":
         busy = busy_us(document, plan)
         cost = None if busy is None else busy.get("GPU", 0.0)
     else:
-        samples = document.get("samples_ms")
-        latency = document.get("latency_ms") or {}
-        ms = median(samples) if samples else _number(latency.get("median"))
+        samples = document.samples_ms
+        ms = median(samples) if samples else (document.latency_ms or {}).get("median")
         cost = None if ms is None else ms * 1e3
     # a plan that leaves the GPU alone costs it nothing
     least = 0.0 if objective == "gpu_time" else math.ulp(0.0)
@@ -334,21 +346,7 @@ def cost_of(document: Mapping[str, Any], objective: str, plan: Plan | None = Non
     return cost
 
 
-def _energy_uj(document: Mapping[str, Any]) -> float | None:
-    energy = document.get("energy") or {}
-    total = energy.get("total") if isinstance(energy, Mapping) else None
-    found = total.get("uj_per_inference") if isinstance(total, Mapping) else None
-    return _number(found)
-
-
-def _number(value: Any) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None
-
-
-def broken_bounds(
-    document: Mapping[str, Any], bounds: Mapping[str, float], plan: Plan
-) -> list[str]:
+def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> list[str]:
     """Returns which of the user's bounds the measurement breaks, as sentences."""
     names = {"latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time",
              "period_us": "period"}  # fmt: skip
@@ -366,12 +364,14 @@ def broken_bounds(
     return found
 
 
-def compact_measurement(document: Mapping[str, Any]) -> dict[str, Any]:
+def compact_measurement(document: Bench) -> Bench:
     """Returns what the journal holds of a measurement."""
-    retained = {key: document[key] for key in _JOURNAL_KEYS if document.get(key) is not None}
-    samples = document.get("samples_ms") or []
+    retained = {
+        key: value for key in _JOURNAL_KEYS if (value := getattr(document, key)) is not None
+    }
+    samples = document.samples_ms or []
     step = max(1, math.ceil(len(samples) / _MOST_SAMPLES))
-    return {**retained, "samples_ms": list(samples[::step])}
+    return Bench(schema=document.schema_, **retained, samples_ms=samples[::step])
 
 
 class Duel(Document):
@@ -427,14 +427,14 @@ def _relative_gain(ours: Any, theirs: Any) -> Any:
     return np.where(some, 1 - ours / np.where(some, theirs, 1.0), -(ours > 0).astype(float))
 
 
-def busy_us(document: Mapping[str, Any], plan: Plan | None = None) -> dict[str, float] | None:
+def busy_us(document: Bench, plan: Plan | None = None) -> dict[str, float] | None:
     """Returns each device's own microseconds a frame, a mix's frames by their shares.
 
     A hybrid engine is one segment, named after its DLA: what of it is no loadable's keeps the GPU
     busy, reformats included.
 
     Args:
-        document: An ``edgekit.device.bench/1`` or ``edgekit.bench/1``.
+        document: The measurement.
         plan: What was built; without it each segment is of the device that it names.
 
     Returns:
@@ -442,32 +442,27 @@ def busy_us(document: Mapping[str, Any], plan: Plan | None = None) -> dict[str, 
     """
     found: dict[str, float] = {}
     shares = [share.share for share in plan.plans] if plan is not None else []
-    segments = document.get("segments") or ()
-    for segment in segments:
-        lane = int(segment.get("lane") or 0)
-        share = shares[lane] if lane < len(shares) else 1.0
+    for segment in document.segments:
+        share = shares[segment.lane] if segment.lane < len(shares) else 1.0
         parts = list(_segment_devices(document, segment, plan))
         if not parts:
             return None
         for device, us in parts:
             found[device] = found.get(device, 0.0) + share * us
-    return found if segments else None
+    return found if document.segments else None
 
 
 def _segment_devices(
-    document: Mapping[str, Any], segment: Mapping[str, Any], plan: Plan | None
+    document: Bench, segment: SegmentTimes, plan: Plan | None
 ) -> Iterator[tuple[str, float]]:
     """Yields a segment's devices and their microseconds; nothing where they are not known."""
-    device, us = str(segment["device"]), 1e3 * float(segment["latency_ms"]["median"])
+    device, us = segment.device, _median_us(segment)
+    if us is None:
+        return
     if device == "GPU" or plan is None or not us:
         yield device, us
         return
-    places = [[[layer.name, layer.device] for layer in share.layers] for share in plan.plans]
-    rows, _ = bench_rows({
-        "clock": document.get("clock"), "nodes": document.get("nodes"), "placement": places,
-        "segments": [segment],
-    })  # fmt: skip
-    if rows:
+    if rows := _profiled(document, [segment], plan):
         on_dla = min(us, sum(row.us for row in rows if row.device != "GPU"))
         # one row is the segment itself: nothing was profiled, and all of it is the DLA's
         yield device, on_dla
@@ -523,7 +518,7 @@ def _whole_plans(worlds: Worlds, trials: Sequence[Trial], random: np.random.Gene
         ratios = []
         for trial in trials:
             several = len({layer.device for layer in trial.plan.layers}) > 1
-            if not trial.runs or (together and not (several and trial.runs[-1].get("pipelined"))):
+            if not trial.runs or (together and not (several and trial.runs[-1].run.pipelined)):
                 continue
             costs = way.busiest(trial.plan) if together else way.costs(trial.plan)
             cost = trial.cost(worlds.objective)
@@ -559,8 +554,8 @@ def _energy_factors(
     """
     rows, measured = [], []
     for trial in trials:
-        runs = [busy for run in trial.runs if (busy := busy_us(run, trial.plan)) is not None]
-        if runs and (trial.runs[-1].get("energy") or {}).get("total"):
+        runs = [busy for one in trial.runs if (busy := busy_us(one.run, trial.plan)) is not None]
+        if runs and (energy := trial.runs[-1].run.energy) and energy.total:
             busy = {device: median([one.get(device, 0.0) for one in runs])
                     for device in dict.fromkeys(name for one in runs for name in one)}  # fmt: skip
             rows.append([

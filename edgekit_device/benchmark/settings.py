@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from edgekit_device.protocol.codec import (
     array,
+    document,
     flag,
     integer,
     member,
@@ -23,7 +23,7 @@ _COUNT = integer(0, 1 << 30)
 _ARGUMENTS = array(text(most=1 << 16))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TrtexecOptions:
     """trtexec's arguments for each run, for runs on the GPU alone or on a DLA, and for plans that
     carry the lean runtime; seconds until a run is ended. The board replaces {engine}, {times} and
@@ -39,7 +39,7 @@ class TrtexecOptions:
 
 # A field with ``absent`` is left out of documents where it holds that: a new one changes no
 # measurement that does not use it.
-@dataclass(frozen=True)
+@document(frozen=True)
 class BenchSettings:
     """What ``bench`` does on a board; trtexec's option in brackets where it has one.
 

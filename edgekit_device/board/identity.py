@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Optional, Tuple
 
@@ -34,6 +33,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
+    document,
     integer,
     load,
     member,
@@ -66,7 +66,7 @@ COMPARED = {
 }
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RememberedBoard:
     """board.json: what the board's own files say of it."""
 
@@ -79,7 +79,7 @@ _BYTES = integer(0, 1 << 62)
 _TEXT = nullable(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeviceSoftware:
     """What runs on a board; what is missing or not known is None.
 
@@ -99,7 +99,7 @@ class DeviceSoftware:
     root: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Hello(DeviceSoftware):
     """The answer of ``hello``; ``memory_bytes`` are those available."""
 

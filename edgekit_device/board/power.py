@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -24,6 +24,7 @@ from edgekit_device.processes import child_argv
 from edgekit_device.protocol.codec import (
     anything,
     choice,
+    document,
     dump,
     flag,
     integer,
@@ -54,7 +55,7 @@ _END_S = 300.0
 _GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NvpmodelMode:
     """A power mode of nvpmodel's."""
 
@@ -70,7 +71,7 @@ class NvpmodelMode:
 _MODE = nullable(record(NvpmodelMode))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PowerJournal:
     """power.json: what to go back to.
 
@@ -90,7 +91,7 @@ class PowerJournal:
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class HoldRequest:
     """What the guard is to hold; see ``held_power``."""
 
@@ -102,7 +103,7 @@ class HoldRequest:
     wait_s: float = member(number(0.0, 1e9))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _GuardAnswer:
     """A line of the guard: what it holds, then what was after it was taken back; or an error."""
 

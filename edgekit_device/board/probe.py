@@ -9,7 +9,7 @@ import importlib.util
 import os
 import platform
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Tuple
 
@@ -40,9 +40,9 @@ from edgekit_device.board.power_tools import PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
+    document,
     dump,
     flag,
     integer,
@@ -58,10 +58,9 @@ from edgekit_device.store.root import Root
 
 _COUNT = integer(0, 1 << 62)
 _TEXT = nullable(text())
-_FACTS = nullable(mapping(anything))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Flavours:
     """Versions of TensorRT by flavour."""
 
@@ -70,15 +69,32 @@ class Flavours:
     dispatch: Optional[str] = member(_TEXT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
+class InstalledLibrary:
+    """A library's file and its version."""
+
+    path: str = member(text())
+    version: str = member(text())
+
+
+@document(frozen=True)
+class ProbedCudla:
+    """cuDLA's library, its own version ("1.2.1") and how many DLAs it counts; None: not known."""
+
+    path: Optional[str] = member(_TEXT, absent=None, always=True)
+    version: Optional[str] = member(_TEXT, absent=None, always=True)
+    devices: Optional[int] = member(nullable(_COUNT), absent=None, always=True)
+
+
+@document(frozen=True)
 class ProbedTensorrt(Flavours):
     """TensorRT's libraries, and its Python modules' versions."""
 
     python: Flavours = member(record(Flavours))
-    libraries: Mapping[str, Any] = member(mapping(anything))
+    libraries: Mapping[str, InstalledLibrary] = member(mapping(record(InstalledLibrary)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class InstalledProgram:
     """A program, and its version where that is known."""
 
@@ -86,14 +102,14 @@ class InstalledProgram:
     version: Optional[str] = member(_TEXT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Docker(InstalledProgram):
     """Docker; None where it refuses this account."""
 
     runtimes: Optional[Tuple[str, ...]] = member(nullable(array(text())))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProbedDla:
     """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library."""
 
@@ -103,7 +119,7 @@ class ProbedDla:
     compiler_version: Optional[str] = member(_TEXT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ClockEntry:
     """A clock in Hz; ``locked``: it cannot move."""
 
@@ -114,7 +130,7 @@ class ClockEntry:
     online: Optional[bool] = member(flag, absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProbedPower:
     """The power mode and all that there are, and clocks by name."""
 
@@ -128,7 +144,7 @@ class ProbedPower:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Memory:
     """Bytes of memory."""
 
@@ -136,7 +152,7 @@ class Memory:
     available: Optional[int] = member(nullable(_COUNT))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class User:
     """The account."""
 
@@ -144,7 +160,7 @@ class User:
     root: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Probe:
     """``edgekit.probe/1`` (docs/board-protocol.md); None and notes where something is not known."""
 
@@ -163,7 +179,7 @@ class Probe:
     trtexec: Optional[InstalledProgram] = member(nullable(record(InstalledProgram)))
     dla: ProbedDla = member(record(ProbedDla))
     cudla: Optional[str] = member(_TEXT)
-    cudla_facts: Optional[Mapping[str, Any]] = member(_FACTS)
+    cudla_facts: Optional[ProbedCudla] = member(nullable(record(ProbedCudla)))
     nvrtc: Optional[str] = member(_TEXT)
     nsys: Optional[str] = member(_TEXT)
     power: ProbedPower = member(record(ProbedPower))
@@ -227,7 +243,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         tensorrt=ProbedTensorrt(
             **versions,
             python=Flavours(**python),
-            libraries={kind: there[kind] for kind in MODULES if kind in there},
+            libraries={kind: InstalledLibrary(**there[kind]) for kind in MODULES if kind in there},
         ),
         trtexec=_trtexec(system, versions["full"]),
         dla=ProbedDla(
@@ -281,7 +297,7 @@ def _query_tensorrt_and_cuda(real: bool, notes: List[str]) -> Any:
     return cuda, cores, python
 
 
-def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
+def _cudla(notes: List[str]) -> Optional[ProbedCudla]:
     """cuDLA's version and devices; None where there is no libcudla."""
     found, problem = query_cudla_facts()
     if problem:
@@ -289,7 +305,7 @@ def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
     if not found.get("path"):
         return None
     notes.extend("cuDLA: {}".format(note) for note in found.pop("notes", []))
-    return found
+    return ProbedCudla(**found)
 
 
 def _is_there(name: str) -> bool:

@@ -15,7 +15,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
@@ -25,7 +25,17 @@ from edgekit_device.board.power_tools import CLOCKS_FILE, read_modes
 from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
-from edgekit_device.protocol.codec import array, choice, dump, load, member, nullable, text, write
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    dump,
+    load,
+    member,
+    nullable,
+    text,
+    write,
+)
 from edgekit_device.store.root import Root
 
 SUDOERS = "/etc/sudoers.d/edgekit"
@@ -51,7 +61,7 @@ class Account(NamedTuple):
     groups: List[str]
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SetupAnswer:
     """The answer of ``setup``.
 

@@ -21,11 +21,10 @@ import re
 import shutil
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Match, NamedTuple, Optional, Pattern, Tuple
 
-from edgekit_device.protocol.codec import load, member, names, text
+from edgekit_device.protocol.codec import document, load, member, names, text
 
 WALL_FORMAT = "%m-%d-%Y %H:%M:%S"
 """The date in front of a line from JetPack 5 on, in the board's local time, whole seconds."""
@@ -263,7 +262,7 @@ class UnknownFields:
 # called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours, and
 # ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as well where
 # the reader was killed.
-@dataclass(frozen=True)
+@document(frozen=True)
 class SetupRecord:
     """ROOT/setup.json: what ``setup`` wrote into the sudoers file, and the groups that it added."""
 

@@ -227,7 +227,7 @@ def check_standalone(
 
 def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
     return DeviceError(
-        "the loadable cannot be built: {}".format(listed(faults)),
+        "the loadable cannot be built: {}".format(listed(faults, between="; ")),
         code="build.not-on-dla",
         where=spec.key,
         hint="a loadable has no GPU fallback: plan again with build.mode split or hybrid",
@@ -280,9 +280,7 @@ def check_callbacks(
         lacking = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
         raise DeviceError(
             "TensorRT rejected the calibration cache and asked for data{}".format(
-                ": no scale for {}".format(listed(list(map(repr, lacking)), ", "))
-                if lacking
-                else ""
+                ": no scale for {}".format(listed(map(repr, lacking))) if lacking else ""
             ),
             code="build.calibration",
             where=spec.key,
@@ -300,7 +298,7 @@ def note_missing(
     if missing:
         built.notes.append(
             "{}: INT8 layers use tensors without a scale: {}".format(
-                spec.key, listed(list(map(repr, missing)), ", ")
+                spec.key, listed(map(repr, missing))
             )
         )
 

@@ -8,6 +8,7 @@ Weakly typed (to 10.x): precision flags, a calibration cache, precisions of laye
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -24,7 +25,13 @@ from edgekit_device.build.attempt import (
 )
 from edgekit_device.build.config import calibrator, for_release, read_scales
 from edgekit_device.build.network import MappedLayers, map_layers, read_layers
-from edgekit_device.build.request import Attempt, BuiltEngine, EngineSpec, request_digest
+from edgekit_device.build.request import (
+    Attempt,
+    BuiltEngine,
+    EngineSpec,
+    TimingCacheUse,
+    request_digest,
+)
 from edgekit_device.errors import listed, map_os_errors
 from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
@@ -136,7 +143,7 @@ def _set_up(
     if "REFIT_INDIVIDUAL" in built.flags:
         refused = configure.mark_refittable(network, spec.refit_individual, spec.key, built.notes)
         if refused:
-            names = listed(list(map(repr, refused)), ", ")
+            names = listed(map(repr, refused))
             built.notes.append("{}: TensorRT cannot refit {}".format(spec.key, names))
     return mapped
 
@@ -145,7 +152,7 @@ def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
     mapped = map_layers(read_layers(network), spec.layers)
     built.unmapped = mapped.unmapped
     if mapped.lost:
-        names = listed(list(map(repr, mapped.lost)), ", ")
+        names = listed(map(repr, mapped.lost))
         built.notes.append(
             "{}: the builder has no layer for {} of the plan's: {}".format(
                 spec.key, len(mapped.lost), names
@@ -318,20 +325,20 @@ class TimingCache:
     """One build's use of the shared file.
 
     Attributes:
-        facts: {"entries_bytes_before", "after", "reused"}.
+        facts: The use so far.
         notes: What went wrong with the cache; a build goes on without it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.notes: List[str] = []
-        self.facts: Dict[str, Any] = {"entries_bytes_before": 0, "after": 0, "reused": False}
+        self.facts = TimingCacheUse(0, 0, False)
         self._read = b""
 
     def set(self, config: Any) -> None:
         """Gives the file's entries to an IBuilderConfig, or an empty cache to fill."""
         self._read = self._content()
-        self.facts["entries_bytes_before"] = len(self._read)
+        self.facts = replace(self.facts, entries_bytes_before=len(self._read))
         empty = self._parsed(config, b"")
         if self._read:
             cache = self._parsed(config, self._read)
@@ -339,7 +346,7 @@ class TimingCache:
             filled = cache is not None and _content_of(cache) != _content_of(empty)
             # what another device or release measured is refused here, never mixed in
             if filled and config.set_timing_cache(cache, False):
-                self.facts["reused"] = True
+                self.facts = replace(self.facts, reused=True)
                 return
             self.notes.append(
                 "the timing cache is damaged or from another device; a new one is started"
@@ -360,7 +367,7 @@ class TimingCache:
             if data:
                 with map_os_errors(str(self.path)):
                     write_durably(self.path, data)
-            self.facts["after"] = len(data)
+            self.facts = replace(self.facts, after=len(data))
 
     def _joined(self, config: Any, own: bytes) -> bytes:
         now = self._content()

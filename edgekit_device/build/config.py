@@ -66,7 +66,7 @@ def set_flags(
     taken = [name for name in done if config.get_flag(getattr(trt.BuilderFlag, name))]
     notes.extend(
         "{}: TensorRT does not take {} with {}".format(
-            spec.key, name, listed(taken, ", ") or "no other flag"
+            spec.key, name, listed(taken) or "no other flag"
         )
         for name in done
         if name not in taken

@@ -5,15 +5,34 @@ reformats at the borders, weights, and the plan with its weights.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.formats import four
 from edgekit_device.build.network import DTYPE_OF_TENSORRT
-from edgekit_device.build.request import EngineSpec, IoSpec
+from edgekit_device.build.request import (
+    BuiltTensor,
+    BuiltWeight,
+    EngineSpec,
+    InspectedLayer,
+    IoSpec,
+)
 from edgekit_device.errors import counted
 from edgekit_device.files import map_file
+from edgekit_device.protocol.codec import (
+    array,
+    digest,
+    document,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+)
 from edgekit_device.protocol.manifest import DTYPES
 from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
@@ -21,6 +40,7 @@ from edgekit_device.tensorrt.weights import named_weights
 
 _MODES = {"INPUT": "input", "OUTPUT": "output"}
 _DLA = "DLA"
+_MAX_INSPECTOR = 1 << 30
 _REFORMATS = tuple(
     "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
 )
@@ -35,26 +55,30 @@ _VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
 _PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 
-@dataclass
+@document(frozen=True)
 class PlanFacts:
-    """Facts of a plan that was loaded once.
+    """Facts of a plan that was loaded once, or of a loadable, which has nothing but ``io``.
 
     Attributes:
-        io: ``{"name", "mode", "dtype", "shape", "format", "strides", "scale"}`` of each tensor.
-        weights: ``{"dtype", "shape" or None, "count"}`` by the name that a refit takes.
+        io: The engine's inputs and outputs.
+        weights: By the name that a refit takes.
         inspector: The engine inspector's JSON; "" where it gave none.
-        full: The plan refitted and whole; None where the plan lacks nothing.
+        full: Digest of the plan refitted and whole; None where the plan lacks nothing.
+        full_bytes: Its size.
         notes: For people.
     """
 
-    io: List[Dict[str, Any]]
-    weights: Dict[str, Dict[str, Any]] = field(default_factory=dict)
-    inspector: str = ""
-    full: Optional[bytes] = None
-    notes: List[str] = field(default_factory=list)
+    io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
+    weights: Mapping[str, BuiltWeight] = member(mapping(record(BuiltWeight)), default=dict)
+    inspector: str = member(text(most=_MAX_INSPECTOR), default="")
+    full: Optional[str] = member(nullable(digest), default=None)
+    full_bytes: Optional[int] = member(nullable(integer(0, 1 << 44)), default=None)
+    notes: Tuple[str, ...] = member(array(long_text), default=())
 
 
-def requested_io(spec: EngineSpec, scales: Mapping[str, float], dla: str) -> List[Dict[str, Any]]:
+def requested_io(
+    spec: EngineSpec, scales: Mapping[str, float], dla: str
+) -> Tuple[BuiltTensor, ...]:
     """Inputs and outputs as requested: for a loadable, which nothing here can open.
 
     Args:
@@ -62,11 +86,11 @@ def requested_io(spec: EngineSpec, scales: Mapping[str, float], dla: str) -> Lis
         scales: Of the calibration cache.
         dla: DLA generation ("1.0", "2.0").
     """
-    return [
+    return tuple(
         _io(io.name, mode, io.dtype, io.shape, (io.formats or ("LINEAR",))[0], io, scales, dla)
         for mode, tensors in (("input", spec.inputs), ("output", spec.outputs))
         for io in tensors
-    ]
+    )
 
 
 def plan_facts(
@@ -78,9 +102,12 @@ def plan_facts(
     model: Path,
     scales: Mapping[str, float],
     dla: str,
+    store: Callable[[bytes], str],
     temporary: Optional[Path] = None,
 ) -> PlanFacts:
     """Loads a plan that was just built, looks at it, and refits it where it lacks its weights.
+
+    ``store`` keeps the refitted plan and returns its digest.
 
     Raises:
         DeviceError: "engine.*", "refit.*" or "tensorrt.*": the plan is of no use here.
@@ -99,20 +126,21 @@ def plan_facts(
     engine = loaded.engine
     facts = PlanFacts(io=_engine_io(engine, spec, scales, dla))
     try:
-        facts.inspector = inspect_text(trt, engine)
+        facts = replace(facts, inspector=inspect_text(trt, engine))
     except Exception as error:  # a runtime without the inspector's types raises pybind11's own
-        facts.notes.append("{}: no engine inspector: {}".format(spec.key, error))
+        facts = replace(facts, notes=("{}: no engine inspector: {}".format(spec.key, error),))
     if engine.refittable:
-        facts.weights = _weights(trt, engine, model, spec.key)
+        facts = replace(facts, weights=_weights(trt, engine, model, spec.key))
     if "STRIP_PLAN" in flags:
         refit(trt, engine, model, where=spec.key)
-        facts.full = full_plan(trt, engine, lean=embedded, compatible=compatible, where=spec.key)
+        full = full_plan(trt, engine, lean=embedded, compatible=compatible, where=spec.key)
+        facts = replace(facts, full=store(full), full_bytes=len(full))
     return facts
 
 
 def _engine_io(
     engine: Any, spec: EngineSpec, scales: Mapping[str, float], dla: str
-) -> List[Dict[str, Any]]:
+) -> Tuple[BuiltTensor, ...]:
     requested = {io.name: io for io in (*spec.inputs, *spec.outputs)}
     found = []
     for index in range(engine.num_io_tensors):
@@ -130,7 +158,7 @@ def _engine_io(
                 dla,
             )
         )
-    return found
+    return tuple(found)
 
 
 def _io(
@@ -142,33 +170,33 @@ def _io(
     requested: Optional[IoSpec],
     scales: Mapping[str, float],
     dla: str,
-) -> Dict[str, Any]:
+) -> BuiltTensor:
     scale = requested.scale if requested is not None else None
     if dtype == "int8" and scale is None:
         scale = scales.get(name)
-    return {
-        "name": name,
-        "mode": mode,
-        "dtype": dtype,
-        "shape": list(shape),
-        "format": format,
-        "strides": [] if -1 in shape else list(strides(shape, dtype, format, dla)),
-        "scale": scale if dtype == "int8" else None,
-    }
+    return BuiltTensor(
+        name=name,
+        mode=mode,
+        dtype=dtype,
+        shape=tuple(shape),
+        format=format,
+        strides=() if -1 in shape else strides(shape, dtype, format, dla),
+        scale=scale if dtype == "int8" else None,
+    )
 
 
-def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, Dict[str, Any]]:
+def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltWeight]:
     found = {}
     facts_of = weights_of(trt, engine, where)
     arrays = named_weights(map_file(model), model.parent, facts_of)
     for name, facts in facts_of.items():
         array = arrays.get(name)
         # before 10.0 only the model says what the weights are
-        found[name] = {
-            "dtype": facts["dtype"] or (str(array.dtype) if array is not None else ""),
-            "shape": None if array is None else list(array.shape),
-            "count": facts["count"] or (int(array.size) if array is not None else 0),
-        }
+        found[name] = BuiltWeight(
+            dtype=facts["dtype"] or (str(array.dtype) if array is not None else ""),
+            shape=None if array is None else array.shape,
+            count=facts["count"] or (int(array.size) if array is not None else 0),
+        )
     return found
 
 
@@ -180,44 +208,44 @@ def inspect_text(trt: Any, engine: Any) -> str:
     return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON) or "")
 
 
-def summary(text: str) -> Tuple[List[Dict[str, str]], List[str]]:
-    """Layers as ``{"name", "type", "device"}``, and what could not be read.
+def summary(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
+    """The layers, and what could not be read.
 
     Read tolerantly: up to 10.x and 11 differ in what they say of tensors, which is not needed here;
     built without details, layers are their names alone. A DLA's part is one layer of the type
     "DLA"; its name alone does not say so, since Myelin's parts of the GPU are called alike.
     """
     if not text.strip():
-        return [], ["the inspector returned nothing"]
+        return (), ["the inspector returned nothing"]
     try:
         found = json.loads(text, strict=False)
         layers = found["Layers"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        return [], ["the inspector's JSON cannot be read: {}".format(error)]
+        return (), ["the inspector's JSON cannot be read: {}".format(error)]
     if not isinstance(layers, list):
-        return [], ["the inspector's layers are not a list"]
+        return (), ["the inspector's layers are not a list"]
     described, odd = [], 0
     for layer in layers:
         if isinstance(layer, str):
-            described.append({"name": layer, "type": "", "device": ""})
+            described.append(InspectedLayer(layer, "", ""))
         elif isinstance(layer, dict) and isinstance(layer.get("Name"), str):
             kind = str(layer.get("LayerType", ""))
             device = _DLA if kind.upper() == _DLA else "GPU" if kind else ""
-            described.append({"name": layer["Name"], "type": kind, "device": device})
+            described.append(InspectedLayer(layer["Name"], kind, device))
         else:
             odd += 1
     notes = (
         ["the inspector returned {} without a name".format(counted(odd, "layer"))] if odd else []
     )
-    return described, notes
+    return tuple(described), notes
 
 
-def reformats(text: str, borders: Sequence[str]) -> List[str]:
+def reformats(text: str, borders: Sequence[str]) -> Tuple[str, ...]:
     """Names of layers that do nothing but reformat one of the engine's inputs or outputs."""
     try:
         layers = json.loads(text, strict=False)["Layers"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return []
+        return ()
     names, found = set(borders), []
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, str):
@@ -235,7 +263,7 @@ def reformats(text: str, borders: Sequence[str]) -> List[str]:
         }
         if touched & names:
             found.append(str(layer.get("Name", "")))
-    return found
+    return tuple(found)
 
 
 # Paddings: NVIDIA's guide "DLA runtime configuration" and cudla.h, as ``edgekit.dla`` has them; a

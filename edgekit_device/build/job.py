@@ -7,7 +7,7 @@ stay without CUDA, which does not survive a fork.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.board.identity import fingerprint
 from edgekit_device.build.attempt import isolated
@@ -21,12 +21,13 @@ from edgekit_device.build.request import (
     GoldenRun,
     GoldenSpec,
     NetworkTensor,
+    StoredTensor,
     read_request,
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobContext
 from edgekit_device.processes import Report
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import records, take, write
 from edgekit_device.protocol.manifest import (
     BlobEntry,
     EngineEntry,
@@ -45,10 +46,12 @@ from edgekit_device.versions import agree, parse_version
 
 
 def run(context: JobContext) -> Dict[str, Any]:
-    """Builds what the request names.
+    """Builds what the request names; returns the JSON of ``build``'s result."""
+    return dict(write(build(context)))
 
-    Returns:
-        ``edgekit.build.result/1`` (docs/board-protocol.md); engines, logs and outputs are blobs.
+
+def build(context: JobContext) -> BuildResult:
+    """Builds what the request names; engines, logs and outputs are blobs.
 
     Raises:
         DeviceError: "build.request"; "build.failed" when no attempt at an engine succeeded;
@@ -59,30 +62,29 @@ def run(context: JobContext) -> Dict[str, Any]:
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
-    version = str(isolated(context, lambda _: _start(context))["version"])
+    version = isolated(context, lambda _: _start(context))
     _note_version(request, version, notes)
-    build = EngineBuild(context, request, board)
-    built: Dict[str, Dict[str, Any]] = {}
+    builds = EngineBuild(context, request, board)
+    built: Dict[str, EngineResult] = {}
     same: Dict[str, str] = {}
     for spec in request.engines:
         context.check_cancelled()
         # lanes that share the frames of one plan may have engines in common
         alike = repr(replace(spec, key=""))
         if alike in same:
-            built[spec.key] = dict(built[same[alike]], key=spec.key)
+            built[spec.key] = replace(built[same[alike]], key=spec.key)
             continue
         same[alike] = spec.key
-        built[spec.key] = build.engine(spec, notes)
+        built[spec.key] = builds.engine(spec, notes)
     golden = _golden(context, request, built, board, notes)
-    result = BuildResult(
+    return BuildResult(
         request=request.digest,
         fingerprint=board,
-        tensorrt=board["tensorrt"] or built[request.engines[0].key]["tensorrt"],
-        engines=tuple(EngineResult(**built[spec.key]) for spec in request.engines),
-        golden=tuple(GoldenRun(**one) for one in golden),
+        tensorrt=board["tensorrt"] or built[request.engines[0].key].tensorrt,
+        engines=tuple(built[spec.key] for spec in request.engines),
+        golden=golden,
         notes=tuple(notes),
     )
-    return dict(write(result))
 
 
 def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
@@ -101,7 +103,8 @@ def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
         )
 
 
-def _start(context: JobContext) -> Dict[str, Any]:
+def _start(context: JobContext) -> str:
+    """Starts TensorRT and returns its version."""
     trt = find("full")
     if trt is None or not hasattr(trt, "Builder"):
         raise DeviceError(
@@ -112,7 +115,7 @@ def _start(context: JobContext) -> Dict[str, Any]:
             hint="install python3-libnvinfer on the board",
         )
     start(trt, context.root.folder)
-    return {"version": str(trt.__version__)}
+    return str(trt.__version__)
 
 
 def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
@@ -125,20 +128,20 @@ def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> N
 def _golden(
     context: JobContext,
     request: BuildJobRequest,
-    built: Mapping[str, Mapping[str, Any]],
+    built: Mapping[str, EngineResult],
     board: Mapping[str, str],
     notes: List[str],
-) -> List[Dict[str, Any]]:
+) -> Tuple[GoldenRun, ...]:
     if not request.golden:
-        return []
-    bare = [one["key"] for one in built.values() if one["stripped"] and one["full"] is None]
+        return ()
+    bare = [one.key for one in built.values() if one.stripped and one.full is None]
     if bare:
         notes.append(
             "golden vectors were not run: the weights of {} are missing here".format(
                 ", ".join(bare)
             )
         )
-        return []
+        return ()
     context.progress("golden vectors", 0, len(request.golden))
     store = context.root.store
     files = BundleFiles(
@@ -146,11 +149,11 @@ def _golden(
         root=context.root, release=None,
     )  # fmt: skip
 
-    def work(on_progress: Report) -> Dict[str, Any]:
-        return {"golden": run_golden(request, built, files, board, context.store)}
+    def work(on_progress: Report) -> Any:
+        return write(run_golden(request, built, files, board, context.store))
 
     try:
-        found: List[Dict[str, Any]] = isolated(context, work)["golden"]
+        found: Tuple[GoldenRun, ...] = take(records(GoldenRun), isolated(context, work))
     except DeviceError as error:
         if error.code == "job.cancelled":
             raise
@@ -166,11 +169,11 @@ def _golden(
 
 def run_golden(
     request: BuildJobRequest,
-    engines: Mapping[str, Mapping[str, Any]],
+    engines: Mapping[str, EngineResult],
     files: BundleFiles,
     fingerprint: Mapping[str, str],
     store: Callable[[bytes], str],
-) -> List[Dict[str, Any]]:
+) -> Tuple[GoldenRun, ...]:
     """Runs every golden case on its lane, or on each lane.
 
     Args:
@@ -179,10 +182,6 @@ def run_golden(
         files: Gives the blobs.
         fingerprint: The board's.
         store: Keeps an output and returns its digest.
-
-    Returns:
-        ``{"seed", "lane", "outputs": {name: {"digest", "dtype", "shape"}}}`` for each run; the
-        lane is None where the request has one lane alone and names none.
 
     Raises:
         DeviceError: As the loader raises them.
@@ -197,13 +196,11 @@ def run_golden(
             entry = {}
             for tensor in checked.manifest.outputs:
                 array = outputs[tensor.name]
-                entry[tensor.name] = {
-                    "digest": store(array.tobytes()),
-                    "dtype": str(array.dtype),
-                    "shape": list(array.shape),
-                }
-            found.append({"seed": case.seed, "lane": lane, "outputs": entry})
-    return found
+                entry[tensor.name] = StoredTensor(
+                    store(array.tobytes()), str(array.dtype), array.shape
+                )
+            found.append(GoldenRun(case.seed, lane, entry))
+    return tuple(found)
 
 
 def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
@@ -214,7 +211,7 @@ def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
 
 def _checked_of(
     request: BuildJobRequest,
-    engines: Mapping[str, Mapping[str, Any]],
+    engines: Mapping[str, EngineResult],
     files: BundleFiles,
     fingerprint: Mapping[str, str],
 ) -> Checked:
@@ -227,8 +224,8 @@ def _checked_of(
         segments = []
         for index, key in enumerate(lane.engines):
             built, spec = engines[key], specs[key]
-            digest = str(built["full"] or built["engine"])
-            size = int(built["full_bytes"] or built["bytes"])
+            digest = built.full or built.engine
+            size = built.full_bytes or built.bytes
             blobs[digest] = BlobEntry(size, "engine")
             entries[digest] = _entry(spec, built)
             segments.append(
@@ -258,13 +255,13 @@ def _checked_of(
     return Checked(files, manifest, signer="this board")
 
 
-def _entry(spec: EngineSpec, built: Mapping[str, Any]) -> EngineEntry:
+def _entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
     return EngineEntry(
         kind=spec.kind,
-        tensorrt=str(built["tensorrt"]),
+        tensorrt=built.tensorrt,
         stripped=False,
-        version_compatible=bool(built["version_compatible"]),
-        lean_embedded=bool(built["lean_embedded"]),
+        version_compatible=built.version_compatible,
+        lean_embedded=built.lean_embedded,
         refit="none",
         dla_core=spec.dla_core,
         inputs=_ios(built, "input"),
@@ -272,18 +269,15 @@ def _entry(spec: EngineSpec, built: Mapping[str, Any]) -> EngineEntry:
     )
 
 
-def _ios(built: Mapping[str, Any], mode: str) -> "tuple[IoEntry, ...]":
+def _ios(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
     return tuple(
-        IoEntry(
-            io["name"], io["dtype"], tuple(io["shape"]), io["format"], tuple(io["strides"]),
-            io["scale"],
-        )
-        for io in built["io"]
-        if io["mode"] == mode
-    )  # fmt: skip
+        IoEntry(io.name, io.dtype, io.shape, io.format, io.strides, io.scale)
+        for io in built.io
+        if io.mode == mode
+    )
 
 
-def _tensors(tensors: Sequence[NetworkTensor]) -> "tuple[TensorEntry, ...]":
+def _tensors(tensors: Sequence[NetworkTensor]) -> Tuple[TensorEntry, ...]:
     return tuple(
         TensorEntry(io.name, io.dtype, io.shape, "LINEAR", strides(io.shape, io.dtype, "LINEAR"))
         for io in tensors

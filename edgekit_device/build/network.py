@@ -100,7 +100,7 @@ def parse(
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
         raise DeviceError(
             "TensorRT cannot read the model: {}".format(
-                listed(errors) or "its parser gives no reason"
+                listed(errors, between="; ") or "its parser gives no reason"
             ),
             code="build.parser",
             where=key,

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     digest,
+    document,
     fail,
     flag,
     integer,
+    long_text,
     mapping,
     member,
     names,
@@ -40,7 +41,7 @@ _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkTensor:
     """An input or output of the network: static."""
 
@@ -49,7 +50,7 @@ class NetworkTensor:
     shape: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkSpec:
     """The network's inputs and outputs."""
 
@@ -57,7 +58,7 @@ class NetworkSpec:
     outputs: Tuple[NetworkTensor, ...] = member(records(NetworkTensor, 1, by="name"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class IoSpec:
     """An input or output of one engine.
 
@@ -77,7 +78,7 @@ class IoSpec:
     scale: Optional[float] = member(nullable(number(0.0, 3.4e38)), default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LayerSpec:
     """A layer of the plan: its ONNX nodes, its device ("GPU" or "DLA") and its precision."""
 
@@ -89,7 +90,7 @@ class LayerSpec:
     precision: str = member(choice(*PRECISIONS))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Attempt:
     """One set of builder flags, by TensorRT's names, and what a build with it gives up."""
 
@@ -97,7 +98,7 @@ class Attempt:
     gives_up: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ProfileShapes:
     """The shapes that an optimisation profile has for one input."""
 
@@ -106,7 +107,7 @@ class ProfileShapes:
     max: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class EngineSpec:
     """One engine to build.
 
@@ -151,7 +152,7 @@ class EngineSpec:
         return self.kind == "loadable"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenSpec:
     """A golden case to run on the built engines; ``lane`` None means every lane."""
 
@@ -165,7 +166,7 @@ class GoldenSpec:
         return {name: (item.low, item.high) for name, item in self.inputs.items()}
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LaneSpec:
     """Engines in running order and the share of frames that they take."""
 
@@ -173,7 +174,7 @@ class LaneSpec:
     engines: Tuple[str, ...] = member(names(1))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuildJobRequest:
     """A checked request; ``digest`` is its canonical JSON's SHA-256."""
 
@@ -204,6 +205,24 @@ class BuildJobRequest:
                 fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
 
 
+_SIZE = integer(0, _MAX_BYTES)
+
+
+@document(frozen=True)
+class TimingCacheUse:
+    """How one build used the board's timing cache; nothing where it used none.
+
+    Attributes:
+        entries_bytes_before: Size of the cache's file before the build.
+        after: Its size after the build; 0 where TensorRT gave no cache.
+        reused: Whether TensorRT took the file.
+    """
+
+    entries_bytes_before: Optional[int] = member(_SIZE, absent=None)
+    after: Optional[int] = member(_SIZE, absent=None)
+    reused: Optional[bool] = member(flag, absent=None)
+
+
 @dataclass
 class BuiltEngine:
     """What one successful attempt gave.
@@ -213,7 +232,6 @@ class BuiltEngine:
         flags: Builder flags that were set, without those that the release lacks.
         can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
         unmapped: Builder layers that stand for no layer of ours, by name.
-        timing_cache: {"entries_bytes_before", "after", "reused"}.
         notes: What was dropped or is irregular, as sentences.
     """
 
@@ -221,15 +239,11 @@ class BuiltEngine:
     flags: Tuple[str, ...] = ()
     can_run_on_dla: Dict[str, bool] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
-    timing_cache: Dict[str, Any] = field(default_factory=dict)
+    timing_cache: TimingCacheUse = field(default_factory=TimingCacheUse)
     notes: List[str] = field(default_factory=list)
 
 
-_SIZE = integer(0, _MAX_BYTES)
-_FACTS = array(mapping(anything))
-
-
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuiltTensor:
     """An input or output of an engine as it is on this board; no strides where a size is open."""
 
@@ -242,16 +256,60 @@ class BuiltTensor:
     scale: Optional[float] = member(nullable(number(0.0, 1e38)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
+class BuiltWeight:
+    """A weight that a refit sets: its type in NumPy's words, or "bfloat16", and its values' number.
+
+    Attributes:
+        dtype: "" where neither TensorRT nor the model says it.
+        shape: None where the model has no weight of that name.
+    """
+
+    dtype: str = member(text())
+    shape: Optional[Tuple[int, ...]] = member(nullable(shape()))
+    count: int = member(_SIZE)
+
+
+@document(frozen=True)
+class InspectedLayer:
+    """A layer in the inspector's words; type and device are "" in a build without details.
+
+    Attributes:
+        device: "GPU" or "DLA".
+    """
+
+    name: str = member(long_text)
+    type: str = member(text())
+    device: str = member(choice("GPU", "DLA", ""))
+
+
+@document(frozen=True)
+class AttemptResult:
+    """How an attempt at an engine went.
+
+    Attributes:
+        flags: The attempt's, as requested.
+        error: The message of its failure, None of a success.
+        code: The failure's code, None of a success; "" from a board that does not send it.
+    """
+
+    flags: Tuple[str, ...] = member(array(text()))
+    ok: bool = member(flag)
+    seconds: float = member(number(0.0, 1e9))
+    error: Optional[str] = member(nullable(long_text))
+    code: Optional[str] = member(nullable(text()), absent="")
+
+
+@document(frozen=True)
 class EngineResult:
     """An engine of the result.
 
     Attributes:
         full: Digest of the plan refitted and whole; None where ``engine`` lacks nothing.
         attempt: Which of the request's attempts succeeded.
-        attempts: How each of them went.
-        weights: ``{"dtype", "shape" or None, "count"}`` by the name that a refit takes.
-        layers: What the inspector says of each.
+        attempts: How each attempt up to that one went.
+        weights: By the name that a refit takes.
+        reformats: Names of layers that reformat an input or output of the engine.
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
     """
@@ -269,21 +327,21 @@ class EngineResult:
     lean_embedded: bool = member(flag)
     refit: str = member(text())
     dla_core: Optional[int] = member(nullable(integer(0, 63)))
-    weights: Mapping[str, Any] = member(mapping(mapping(anything)))
+    weights: Mapping[str, BuiltWeight] = member(mapping(record(BuiltWeight)))
     io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
     can_run_on_dla: Mapping[str, bool] = member(mapping(flag))
     unmapped: Tuple[str, ...] = member(array(text()))
-    layers: Tuple[Mapping[str, Any], ...] = member(_FACTS)
-    reformats: Tuple[Any, ...] = member(array(anything))
+    layers: Tuple[InspectedLayer, ...] = member(records(InspectedLayer))
+    reformats: Tuple[str, ...] = member(array(long_text))
     inspector: Optional[str] = member(nullable(digest))
     log: str = member(digest)
-    timing_cache: Mapping[str, Any] = member(mapping(anything))
+    timing_cache: TimingCacheUse = member(record(TimingCacheUse))
     attempt: int = member(integer(0, 1 << 20))
-    attempts: Tuple[Mapping[str, Any], ...] = member(_FACTS)
-    seconds: float = member(number(0.0, 1e9))
+    attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
+    seconds: float = member(number(0.0, 1e9), default=0.0)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoredTensor:
     """A tensor whose bytes are in the store."""
 
@@ -292,7 +350,7 @@ class StoredTensor:
     shape: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenRun:
     """A golden case that was run; no lane where the request has one alone and names none."""
 
@@ -301,7 +359,7 @@ class GoldenRun:
     outputs: Mapping[str, StoredTensor] = member(mapping(record(StoredTensor)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuildResult:
     """``edgekit.build.result/1``; ``request`` is the request's digest."""
 
@@ -314,7 +372,7 @@ class BuildResult:
     schema: str = member(choice(RESULT_SCHEMA), default=RESULT_SCHEMA)
 
 
-def request_digest(document: Mapping[str, Any]) -> str:
+def request_digest(document: Mapping[str, object]) -> str:
     """SHA-256 of the request's canonical JSON (keys sorted, no spaces, ASCII)."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.benchmark.statistics import summary
-from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.changed import (
@@ -25,6 +24,7 @@ from edgekit_device.release.changed import (
     write_health,
 )
 from edgekit_device.release.journal import stamp
+from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, need_golden
 from edgekit_device.runtime.model import Model, open_model
@@ -46,7 +46,7 @@ def examine(
     root: Root,
     app: App,
     folder: Path,
-    policy: Optional[Mapping[str, Any]],
+    policy: Policy,
     model: Optional[Model] = None,
     *,
     keeps: bool = True,
@@ -57,25 +57,24 @@ def examine(
         root: The installation.
         app: The application.
         folder: The release's folder; it is ready.
-        policy: See ``read_policy``; None for what a policy of nothing means.
+        policy: By what it is judged.
         model: The release, where it is loaded already.
         keeps: Whether the record is written. A soak only repeats the checks: what was measured
             before the release served, with the board's whole time, stands.
 
     Raises:
-        DeviceError: "selftest.failed", "health.accuracy", "health.latency"; "policy.invalid",
+        DeviceError: "selftest.failed", "health.accuracy", "health.latency";
             "release.not-ready"; whatever loading and running raise.
     """
-    limits = read_policy(policy)
     where = "{}/{}".format(app.name, folder.name)
     need_ready(app.name, folder)
     checked = check_release(root, folder)
     if model is None:
         model = open_model(checked, untested=True)
     golden = need_golden(model, checked, where)
-    accuracy = need_accuracy(model, checked, limits.accuracy_min, where)
+    accuracy = need_accuracy(model, checked, policy.accuracy_min, where)
     frame = frame_of(checked.manifest)
-    latency = _known_latency(folder, limits) or _latency(model, frame, limits, where)
+    latency = _known_latency(folder, policy) or _latency(model, frame, policy, where)
     health = Health(
         release=folder.name,
         digest=checked.manifest.digest,
@@ -83,7 +82,7 @@ def examine(
         backend=model.backend,
         clock=clock_of(model),
         fingerprint=fingerprint_now(root.folder, checked.manifest.backend, loads=True),
-        golden=GoldenOutcome(len(golden["cases"]), golden["bit_equal"]),
+        golden=GoldenOutcome(len(golden.cases), golden.bit_equal),
         accuracy=accuracy,
         latency_ms=latency,
         notes=tuple(model.notes),
@@ -93,17 +92,17 @@ def examine(
     return health
 
 
-def _known_latency(folder: Path, limits: Policy) -> Optional[FrameTimes]:
+def _known_latency(folder: Path, policy: Policy) -> Optional[FrameTimes]:
     """The figures of before, where nothing is to be measured: a soak examines again and again."""
-    if limits.measure_s or limits.latency_ms is not None:
+    if policy.measure_s or policy.latency_ms is not None:
         return None
     known = read_health(folder)
     return None if known is None else known.latency_ms
 
 
-def _latency(model: Model, frame: Dict[str, np.ndarray], limits: Policy, where: str) -> FrameTimes:
+def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: str) -> FrameTimes:
     """The release's figures; a slow round is measured again first."""
-    budget, seconds = limits.latency_ms, limits.measure_s
+    budget, seconds = policy.latency_ms, policy.measure_s
     if budget is None:
         seconds = min(seconds, _UNGATED_S)
     for number in range(_TRIES):

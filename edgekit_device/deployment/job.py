@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from edgekit_device.deployment.request import DeployRequest, read_request
@@ -22,6 +22,7 @@ from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import Job, JobCancelled, JobContext
 from edgekit_device.processes import Report
 from edgekit_device.protocol.codec import (
+    document,
     dump,
     load,
     member,
@@ -134,7 +135,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
     What had switched is judged by one examination, and stays or goes back; what had not is over.
     """
     steps = Deployment(root, app, left, lambda *step: None, lambda: None, held)
-    left.update(policy=dict(left.facts.policy, soak_s=0))
+    left.update(policy=replace(left.facts.policy, soak_s=0.0))
     with contextlib.suppress(DeviceError):
         if left.state in AFTER_SWITCH and not _was_cancelled(root, left):
             steps.to_end()
@@ -267,7 +268,7 @@ def _rollback_entry(app: App, current: Optional[str], target: str, reason: str) 
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _RollbackRequest:
     """back.json: a running deployment is to take itself back, and why."""
 

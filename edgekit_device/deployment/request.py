@@ -1,10 +1,7 @@
-"""A deployment's request, checked field by field, with the policy by which the release is
-judged; and which job already does the same.
-"""
+"""A deployment's request, checked field by field, and which job already does the same."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -12,80 +9,29 @@ from edgekit_device.jobs.job import LIVE, Job, all_jobs
 from edgekit_device.protocol.codec import (
     app_name,
     digest,
+    document,
     flag,
-    integer,
     member,
     nullable,
-    number,
     read,
-    record,
     text,
 )
 from edgekit_device.release.changed import changed_of, is_read
 from edgekit_device.release.journal import busy, is_claimed, read_journal
+from edgekit_device.release.offer import read_incoming
+from edgekit_device.release.policy import Policy, read_policy
 from edgekit_device.store.root import Root, sha256
-from edgekit_device.trust.bundle import MANIFEST
-
-_DAY_S = 86400.0
-_TIMEOUT = number(1e-3, _DAY_S)
+from edgekit_device.trust.bundle import MANIFEST, open_release
 
 
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds after which a state of a deployment is ended."""
-
-    refit_s: float = member(_TIMEOUT, absent=600.0)
-    test_s: float = member(_TIMEOUT, absent=300.0)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """By what a release is judged and how long that may take; the keys of ``deploy.health``.
-
-    Attributes:
-        latency_ms: What the median may be; None for no gate.
-        accuracy_min: What the bundle's metric must reach; None for no gate.
-        measure_s: Seconds of measuring before it serves.
-        soak_s: Seconds for which it is examined after the switch.
-        soak_every_s: Seconds between two examinations.
-        keep: Releases that stay on the board.
-        timeouts: Of the states.
-    """
-
-    latency_ms: Optional[float] = member(nullable(number(1e-6, 1e9)), absent=None)
-    accuracy_min: Optional[float] = member(nullable(number(-1e9, 1e9)), absent=None)
-    measure_s: float = member(number(0.0, 600.0), absent=0.5)
-    soak_s: float = member(number(0.0, _DAY_S), absent=0.0)
-    soak_every_s: float = member(number(0.01, _DAY_S), absent=1.0)
-    keep: int = member(integer(1, 1 << 20), absent=3)
-    timeouts: Timeouts = member(record(Timeouts), absent=Timeouts())
-
-
-def read_policy(value: object) -> Policy:
-    """Checks a policy as a request brings it; None means one of defaults.
-
-    Raises:
-        DeviceError: "policy.invalid", about the first field that is wrong.
-    """
-    if value is None:
-        return Policy()
-    hint = "see docs/health.md for the fields"
-    return read(Policy, value, code="policy.invalid", hint=hint)
-
-
-def _policy(value: Any) -> Dict[str, Any]:
-    read_policy(value)
-    return dict(value or {})
-
-
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeployRequest:
     """One deployment's request.
 
     Attributes:
         app: The app.
         digest: SHA-256 of the manifest.
-        policy: A ``Policy``, as it came.
+        policy: By what the release is judged.
         operator: Who deploys, for others to read.
         nonce: Makes two requests two jobs.
         trust_unsigned: Whether the manifest may lack a signature.
@@ -97,7 +43,7 @@ class DeployRequest:
 
     app: str = member(app_name)
     digest: str = member(digest)
-    policy: Dict[str, Any] = member(_policy, absent=dict)
+    policy: Policy = member(read_policy, absent=Policy(), always=True)
     operator: Optional[str] = member(nullable(text()), absent=None)
     nonce: Optional[str] = member(nullable(text()), absent=None)
     trust_unsigned: bool = member(flag, absent=False)
@@ -154,6 +100,9 @@ def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     folder = app.releases_folder / facts.release
     if not _is_intact(folder, requested.digest) or changed_of(root, app) is not None:
         return None
+    offered = read_incoming(root, requested.digest)
+    if offered is not None and offered[1] != open_release(root, folder).signature:
+        return None  # the signature that was sent counts
     job = Job(root, facts.job)
     return job if job.complete() else None
 

@@ -12,15 +12,14 @@ import contextlib
 import hashlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Callable, Dict, Optional
 
 from edgekit_device.deployment.health import examine
-from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.codec import document, read, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.server import reload, serving
 from edgekit_device.protocol.serving import ServingStatus
@@ -34,6 +33,7 @@ from edgekit_device.release.journal import (
     record_end,
 )
 from edgekit_device.release.offer import drop_incoming, read_incoming
+from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
@@ -83,7 +83,7 @@ class Deployment:
     @property
     def policy(self) -> Policy:
         """By what the release is judged."""
-        return read_policy(self.journal.facts.policy)
+        return self.journal.facts.policy
 
     def to_end(self) -> Dict[str, Any]:
         """Carries the deployment on from its state to its end.
@@ -204,12 +204,23 @@ class Deployment:
 
     def _tidy(self) -> None:
         """Removes what is no longer needed; a failure costs space alone."""
-        facts = self.journal.facts
         self._record()
         with contextlib.suppress(DeviceError, OSError):
-            drop_incoming(self.root, facts.digest)
+            self._drop_offer()
         with contextlib.suppress(DeviceError, OSError):
             collect(self.root, app=self.app, keep=self.policy.keep, wait_s=_TIDY_S)
+
+    def _drop_offer(self) -> None:
+        """Forgets what was offered, unless the same bundle is offered anew with another signature:
+        the next deployment may begin while this one tidies up.
+        """
+        facts = self.journal.facts
+        if facts.release is not None:
+            files = open_release(self.root, self.app.releases_folder / facts.release)
+            offered = read_incoming(self.root, facts.digest)
+            if offered is not None and offered != (files.manifest, files.signature):
+                return
+        drop_incoming(self.root, facts.digest)
 
     def _go_back(self) -> None:
         facts = self.journal.facts
@@ -347,10 +358,10 @@ def soak(run: Deployment) -> None:
 
 
 def _examine(run: Deployment, policy: Policy) -> None:
-    facts = run.journal.facts
-    checks = dict(facts.policy)
+    facts, checks = run.journal.facts, policy
     if policy.latency_ms is None:
-        checks["measure_s"] = 0.0  # its figures were taken before it served, with the board's time
+        # its figures were taken before it served, with the board's time
+        checks = replace(policy, measure_s=0.0)
 
     def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
         turn("soaking")
@@ -438,7 +449,7 @@ def _nothing(run: Deployment) -> None:
     """Does nothing: nothing has to be durable first."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class State:
     """A row of the table.
 

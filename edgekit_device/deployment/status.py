@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, BinaryIO, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from edgekit_device.board.identity import DeviceSoftware, hello
@@ -12,6 +12,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -46,14 +47,14 @@ _COUNT = integer(0, 1 << 62)
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ShownDeployment(DeploymentFacts):
     """An app's newest deployment; ``alive``: a process is at it."""
 
     alive: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AppStatus(AppReleases):
     """An app's entry of the status.
 
@@ -73,7 +74,7 @@ class AppStatus(AppReleases):
     changed: "Changed | Failed | None" = member(nullable(or_failed(Changed)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StoreUse:
     """What the store holds; ``partial_bytes`` are of blobs that are not whole."""
 
@@ -82,7 +83,7 @@ class StoreUse:
     partial_bytes: int = member(_COUNT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardStatus:
     """``edgekit.board-status/1``.
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
@@ -26,6 +25,7 @@ from edgekit_device.jobs.job import (
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     member,
@@ -42,14 +42,14 @@ _POLL_S = 0.1
 _CANCEL_MORE_S = 5.0
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobList:
     """The answer of ``job-list``, the newest first."""
 
     jobs: Tuple[JobRow, ...] = member(records(JobRow))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobNews:
     """The answer of ``job-watch``.
 
@@ -66,7 +66,7 @@ class JobNews:
     error: Optional[Failure] = member(nullable(record(Failure)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CancelledJob:
     """The answer of ``job-cancel``: the job's state then."""
 
@@ -74,7 +74,7 @@ class CancelledJob:
     state: str = member(choice(*STATES))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RemovedJobs:
     """The answer of ``job-remove``."""
 

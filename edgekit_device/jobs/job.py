@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
@@ -23,6 +23,7 @@ from edgekit_device.files import is_locked, workspace, write_durably
 from edgekit_device.protocol.codec import (
     anything,
     choice,
+    document,
     dump,
     flag,
     integer,
@@ -65,7 +66,7 @@ _PROCESS = nullable(integer(0, 1 << 31))
 MAX_REQUEST = 128 << 20
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobRequest:
     """request.json, and what starts a job: its kind, and that kind's own document."""
 
@@ -77,7 +78,7 @@ STATES = (*LIVE, "done", "failed", "cancelled", "lost")
 _STATE = choice(*STATES)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StartedJob:
     """The answer of ``job-start``.
 
@@ -92,7 +93,7 @@ class StartedJob:
     joined: bool = member(flag, default=False)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobState:
     """state.json: what a job wrote last. Times are seconds since 1970.
 
@@ -114,7 +115,7 @@ class JobState:
     pid: Optional[int] = member(_PROCESS, absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobEvent:
     """A line of events.jsonl: ``done`` of ``total`` (0: unknown) in ``phase``."""
 
@@ -125,14 +126,14 @@ class JobEvent:
     text: str = member(text(most=1 << 18))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NumberedEvent(JobEvent):
     """An event as ``job-watch`` answers it: ``n`` counts from 1."""
 
     n: int = member(_AMOUNT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WatchedEvent(NumberedEvent):
     """An event as a host follows it: with the job's state then.
 
@@ -142,7 +143,7 @@ class WatchedEvent(NumberedEvent):
     state: str = member(_STATE)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobRow:
     """A row of ``job-list``: of the state what is for people, and the last event."""
 

@@ -2,10 +2,13 @@
 
 A document is a frozen dataclass whose fields say what they take::
 
-    @dataclass(frozen=True)
+    @document(frozen=True)
     class Lane:
         share: float = member(number(0, 1))
         segments: Tuple[SegmentEntry, ...] = member(records(SegmentEntry, least=1))
+
+``document`` is ``dataclasses.dataclass``, made in a tenth of the time: the standard one compiles
+five functions for each class, which was a third of a check.
 
 A rule such as ``number(0, 1)`` takes a JSON value and returns what the field holds, or raises
 DeviceError; whoever called it puts the place in front. A class may have a method ``check()`` for
@@ -23,6 +26,7 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     BinaryIO,
     Callable,
@@ -62,6 +66,91 @@ _MAX_VALUES = 1 << 22  # of a document; "[]," is 3 bytes of JSON and 64 of Pytho
 _SHOWN = 80
 
 
+if TYPE_CHECKING:
+    from dataclasses import dataclass as document
+else:
+
+    def document(kind=None, *, frozen, eq=True, kw_only=False):
+        """Makes a class a frozen dataclass: as ``dataclasses.dataclass(frozen=True)`` does, with
+        methods that all classes share.
+        """
+        if kind is None:
+            return lambda kind: document(kind, frozen=frozen, eq=eq, kw_only=kw_only)
+        kind.__doc__ = kind.__doc__ or ""  # or the standard library writes one, slowly
+        made = dataclasses.dataclass(init=False, repr=False, eq=False)(kind)
+        fields = dataclasses.fields(made)
+        made.__init__ = _init(fields, kw_only, getattr(made, "__post_init__", None))
+        made.__setattr__, made.__delattr__ = _refuse_change, _refuse_removal
+        if "__repr__" not in vars(kind):
+            made.__repr__ = _shown
+        if eq:
+            made.__eq__, made.__hash__ = _equals, _hash
+        return made
+
+    def _init(fields, kw_only, finish):
+        names = tuple(field.name for field in fields)
+        known = frozenset(names)
+        values = {
+            field.name: field.default
+            for field in fields
+            if field.default is not dataclasses.MISSING
+        }
+        makers = {
+            field.name: field.default_factory
+            for field in fields
+            if field.default_factory is not dataclasses.MISSING
+        }
+
+        def __init__(self, *args, **given):
+            held = self.__dict__
+            if args:
+                if kw_only or len(args) > len(names):
+                    raise TypeError("{} arguments are too many".format(len(args)))
+                held.update(zip(names, args))  # noqa: B905
+            if not known.issuperset(given) or not held.keys().isdisjoint(given):
+                wrong = sorted(set(given) - known) or sorted(held.keys() & set(given))
+                raise TypeError("unknown or repeated arguments: {}".format(", ".join(wrong)))
+            held.update(given)
+            if len(held) < len(names):
+                for name, value in values.items():
+                    held.setdefault(name, value)
+                for name, make in makers.items():
+                    if name not in held:
+                        held[name] = make()
+                missing = [name for name in names if name not in held]
+                if missing:
+                    raise TypeError("missing arguments: {}".format(", ".join(missing)))
+            if finish is not None:
+                finish(self)
+
+        return __init__
+
+    def _compared(self):
+        return tuple(getattr(self, one.name) for one in dataclasses.fields(self) if one.compare)
+
+    def _equals(self, other):
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return _compared(self) == _compared(other)
+
+    def _hash(self):
+        return hash(_compared(self))
+
+    def _shown(self):
+        values = (
+            "{}={!r}".format(one.name, getattr(self, one.name))
+            for one in dataclasses.fields(self)
+            if one.repr
+        )
+        return "{}({})".format(self.__class__.__qualname__, ", ".join(values))
+
+    def _refuse_change(self, name, value):
+        raise dataclasses.FrozenInstanceError("cannot assign to field {!r}".format(name))
+
+    def _refuse_removal(self, name):
+        raise dataclasses.FrozenInstanceError("cannot delete field {!r}".format(name))
+
+
 def fail(where: str, message: str, *, code: str = _CODE, hint: str = "") -> NoReturn:
     """Raises the DeviceError of a document that is wrong at ``where``, as seen from its caller."""
     raise DeviceError(message, code=code, where=where, hint=hint)
@@ -73,6 +162,7 @@ def member(
     key: str = "",
     absent: Any = dataclasses.MISSING,
     default: Any = dataclasses.MISSING,
+    always: bool = False,
 ) -> Any:
     """A field of a document's class.
 
@@ -82,10 +172,11 @@ def member(
         absent: What is held where a document leaves it out, which it may not do without this; a
             class such as ``dict`` is called.
         default: The same of a value that no document gave.
+        always: Whether it is written also where it holds ``absent``.
     """
     needed = absent is dataclasses.MISSING
     held = default if needed else absent
-    metadata = {"rule": rule, "key": key, "needed": needed}
+    metadata = {"rule": rule, "key": key, "needed": needed, "always": always}
     if held is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(held, type):
@@ -130,7 +221,9 @@ def take(rule: Rule, value: object, where: str = "", *, code: str = _CODE, hint:
 
 
 def write(value: Any) -> Any:
-    """Returns the JSON document of a value; fields that hold what ``absent`` says are left out."""
+    """Returns the JSON document of a value; fields that hold what ``absent`` says are left out, and
+    a path is its text.
+    """
     if dataclasses.is_dataclass(value):
         return {
             item.metadata["key"] or item.name: write(getattr(value, item.name))
@@ -141,7 +234,7 @@ def write(value: Any) -> Any:
         return {name: write(item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [write(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def load(
@@ -218,7 +311,7 @@ def dump(value: Any) -> bytes:
 
 
 def _left_out(item: "dataclasses.Field[Any]", value: Any) -> bool:
-    if item.metadata["needed"]:
+    if item.metadata["needed"] or item.metadata["always"]:
         return False
     made = item.default_factory
     return bool(value == (item.default if made is dataclasses.MISSING else made()))
@@ -233,7 +326,21 @@ def _reader(kind: Any) -> Rule:
             rows.append((item.name, key, item.metadata["rule"]))
             if item.metadata["needed"]:
                 needed.append(key)
-    known = frozenset(key for _, key, _ in rows)
+    return members(kind, rows, needed)
+
+
+def members(
+    kind: Any, rows: Sequence[Tuple[str, str, Rule]], needed: Sequence[str], ignored: str = ""
+) -> Rule:
+    """An object as the class ``kind``: fields with their keys and rules.
+
+    Args:
+        kind: The class.
+        rows: Field, key and rule.
+        needed: The keys that must be there.
+        ignored: A key that may be there and is not read.
+    """
+    known = frozenset((*(key for _, key, _ in rows), ignored))
     check = getattr(kind, "check", None)
 
     def reader(value: Any) -> Any:
@@ -433,6 +540,11 @@ app_name = text(_APP.pattern, "an app's name: " + APP_NAMES)
 
 #: A release's name.
 release_name = text(_RELEASE.pattern, "a release's name")
+
+
+def path(value: Any) -> Path:
+    """The text of a file's path."""
+    return Path(text()(value))
 
 
 def shape(least: int = 0) -> Rule:

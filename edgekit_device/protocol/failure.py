@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import Rule, member, record, text
+from edgekit_device.protocol.codec import Rule, document, member, record, text
 
 # a runtime's own message may be long
 _MOST = 1 << 18
@@ -14,7 +13,7 @@ _MESSAGE = text(most=_MOST)
 _NOT_EMPTY = text(r"[\s\S]+", "a message", most=_MOST)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Failure:
     """The fields of a DeviceError."""
 
@@ -34,7 +33,7 @@ class Failure:
         return DeviceError(self.message, code=self.code, where=self.where, hint=self.hint)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Failed:
     """An answer that is an error: ``{"error": {...}}``."""
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import calendar
 import hashlib
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import field, replace
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 from edgekit_device.arrays.deviation import classes_of
 from edgekit_device.arrays.formats import FORMATS
@@ -19,6 +19,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
+    document,
     fail,
     flag,
     integer,
@@ -91,7 +92,7 @@ def seconds_of(at: str) -> int:
     return calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ModelSource:
     """The model that a bundle was built from: its digest, and where it came from, for people."""
 
@@ -99,7 +100,7 @@ class ModelSource:
     source: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Issued:
     """What the maker of a bundle says of this release of it; times are UTC.
 
@@ -114,7 +115,7 @@ class Issued:
     valid_until: Optional[str] = member(_utc, absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RequiredRuntime:
     """What runs the engines: its name, the oldest version and the first too new one ("": any)."""
 
@@ -126,7 +127,7 @@ class RequiredRuntime:
 _BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Requires:
     """What a bundle needs of a board.
 
@@ -153,7 +154,7 @@ class Requires:
     memory_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SampleCase:
     """Inputs and the FP32 network's outputs by name, as digests of the arrays' bytes.
 
@@ -165,7 +166,7 @@ class SampleCase:
     labels: Optional[Tuple[int, ...]] = member(array(integer(0, _MAX_BYTES)), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Samples:
     """Inputs on which accuracy is measured on the board.
 
@@ -180,7 +181,7 @@ class Samples:
     cases: Tuple[SampleCase, ...] = member(records(SampleCase, 1, _MOST_SAMPLES))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TensorEntry:
     """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes."""
 
@@ -198,7 +199,7 @@ class TensorEntry:
             fail("shape", "{} is too large".format(list(self.shape)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SegmentEntry:
     """A run of layers on one device; ``engine`` is a blob's digest."""
 
@@ -215,7 +216,7 @@ class SegmentEntry:
         return int(self.device[len("DLA") :]) if self.device.startswith("DLA") else None
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Lane:
     """The segments of one plan variant in running order and the share of frames it takes."""
 
@@ -223,7 +224,7 @@ class Lane:
     segments: Tuple[SegmentEntry, ...] = member(records(SegmentEntry, 1))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class WeightEntry:
     """A tensor that the stripped engines lack."""
 
@@ -241,7 +242,7 @@ class WeightEntry:
             fail("bytes", what)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BlobEntry:
     """A blob that is not a weight: "engine", "golden", "record", "sample"."""
 
@@ -249,7 +250,7 @@ class BlobEntry:
     kind: str = member(choice(*BLOB_KINDS))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class IoEntry:
     """An engine's own input or output, as it lies in memory.
 
@@ -270,7 +271,7 @@ class IoEntry:
             fail("scale", "only int8 has a scale")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class EngineEntry:
     """What the builder said of a TensorRT engine.
 
@@ -306,7 +307,7 @@ class EngineEntry:
             fail("dla_core", "a loadable needs its core")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Range:
     """Numbers from ``low`` to ``high``."""
 
@@ -319,7 +320,7 @@ class Range:
             fail("", "{!r} is below {!r}".format(self.high, self.low))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenOutput:
     """An expected output: the blob of its bytes, its type and its shape."""
 
@@ -328,14 +329,14 @@ class GoldenOutput:
     shape: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Tolerance:
     """How far an output may be off: ``relative`` is max|a-b| / max|b|."""
 
     relative: float = member(number(0, 1e9))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenCase:
     """Inputs by range and seed, expected outputs, and how far those may be off.
 
@@ -354,7 +355,7 @@ class GoldenCase:
         return {name: (item.low, item.high) for name, item in self.inputs.items()}
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PlacementRecord:
     """The plan's layers and loadables, for people and reports."""
 
@@ -362,7 +363,7 @@ class PlacementRecord:
     loadables: Tuple[Any, ...] = member(array(anything))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Manifest:
     """A checked manifest.
 
@@ -539,7 +540,7 @@ class Manifest:
             fail(where, "no blob has this digest and size")
 
 
-def _same_names(given: Mapping[str, Any], tensors: Sequence[TensorEntry], where: str) -> None:
+def _same_names(given: Iterable[str], tensors: Sequence[TensorEntry], where: str) -> None:
     expected = {tensor.name for tensor in tensors}
     if set(given) != expected:
         fail(where, "expected {}".format(", ".join(sorted(name[:80] for name in expected))))

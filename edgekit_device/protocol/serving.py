@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     member,
@@ -29,7 +29,7 @@ _WITHIN = number(1e-9, 3600.0)
 _NAME = nullable(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ServedTensor:
     """An input or output of what serves."""
 
@@ -38,14 +38,14 @@ class ServedTensor:
     shape: Tuple[int, ...] = member(shape())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PlacedTensor(ServedTensor):
     """A tensor in shared memory: ``offset`` in bytes."""
 
     offset: int = member(_BYTES)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MemoryRegion:
     """A part of shared memory, in bytes."""
 
@@ -53,14 +53,14 @@ class MemoryRegion:
     bytes: int = member(_BYTES)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Request:
     """A request without memory."""
 
     op: str = member(choice("status", "describe", "reload", "stop"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RunRequest:
     """A request to run the model: where its inputs are, and where its outputs have space."""
 
@@ -70,7 +70,7 @@ class RunRequest:
     within_s: Optional[float] = member(_WITHIN, absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RunAnswer:
     """Where the outputs are; ``release`` gave them."""
 
@@ -79,7 +79,7 @@ class RunAnswer:
     engine_ms: float = member(number(0.0, 1e12))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Description:
     """What serves: the answer of "describe"."""
 
@@ -89,7 +89,7 @@ class Description:
     outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Ready:
     """The first message of a worker: what it has loaded."""
 
@@ -98,7 +98,7 @@ class Ready:
     outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FailedAnswer:
     """An answer that is an error; ``bytes`` is what the outputs need, with "serve.room"."""
 
@@ -107,7 +107,7 @@ class FailedAnswer:
     release: Optional[str] = member(text(), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Latency:
     """Milliseconds of the last requests, from a request's arrival to its answer."""
 
@@ -116,14 +116,14 @@ class Latency:
     of_last: int = member(_COUNT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LastError(Failure):
     """An error, and when it was."""
 
     at: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ServingStatus:
     """``edgekit.serving/1``; docs/serving.md says what each is."""
 
@@ -149,21 +149,21 @@ class ServingStatus:
     schema: str = member(choice("edgekit.serving/1"), default="edgekit.serving/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StatusAnswer:
     """The answer of "status" and "reload"."""
 
     serving: ServingStatus = member(record(ServingStatus))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class StopAnswer:
     """The answer of "stop": the server's process."""
 
     pid: int = member(_COUNT)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ServingRecord:
     """serving.json: the server's process and its socket; None where none runs."""
 

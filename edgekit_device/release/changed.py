@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -26,6 +25,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
+    document,
     dump,
     flag,
     integer,
@@ -66,7 +66,7 @@ _FIGURE = number(-1e300, 1e300)
 _MS = number(0.0, 1e12)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class GoldenOutcome:
     """The golden cases: how many were run, and whether all outputs had the expected bits."""
 
@@ -74,7 +74,7 @@ class GoldenOutcome:
     bit_equal: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CollapsedChannels:
     """Channels (first and last of each span) of an output that are not what they were."""
 
@@ -83,7 +83,7 @@ class CollapsedChannels:
     cosine: float = member(_FIGURE)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MeasuredAccuracy:
     """The accuracy on the bundle's samples: the worst lane's figures.
 
@@ -120,7 +120,7 @@ class MeasuredAccuracy:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FrameTimes:
     """Milliseconds of whole frames; ``rounds``: how often they were measured."""
 
@@ -131,7 +131,7 @@ class FrameTimes:
     rounds: Optional[int] = member(_COUNT, absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Health:
     """health.json, ``edgekit.health/1``: what a release was tested on, and how that went
     (docs/health.md).
@@ -150,7 +150,7 @@ class Health:
     schema: str = member(choice(_HEALTH_SCHEMA), default=_HEALTH_SCHEMA)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FingerprintChange:
     """What is no longer as it was when a release was tested."""
 
@@ -159,7 +159,7 @@ class FingerprintChange:
     now: str = member(text(), key="to")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Changed:
     """What ``status`` says of a release that the board is no longer right for."""
 
@@ -167,7 +167,7 @@ class Changed:
     changes: Tuple[FingerprintChange, ...] = member(records(FingerprintChange))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _KnownFingerprint:
     """fingerprint.json: the fingerprint as long as ``key`` stays the same."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, Tuple
 
-from edgekit_device.protocol.codec import array, digest, member, read_digests, text, write
+from edgekit_device.protocol.codec import array, digest, document, member, read_digests, text, write
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
 from edgekit_device.release.offer import read_envelope
@@ -17,14 +16,14 @@ from edgekit_device.trust.bundle import BundleFiles, check_bundle
 _MAX_LIST = 128 << 20
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class MissingBlobs:
     """The answer of ``missing``."""
 
     missing: Tuple[str, ...] = member(array(digest))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RemovedReleases:
     """The answer of ``remove``."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
@@ -29,11 +29,11 @@ from edgekit_device.files import (
     write_durably,
 )
 from edgekit_device.protocol.codec import (
-    anything,
     app_name,
     array,
     choice,
     digest,
+    document,
     dump,
     flag,
     integer,
@@ -52,6 +52,7 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.changed import Health
+from edgekit_device.release.policy import Policy
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.counters import SeenIssue
 
@@ -83,7 +84,7 @@ _REASON = text(most=1 << 18)
 _COUNT = integer(0, 1 << 62)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class HistoryEntry:
     """A line of history.jsonl, a roll back by hand or at a server's request: ``release`` was taken
     back, ``previous`` serves.
@@ -100,7 +101,7 @@ class HistoryEntry:
     error: Optional[Failure] = member(nullable(record(Failure)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeploymentEntry(HistoryEntry):
     """A line of history.jsonl, a deployment.
 
@@ -135,7 +136,7 @@ def history_entry(value: Any) -> HistoryEntry:
     return read(DeploymentEntry if deployed else HistoryEntry, value)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeploymentStep:
     """A state that a deployment was in: since when, and for how long (None: it is in it)."""
 
@@ -144,22 +145,22 @@ class DeploymentStep:
     seconds: Optional[float] = member(nullable(number(-1e12, 1e12)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeploymentFacts(DeploymentEntry):
     """deployment.json: as a history's line, with what is of use while it runs.
 
     Attributes:
-        policy: As the request has it.
+        policy: By what the release is judged.
         health: What was measured; None before.
         steps: The states so far.
     """
 
-    policy: Mapping[str, Any] = member(mapping(anything))
+    policy: Policy = member(record(Policy))
     health: Optional[Health] = member(nullable(record(Health)))
     steps: Tuple[DeploymentStep, ...] = member(records(DeploymentStep))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RefitReport:
     """What a refit did; nothing is known where there was none.
 
@@ -178,7 +179,7 @@ class RefitReport:
     notes: Optional[Tuple[str, ...]] = member(array(text(most=1 << 18)), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeploymentResult(DeploymentFacts):
     """What the job "deploy" makes; ``changed``: whether another release serves now."""
 
@@ -186,7 +187,7 @@ class DeploymentResult(DeploymentFacts):
     changed: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TakenBack:
     """A release that served and was taken back: when, and why."""
 
@@ -195,7 +196,7 @@ class TakenBack:
     reason: str = member(_REASON)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Remembered:
     """ROOT/taken-back.json: by app, and by the start of the bundle's digest."""
 

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import os
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
@@ -23,6 +23,7 @@ from edgekit_device.protocol import codec
 from edgekit_device.protocol.codec import (
     app_name,
     array,
+    document,
     flag,
     integer,
     is_digest,
@@ -53,7 +54,7 @@ def _utf8(value: Any) -> bytes:
     return bytes(text(most=MAX_MANIFEST)(value).encode("utf-8", "surrogatepass"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Packed:
     deflated: str = member(text(most=2 * MAX_MANIFEST))
 
@@ -73,7 +74,7 @@ def _manifest(value: Any) -> bytes:
     return data
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Envelope:
     """A manifest as it comes from a host, and OpenSSH's signature of its bytes, unchecked."""
 
@@ -81,7 +82,7 @@ class Envelope:
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Question:
     """The manifest's digest in its place: is it here?"""
 
@@ -96,7 +97,7 @@ def _lacking(value: Any) -> Tuple[str, int]:
     return codec.digest(value[0]), integer(0, 1 << 40)(value[1])
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class OfferAnswer:
     """The answer of ``offer`` to a bundle that is known.
 
@@ -119,7 +120,7 @@ class OfferAnswer:
     known: bool = member(flag, default=True)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class UnknownBundle:
     """The answer of ``offer`` to a digest of which there is no manifest here."""
 

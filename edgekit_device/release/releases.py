@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -12,6 +11,7 @@ from edgekit_device.files import fsync_folder, workspace, write_durably
 from edgekit_device.protocol.codec import (
     app_name,
     digest,
+    document,
     dump,
     flag,
     mapping,
@@ -55,7 +55,7 @@ REFIT = "refit.json"
 _TAKEN_BACK = nullable(record(TakenBack))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DescribedRelease:
     """A release as ``releases`` lists it.
 
@@ -74,7 +74,7 @@ class DescribedRelease:
     taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AppReleases:
     """An app's entry of ``releases``; ``taken_back`` is what was taken back last."""
 
@@ -93,14 +93,14 @@ class AppReleases:
 NO_RELEASES = AppReleases(None, None, (), None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ReleaseList:
     """The answer of ``releases``, by app."""
 
     apps: Mapping[str, AppReleases] = member(mapping(record(AppReleases)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RolledBack:
     """The answer of ``rollback``.
 
@@ -116,7 +116,7 @@ class RolledBack:
     taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ServeAnswer:
     """The answer of ``serve --background`` and ``serve-status``.
 
@@ -130,7 +130,7 @@ class ServeAnswer:
     taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ServerStopped:
     """The answer of ``serve-stop``; not ``stopped``: none ran."""
 
@@ -138,7 +138,7 @@ class ServerStopped:
     stopped: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Staged:
     """What ``stage`` made, or found made before."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NoReturn
+from typing import List, NoReturn, Optional
 
 from edgekit_device.board import inventory
-from edgekit_device.board.identity import hello, query_cudla, query_tensorrt
+from edgekit_device.board.identity import Hello, hello, query_cudla, query_tensorrt
 from edgekit_device.board.inventory import MODULES
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import Manifest, Requires
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import check_board
@@ -30,68 +29,75 @@ def check_requires(root: Root, manifest: Manifest) -> None:
     requires = manifest.requires
     if requires is None:
         return
-    system = Path("/")
-    facts: Dict[str, Any] = write(hello(root.folder))
+    system, cores = Path("/"), None
     if requires.cudla or requires.dla_cores:
-        facts["dla_cores"] = len(inventory.dla_devices(system)) or None
-        if facts["dla_cores"] is None:
-            facts["dla_cores"] = query_tensorrt(MODULES["full"])[0].get("dla_cores")
-    if requires.cudla:
-        facts["cudla"] = bool("cudla" in inventory.libraries(system) or query_cudla())
+        cores = len(inventory.dla_devices(system)) or None
+        if cores is None:
+            cores = query_tensorrt(MODULES["full"])[0].get("dla_cores")
+    cudla = (
+        bool("cudla" in inventory.libraries(system) or query_cudla()) if requires.cudla else None
+    )
     sizes = manifest.sizes()
     there = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
-    check_facts(requires, facts, where=manifest.name, there=there)
+    board = hello(root.folder)
+    check_facts(requires, board, dla_cores=cores, cudla=cudla, where=manifest.name, there=there)
 
 
 def check_facts(
-    requires: Requires, facts: Mapping[str, Any], *, where: str = "", there: int = 0
+    requires: Requires,
+    board: Hello,
+    *,
+    dla_cores: Optional[int] = None,
+    cudla: Optional[bool] = None,
+    where: str = "",
+    there: Optional[int] = None,
 ) -> None:
-    """Compares; what is not known of the board is not compared.
+    """Compares; what is None is not known of the board, and is not compared.
 
     Args:
         requires: The bundle's.
-        facts: "schema", "backends", "free_bytes", "memory_bytes", "module", "board_id", "l4t",
-            "tensorrt", "dla_cores", "cudla", and versions by runtime's name.
+        board: The board's answer to ``hello``.
+        dla_cores: How many it has.
+        cudla: Whether it has cuDLA.
         where: For messages.
-        there: Bytes of the bundle that the board has already.
+        there: Bytes of the bundle that the board has already; None to compare no disk space.
 
     Raises:
         DeviceError: See ``check_requires``.
     """
-    if "schema" in facts and facts["schema"] != requires.loader:
+    if board.schema != requires.loader:
         _fail("loader", "an edgekit_device for {}, but the board's is for {}".format(
-            requires.loader, facts["schema"]), where,
+            requires.loader, board.schema), where,
             "replace edgekit_device on the board")  # fmt: skip
-    if "backends" in facts and requires.backend not in facts["backends"]:
+    if requires.backend not in board.backends:
         _fail("backend", "the {} backend, but the board has {}".format(
-            requires.backend, ", ".join(facts["backends"]) or "none"), where,
+            requires.backend, ", ".join(board.backends) or "none"), where,
             "build for a backend that the board has")  # fmt: skip
-    _runtime(requires, facts, where)
-    _boards(requires, facts, where)
-    cores = facts.get("dla_cores")
-    if isinstance(cores, int) and any(core >= cores for core in requires.dla_cores):
+    _runtime(requires, board, where)
+    _boards(requires, board, where)
+    if dla_cores is not None and any(core >= dla_cores for core in requires.dla_cores):
         _fail("dla", "DLA core {}, but the board has {}".format(
-            max(requires.dla_cores), cores), where,
+            max(requires.dla_cores), dla_cores), where,
             "build for the cores that the board has")  # fmt: skip
-    if requires.cudla and facts.get("cudla") is False:
+    if requires.cudla and cudla is False:
         _fail("cudla", "cuDLA, which is missing on the board", where,
               "install libcudla, or build with build.mode: hybrid")  # fmt: skip
-    for what, needed in (
-        ("disk", max(requires.disk_bytes - there, 0)),
-        ("memory", requires.memory_bytes),
+    disk = None if there is None else board.free_bytes
+    for what, needed, free in (
+        ("disk", requires.disk_bytes - (there or 0), disk),
+        ("memory", requires.memory_bytes, board.memory_bytes),
     ):
-        free = facts.get({"disk": "free_bytes", "memory": "memory_bytes"}[what])
-        if isinstance(free, int) and needed > free:
+        if free is not None and needed > free:
             _fail(what, "{:,} bytes of {}, only {:,} are free".format(needed, what, free), where,
                   "free some there, or build a smaller one")  # fmt: skip
 
 
-def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
+def _runtime(requires: Requires, board: Hello, where: str) -> None:
     needed = requires.runtime
-    if needed is None or needed.name not in facts:
+    if needed is None:
         return
     name, oldest, below = needed.name, needed.oldest, needed.below
-    version = facts[name]
+    version = getattr(board, name, "")
     wanted = name + (" from {}".format(oldest) if oldest else "")
     wanted += " and before {}".format(below) if below else ""
     if version is None:
@@ -106,13 +112,13 @@ def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
               "install such a version there, or build for the board's version")  # fmt: skip
 
 
-def _boards(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
-    if not requires.boards or "module" not in facts:
+def _boards(requires: Requires, board: Hello, where: str) -> None:
+    if not requires.boards:
         return
     here = {
-        "module": " ".join(n for n in (facts["module"], facts.get("board_id")) if n),
-        "l4t": facts.get("l4t"),
-        "tensorrt": facts.get("tensorrt"),
+        "module": " ".join(n for n in (board.module, board.board_id) if n),
+        "l4t": board.l4t,
+        "tensorrt": board.tensorrt,
     }
     refused: List[DeviceError] = []
     for kind in requires.boards:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Sequence, Tuple
 
 from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    document,
+    flag,
+    integer,
+    mapping,
+    member,
+    number,
+    record,
+    records,
+)
 from edgekit_device.protocol.manifest import Manifest, TensorEntry
 from edgekit_device.trust.bundle import Checked, read_checked
 
@@ -16,6 +26,46 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 3
+_ERROR = number(0.0, 1.8e308)
+
+
+@document(frozen=True)
+class OutputDifference:
+    """How far an output is from its golden one.
+
+    Attributes:
+        max_abs: The largest absolute error.
+        relative: That divided by the largest golden value.
+        tolerance: What ``relative`` may be.
+    """
+
+    max_abs: float = member(_ERROR)
+    relative: float = member(_ERROR)
+    tolerance: float = member(_ERROR)
+    bit_equal: bool = member(flag)
+    ok: bool = member(flag)
+
+    @property
+    def badness(self) -> Tuple[bool, bool, float]:
+        """Orders differences; the worst is the largest."""
+        return not self.ok, not self.bit_equal, self.relative
+
+
+@document(frozen=True)
+class ComparedCase:
+    """A golden case's outputs by name; with several lanes each output's worst."""
+
+    seed: int = member(integer(0, (1 << 63) - 1))
+    outputs: Mapping[str, OutputDifference] = member(mapping(record(OutputDifference)))
+
+
+@document(frozen=True)
+class SelfTest:
+    """The golden cases that were run: whether each is right, and whether bit for bit."""
+
+    ok: bool = member(flag)
+    bit_equal: bool = member(flag)
+    cases: Tuple[ComparedCase, ...] = member(records(ComparedCase))
 
 
 def golden_inputs(
@@ -70,7 +120,7 @@ def _splitmix64(state: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> Dict[str, Any]:
+def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputDifference:
     """Compares an output with its golden one: ok when max|a-b| <= relative * max|b|.
 
     NaN and infinity must stand at the same places; integers and bools are compared as float64. Of
@@ -91,21 +141,12 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> Dict[st
         parts = Deviation(by_channel=True)
         parts.add(expected, found)
         lost = any(group["collapsed"] for group in parts.groups())
-    return {
-        "max_abs": max_abs,
-        "relative": error,
-        "tolerance": relative,
-        "bit_equal": bit_equal,
-        "ok": bit_equal or (same_places and not lost and max_abs <= relative * scale),
-    }
+    ok = bit_equal or (same_places and not lost and max_abs <= relative * scale)
+    return OutputDifference(max_abs, error, relative, bit_equal, ok)
 
 
-def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
+def self_test(model: Model, checked: Checked) -> SelfTest:
     """Runs every golden case on its lane, or on every lane.
-
-    Returns:
-        ``{"ok", "bit_equal", "cases": [{"seed", "outputs": {name: see compare}}]}``; with several
-        lanes each output's worst.
 
     Raises:
         DeviceError: When a golden output is missing or altered, or a segment fails.
@@ -116,7 +157,7 @@ def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
     cases = []
     for case in manifest.golden:
         inputs = golden_inputs(manifest.inputs, case.seed, case.ranges)
-        outputs: Dict[str, Dict[str, Any]] = {}
+        outputs: Dict[str, OutputDifference] = {}
         lanes = range(len(manifest.lanes)) if case.lane is None else [case.lane]
         for lane in lanes:
             results = model.run_lane(lane, inputs)
@@ -125,38 +166,38 @@ def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
                 expected = np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
                 facts = compare(results[tensor.name], expected, case.tolerance.relative)
                 known = outputs.get(tensor.name)
-                if known is None or _badness(facts) > _badness(known):
+                if known is None or facts.badness > known.badness:
                     outputs[tensor.name] = facts
-        cases.append({"seed": case.seed, "outputs": outputs})
-    every = [facts for entry in cases for facts in _results(entry)]
-    return {
-        "ok": all(facts["ok"] for facts in every),
-        "bit_equal": all(facts["bit_equal"] for facts in every),
-        "cases": cases,
-    }
+        cases.append(ComparedCase(case.seed, outputs))
+    every = [facts for entry in cases for facts in entry.outputs.values()]
+    return SelfTest(
+        ok=all(facts.ok for facts in every),
+        bit_equal=all(facts.bit_equal for facts in every),
+        cases=tuple(cases),
+    )
 
 
-def need_golden(model: Model, checked: Checked, where: str) -> Dict[str, Any]:
-    """Runs every golden case; what it returns is ``self_test``'s.
+def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
+    """Runs every golden case.
 
     Raises:
         DeviceError: "selftest.failed", with the worst of the outputs.
     """
     results = self_test(model, checked)
-    if results["ok"]:
+    if results.ok:
         return results
     bad = [
         "{!r} of seed {} is off by {:.3g} (limit {:.3g}){}".format(
             name,
-            case["seed"],
-            facts["relative"],
-            facts["tolerance"],
+            case.seed,
+            facts.relative,
+            facts.tolerance,
             ", which exceeds the values of its smaller channels"
-            * (facts["relative"] <= facts["tolerance"]),
+            * (facts.relative <= facts.tolerance),
         )
-        for case in results["cases"]
-        for name, facts in case["outputs"].items()
-        if not facts["ok"]
+        for case in results.cases
+        for name, facts in case.outputs.items()
+        if not facts.ok
     ]
     raise DeviceError(
         "outputs differ from the golden ones: {}".format("; ".join(bad[:_SHOWN])),
@@ -172,11 +213,3 @@ def frame_of(manifest: Manifest) -> Dict[str, np.ndarray]:
         case = manifest.golden[0]
         return golden_inputs(manifest.inputs, case.seed, case.ranges)
     return golden_inputs(manifest.inputs, 0, {t.name: (0.0, 1.0) for t in manifest.inputs})
-
-
-def _badness(facts: Mapping[str, Any]) -> Tuple[bool, bool, float]:
-    return (not facts["ok"], not facts["bit_equal"], facts["relative"])
-
-
-def _results(case: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return list(case["outputs"].values())

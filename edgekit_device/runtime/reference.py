@@ -104,7 +104,7 @@ def open_engines(
     faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
         raise DeviceError(
-            "weights do not fit the engines: {}".format(listed(faults)),
+            "weights do not fit the engines: {}".format(listed(faults, between="; ")),
             code="refit.mismatch",
             where=checked.files.where,
             hint="the weights need the names, types and shapes of the stripped ones",

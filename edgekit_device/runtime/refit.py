@@ -155,7 +155,7 @@ def _in_file(name: str, weight: WeightEntry) -> str:
 
 def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
     return DeviceError(
-        "the ONNX file {}: {}".format(what, listed([repr(name[:80]) for name in names], ", ")),
+        "the ONNX file {}: {}".format(what, listed([repr(name[:80]) for name in names])),
         code=code,
         where=str(path),
         hint="give the file that the bundle was built from, or deploy the weights",
@@ -179,7 +179,7 @@ def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
     """Runs the golden cases."""
     folder, checked, model = _open(root, arguments)
     results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
-    return dict(results, release=folder.name, notes=list(model.notes))
+    return dict(write(results), release=folder.name, notes=list(model.notes))
 
 
 def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:

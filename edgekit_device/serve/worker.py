@@ -98,7 +98,7 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     model = open_model(checked, threads)
     # one vector: that it answers at all; deployments run them all
     first = replace(checked, manifest=replace(checked.manifest, golden=checked.manifest.golden[:1]))
-    if not self_test(model, first)["ok"]:
+    if not self_test(model, first).ok:
         raise DeviceError(
             "outputs differ from the golden ones",
             code="selftest.failed",

@@ -15,7 +15,6 @@ import hashlib
 import os
 import stat
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
@@ -34,6 +33,7 @@ from edgekit_device.files import (
 )
 from edgekit_device.protocol.codec import (
     APP_NAMES,
+    document,
     dump,
     is_app_name,
     is_digest,
@@ -147,7 +147,7 @@ class BlobStore:
 # Two symlinks cannot be renamed at once, so what both shall be is written down first (links.json,
 # durable). Whoever takes the app's lock next finishes what a power cut left: the pair is the old
 # one or the new one, and ``current`` by itself changes by one rename.
-@dataclass(frozen=True)
+@document(frozen=True)
 class Links:
     """links.json: the releases that both links shall point at; None for no link."""
 

@@ -17,13 +17,13 @@ import queue
 import select
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, Iterator, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer
 from edgekit_device.protocol import codec
 from edgekit_device.protocol.codec import (
+    document,
     fail,
     integer,
     member,
@@ -160,7 +160,7 @@ def _check_space(partial: Partial, size: int) -> None:
         )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BlobFrame:
     """The line before bytes: which blob they are of, its size, and where they begin."""
 

@@ -70,9 +70,7 @@ def open_engines(
     unused = [] if None in used.values() else sorted(set(manifest.weights) - taken)
     if unused:
         raise DeviceError(
-            "no engine uses these weights: {}".format(
-                listed([repr(name[:80]) for name in unused], ", ")
-            ),
+            "no engine uses these weights: {}".format(listed([repr(name[:80]) for name in unused])),
             code="refit.mismatch",
             where=checked.files.where,
             hint="build the bundle again",

@@ -5,13 +5,21 @@ that later loads need no refit.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.files import is_owned, map_file, owners_of, read_owned, write_durably
-from edgekit_device.protocol.codec import choice, digest, dump, member, parse_json, read, text
+from edgekit_device.protocol.codec import (
+    choice,
+    digest,
+    document,
+    dump,
+    member,
+    parse_json,
+    read,
+    text,
+)
 from edgekit_device.store.root import sha256
 from edgekit_device.tensorrt.bindings import ErrorListener
 from edgekit_device.tensorrt.weights import named_weights
@@ -268,7 +276,7 @@ def _weights(trt: Any, array: np.ndarray, kind: str) -> Any:
 
 def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
     return DeviceError(
-        "weights do not fit the engine: {}".format(listed(faults)),
+        "weights do not fit the engine: {}".format(listed(faults, between="; ")),
         code="refit.mismatch",
         where=where,
         hint="the weights need the names, types and counts of the stripped ones",
@@ -284,7 +292,7 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
 # root, this user and the release's owner can have written it, and it never runs code of its own (it
 # is kept without the lean runtime, and host code stays forbidden). Whoever may write as the
 # release's owner may also replace the loader.
-@dataclass(frozen=True)
+@document(frozen=True)
 class RefittedPlan:
     """The record of a full plan: digests of the stripped and of the full one, and flavour and
     version of what loads it.

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
@@ -27,7 +26,7 @@ from edgekit_device.cuda.driver import Cuda, open_cuda
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer, write_durably
 from edgekit_device.processes import child_argv
-from edgekit_device.protocol.codec import dump, load, mapping, member, text
+from edgekit_device.protocol.codec import document, dump, load, mapping, member, text
 from edgekit_device.protocol.manifest import EngineEntry
 from edgekit_device.tensorrt.bindings import (
     FLAVOURS,
@@ -76,7 +75,7 @@ _KNOWN: Dict[str, int] = {}
 _LOCK = threading.Lock()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RuntimeChoice:
     """A way to run a plan.
 
@@ -539,7 +538,7 @@ def _start_key(module: Any) -> str:
     return "{} {} {}".format(boot, getattr(module, "__version__", ""), stamp) if boot else ""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Started:
     """The record of runtimes that started here: by module, the boot and file that did."""
 

@@ -6,18 +6,17 @@ could write there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Container, Tuple
 
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import locked, write_durably
-from edgekit_device.protocol.codec import array, choice, digest, dump, load, member
+from edgekit_device.protocol.codec import array, choice, digest, document, dump, load, member
 from edgekit_device.store.root import ACCEPTED, Root
 
 _SCHEMA = "edgekit.accepted/1"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AcceptedBundles:
     """ROOT/accepted.json: SHA-256 of manifests that were taken without a trusted signature."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Iterable, Optional, Protocol, Tuple
 
@@ -17,6 +16,7 @@ from edgekit_device.protocol.codec import (
     app_name,
     choice,
     digest,
+    document,
     flag,
     is_digest,
     member,
@@ -65,7 +65,7 @@ class BlobSource(Protocol):
         """Where a blob's bytes lie; raises as ``read``."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BundleFiles:
     """A bundle's raw parts: nothing is parsed or checked yet.
 
@@ -274,7 +274,7 @@ def _no_blob(digest: str, where: Path) -> DeviceError:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Checked:
     """A bundle whose signature and manifest are good; ``signer`` is None when trusted without."""
 
@@ -366,7 +366,7 @@ def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
     return np.frombuffer(data, dtype=dtype).reshape(weight.shape)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ReleaseRecord:
     """release.json: what was made of which bundle, when, and who signed it.
 

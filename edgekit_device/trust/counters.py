@@ -9,7 +9,7 @@ loads or goes back depends on it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Mapping, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
@@ -18,6 +18,7 @@ from edgekit_device.protocol.codec import (
     app_name,
     choice,
     digest,
+    document,
     dump,
     integer,
     mapping,
@@ -40,7 +41,7 @@ _MOST = (1 << 63) - 1
 _ON_PURPOSE = "an operator can override this with --allow-older REASON"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SeenCounter:
     """A signer's highest counter, and the bundle that had it."""
 
@@ -48,7 +49,7 @@ class SeenCounter:
     digest: str = member(digest)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SeenApp:
     """Counters of an application by signer, and whose was raised last."""
 
@@ -56,7 +57,7 @@ class SeenApp:
     signers: Mapping[str, SeenCounter] = member(mapping(record(SeenCounter)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Counters:
     """ROOT/counters.json; ``newest`` is the newest signed time, in seconds since 1970."""
 
@@ -65,7 +66,7 @@ class Counters:
     apps: Mapping[str, SeenApp] = member(mapping(record(SeenApp), app_name), default=dict)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class SeenIssue:
     """Who signed a bundle, when (seconds since 1970), and with which counter."""
 

@@ -8,7 +8,7 @@ import argparse
 import base64
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -18,6 +18,7 @@ from edgekit_device.protocol.codec import (
     app_name,
     array,
     choice,
+    document,
     fail,
     flag,
     integer,
@@ -64,7 +65,7 @@ def _base64(value: Any) -> bytes:
         fail("", "not base64: {}".format(error))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TrustRequest:
     """What changes of who may sign.
 
@@ -91,7 +92,7 @@ _COUNT = integer(0, 1 << 31)
 _WORDS = text(most=1 << 18)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TrustedKey:
     """A key that may sign; ``authority``: it certifies the keys that do."""
 
@@ -103,7 +104,7 @@ class TrustedKey:
     valid_before: Optional[str] = member(nullable(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Revocations:
     """The list of revoked keys; of a KRL nothing is known but that it is one."""
 
@@ -111,7 +112,7 @@ class Revocations:
     fingerprints: Tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Refusal:
     """A release whose signature is not believed any more, and why."""
 
@@ -120,7 +121,7 @@ class Refusal:
     message: str = member(_WORDS)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RefusedRelease(Refusal):
     """The same, of any app."""
 
@@ -128,7 +129,7 @@ class RefusedRelease(Refusal):
     role: str = member(choice("current", "previous", "kept"))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TrustAnswer:
     """The answer of ``trust``: what was changed, and who may sign now."""
 

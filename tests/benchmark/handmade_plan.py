@@ -133,9 +133,9 @@ def measured(*, pipelined: bool = False, profile: bool = True, **changes: Any) -
 
 
 def trace(plan: Plan | None, sent: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
-    """Returns the trace of what a loader sent."""
+    """Returns the trace of what a loader sent, as its file has it."""
     found = None if sent is None else read_measurement(sent, Measurement)
-    return trace_document(plan, found, **options)
+    return trace_document(plan, found, **options).to_json()
 
 
 def _overlapping(order: list[tuple[int, str]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ def traced(path, out, linked=None):
     export = open_export(path)
     try:
         source = NsysSource(export, path.name, linked)
-        write_trace(out, [source], {"name": "t"})
+        write_trace(out, [source], name="t")
     finally:
         export.close()
     document = json.loads(out.read_text())

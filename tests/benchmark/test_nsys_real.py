@@ -59,9 +59,9 @@ def test_a_loadable_is_the_layers_from_its_first_to_its_last(tmp_path):
     layers = [x for x in handmade_plan.plan().layers if x.device.startswith("DLA")]
     first, last = layers[0], [x for x in layers if x.segment == layers[0].segment][-1]
     found = find(f"{{ForeignNode[{first.name}...{last.name}]}}")
-    assert found["device"] == first.device
-    assert found["segment"] == first.segment
-    assert set(first.nodes) | set(last.nodes) <= set(found["nodes"])
+    assert found.device == first.device
+    assert found.segment == first.segment
+    assert set(first.nodes) | set(last.nodes) <= set(found.nodes)
     assert find("nobody") is None
 
 

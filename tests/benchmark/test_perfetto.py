@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.trace.nsys import NsysSource
 from edgekit.benchmark.trace.nsys_export import open_export
 from edgekit.benchmark.trace.sources import RunTrace, write_trace
@@ -123,10 +124,12 @@ def test_perfetto_reads_a_run_with_monitors_and_an_nsys_export(tmp_path):
     plan = handmade_plan.plan()
     measurement = handmade_plan.measurement(pipelined=True) | monitor_samples.measured()
     network = handmade_plan.network()
-    own = RunTrace("bench", handmade_plan.trace(plan, measurement, dla_cores=2, network=network))
+    own = RunTrace("bench", Trace.model_validate(
+        handmade_plan.trace(plan, measurement, dla_cores=2, network=network)
+    ))  # fmt: skip
     export = open_export(engine_run(tmp_path / "a.sqlite"))
     out = tmp_path / "t.json"
-    write_trace(out, [own, NsysSource(export, "a.sqlite")], {"name": "t"})
+    write_trace(out, [own, NsysSource(export, "a.sqlite")], name="t")
     export.close()
     events = json.loads(out.read_text())["traceEvents"]
     slices, counters, flows, tracks, errors = run_queries(

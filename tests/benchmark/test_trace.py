@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.benchmark.trace.chrome import Trace, validate_trace
 from edgekit.errors import DataError
 from edgekit.reports.layers import unbooked_times
 from tests.benchmark import handmade_plan
@@ -116,7 +116,7 @@ def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
     assert "layer" not in border
     own = [e["args"] for e in measured if e["name"] == layer]
     assert {(args["segment"], args["device"]) for args in own} == {home}
-    (unbooked,) = unbooked_times(document)
+    (unbooked,) = unbooked_times(Trace.model_validate(document))
     assert (unbooked.what, unbooked.nodes) == ("between segments", 2)
     assert unbooked.us == pytest.approx(12.0)
 

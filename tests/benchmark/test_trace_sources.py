@@ -3,7 +3,7 @@ import json
 import pytest
 
 from edgekit.benchmark.monitor import Monitor
-from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.benchmark.trace.chrome import Trace, validate_trace
 from edgekit.benchmark.trace.monitor import monitor_process
 from edgekit.benchmark.trace.nsys import NsysSource
 from edgekit.benchmark.trace.nsys_export import open_export
@@ -26,7 +26,7 @@ def sound(document):
 
 
 def combined(sources, out):
-    written = write_trace(out, sources, {"name": "t"})
+    written = write_trace(out, sources, name="t")
     return sound(json.loads(out.read_text())), written
 
 
@@ -89,7 +89,7 @@ def test_copies_have_a_track_and_may_come_before_the_first_segment():
 
 
 def test_clocks_that_know_the_time_of_day_meet(tmp_path):
-    own = RunTrace("bench", bench(**monitor_samples.measured()))
+    own = RunTrace("bench", Trace.model_validate(bench(**monitor_samples.measured())))
     export = open_export(engine_run(tmp_path / "a.sqlite"))
     document, written = combined([own, NsysSource(export, "a")], tmp_path / "t.json")
     export.close()
@@ -115,7 +115,9 @@ def test_clocks_without_it_or_of_another_day_begin_at_0_and_say_so():
 def test_processes_of_one_source_are_not_reported_as_unrelated(tmp_path):
     """The bench's frames, its frames in flight and its monitor have the loader's clock."""
     events = handmade_plan.measurement()["events"]
-    own = RunTrace("bench", bench(**monitor_samples.measured(), pipelined_events=events))
+    own = RunTrace(
+        "bench", Trace.model_validate(bench(**monitor_samples.measured(), pipelined_events=events))
+    )
     iterations = [Iteration(10.0, 0.5, 1.0, 3.0, 0.5, 8.0)]
     document, _ = combined(
         [own, PreparedSource("times", [times_process(iterations, pid=1)])], tmp_path / "t.json"
@@ -153,8 +155,8 @@ def test_a_bench_without_its_trace_shows_what_itself_has(tmp_path):
 
 
 def test_a_trace_holds_no_more_than_it_may(tmp_path):
-    source = RunTrace("bench", bench())
-    written = write_trace(tmp_path / "t.json", [source], {}, most=5)
+    source = RunTrace("bench", Trace.model_validate(bench()))
+    written = write_trace(tmp_path / "t.json", [source], name="t", most=5)
     assert sum(written.events.values()) == 5
     assert written.left_out > 0
 

@@ -103,4 +103,4 @@ def test_only_a_profiler_s_times_are_called_a_profiled_inference(kind, frame, wo
     process = profile_process(profile, pid=1, dla_cores=0)
     assert words in process.label
     _, slices = process.finish()
-    assert frame in {event["name"] for *_, event in slices}
+    assert frame in {event.name for *_, event in slices}

@@ -13,7 +13,7 @@ from edgekit.bundles.manifest import BundleSamples, golden_inputs
 from edgekit.bundles.pack import pack, with_weights
 from edgekit.errors import BundleError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import parse
+from edgekit_device.protocol.manifest import EngineEntry, parse
 from tests.bundles import bundle_toys as toys
 from tests.bundles.bundle_toys import document_of
 
@@ -64,7 +64,7 @@ def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
 
 def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     plain = toys.artefacts()
-    about = {"stripped": True, "version_compatible": False, "dla_core": None, "kind": "plan"}
+    about = EngineEntry("plan", "10.3.0.30", True, False, False, "identical", None, (), ())
     from edgekit.bundles.manifest import requires_of
 
     board = {"backend": "tensorrt", "module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
@@ -72,7 +72,7 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
         plain,
         backend="tensorrt",
         fingerprint=board,
-        engine_facts=dict.fromkeys(plain.engines, about),
+        entries=dict.fromkeys(plain.engines, about),
     )
     sizes = {digest: len(data) for digest, data in plain.engines.items()}
     engines = sum(sizes.values())
@@ -82,8 +82,9 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     assert (found.runtime, found.portable, found.cudla) == (None, False, False)
     assert found.memory_bytes == engines + 100
     assert found.disk_bytes == (engines + 40 + 100) + (engines + 100)
-    loadable = {key: {**about, "kind": "loadable", "stripped": False} for key in plain.engines}
-    found = requires_of(dataclasses.replace(built, engine_facts=loadable), sizes, 0)
+    one = dataclasses.replace(about, kind="loadable", stripped=False, dla_core=0)
+    loadable = dict.fromkeys(plain.engines, one)
+    found = requires_of(dataclasses.replace(built, entries=loadable), sizes, 0)
     assert found.cudla is True
     assert found.disk_bytes == engines
 

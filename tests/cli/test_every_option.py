@@ -75,6 +75,6 @@ def test_no_monitor_is_none_for_the_configuration(monkeypatch):
     @click.command()
     @measurements.bench_options
     def command(bench):
-        assert bench["monitor_ms"] == 0
+        assert bench.monitor_ms == 0
 
     command.main(["--no-monitor"], standalone_mode=False)

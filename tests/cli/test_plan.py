@@ -8,7 +8,7 @@ from onnx import helper
 
 from edgekit.cli import main
 from edgekit.config.loader import open_config
-from edgekit.pipeline.questions import read_changes
+from edgekit.pipeline.questions import ChangedPlacement, read_changes
 from edgekit.pipeline.steps.plan import plan_identity
 from edgekit.text import read_size
 from tests.pipeline.nets import small_config, small_net
@@ -230,13 +230,11 @@ def test_changes_become_keys_of_the_configuration(folder):
         "unpin a; pin b c* DLA; pool local_dram 1MiB; bound gpu_us 3; bound energy_uj 4; gpu no",
         config,
     )
-    assert read.keys == {
-        "placement": {
-            "pin": [{"layers": "b c*", "device": "DLA"}], "pools": {"local_dram": 1 << 20},
-            "bounds": {"gpu_us": 3.0, "energy_uj": 4.0}, "gpu": False,
-        },
-        "build": {"mode": "standalone"},
-    }  # fmt: skip
+    assert read.placement == ChangedPlacement(
+        pin=[{"layers": "b c*", "device": "DLA"}], pools={"local_dram": 1 << 20},
+        bounds={"gpu_us": 3.0, "energy_uj": 4.0}, gpu=False,
+    )  # fmt: skip
+    assert read.standalone
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.benchmark.monitor import Top
+from edgekit.benchmark.monitor import LiveSample, Top, live_sample
 from edgekit.cli.main import app
 from edgekit.cli.monitor import Resized
 from edgekit.deployment.embedded_sshd import sshd
@@ -168,8 +168,8 @@ def shown_of(line: dict[str, Any], name: str = "lab") -> list[Top]:
             super().__init__()
             self.name = name
 
-        def sample(self, reported: Callable[[dict[str, Any]], bool], **how: int) -> None:
-            reported(line)
+        def sample(self, reported: Callable[[LiveSample], bool], **how: int) -> None:
+            reported(live_sample(line, "lab"))
 
     found: list[Top] = []
     with patch.object(addresses, "open_client", lambda board, **options: Sent()):
@@ -213,10 +213,10 @@ class Cut:
         net = SimpleNamespace(current="000001-aa", deployment=None, serving=None)
         return SimpleNamespace(apps={"net": net})
 
-    def sample(self, reported: Callable[[dict[str, Any]], bool], *, interval_ms: int) -> None:
+    def sample(self, reported: Callable[[LiveSample], bool], *, interval_ms: int) -> None:
         first = {"facts": {"module": "M"}, "power_mode": "30W"} if self.connections == 1 else {}
         for number in range(2):
-            if not reported({"t_s": float(number), **first}):
+            if not reported(live_sample({"t_s": float(number), **first}, "lab")):
                 return
             first = {}
         raise BoardError("the connection was cut", code="board.connection-lost", where="lab")
@@ -242,9 +242,9 @@ def test_who_looks_each_minute_has_a_first_look_at_once(monkeypatch: pytest.Monk
     requested: list[dict[str, int]] = []
 
     class Slow(Cut):
-        def sample(self, reported: Callable[[dict[str, Any]], bool], **how: int) -> None:
+        def sample(self, reported: Callable[[LiveSample], bool], **how: int) -> None:
             requested.append(how)
-            reported({"t_s": float(len(requested))})
+            reported(live_sample({"t_s": float(len(requested))}, "lab"))
 
     monkeypatch.setattr(addresses, "open_client", lambda board, **options: Slow())
     seen: list[float] = []

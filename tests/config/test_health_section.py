@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from edgekit.config.schema import HealthSection
-from edgekit_device.deployment.request import Policy, Timeouts, read_policy
 from edgekit_device.errors import DeviceError
+from edgekit_device.release.policy import Policy, Timeouts, read_policy
 
 
 def test_host_and_board_have_the_same_defaults() -> None:
-    assert read_policy(HealthSection().policy()) == read_policy(None)
+    assert HealthSection().policy() == Policy()
 
 
 def test_all_of_it_reaches_the_board() -> None:
@@ -20,8 +20,7 @@ def test_all_of_it_reaches_the_board() -> None:
         latency_ms=33, accuracy_min=0.99, samples=4, measure_s=2, soak_s=30,
         soak_every_s=5, refit_s=20, test_s=30,
     )  # fmt: skip
-    requested = read_policy(section.policy())
-    assert requested == Policy(
+    assert section.policy() == Policy(
         latency_ms=33, accuracy_min=0.99, measure_s=2, soak_s=30, soak_every_s=5,
         timeouts=Timeouts(refit_s=20, test_s=30),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.dla.facts import Facts, LayerGraph
+from edgekit.dla.facts import LayerFacts, LayerGraph
 from edgekit.dla.judge import judge
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.targets.loader import get
@@ -48,7 +48,7 @@ def test_looking_at_a_neighbour_is_noticed():
     layer = Layer("a", "CAST", "", ("a",), ("a",), ("x",), ("y",), {"to": "float32"})
     tensors = {name: Tensor(name, SHAPE, "float32") for name in "xy"}
     graph = LayerGraph(Network("net", (layer,), tensors, ("x",), ("y",)))
-    assert Facts(layer, graph, {})["channels"] == (64, 64)
+    assert LayerFacts(layer, graph, {})["channels"] == (64, 64)
     assert not graph.neighbours_read
-    assert Facts(layer, graph, {})["producer_kind"] == "graph input"
+    assert LayerFacts(layer, graph, {})["producer_kind"] == "graph input"
     assert graph.neighbours_read

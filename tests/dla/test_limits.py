@@ -224,8 +224,8 @@ def test_allowed_but_disputed(kind: str, params: dict[str, Any]) -> None:
     found = verdict(kind, **params)
     assert found.ok
     assert found.certainty == "disputed"
-    for reason in found.to_json()["reasons"]:
-        assert ";" in reason["source"]  # both sides are named
+    for reason in found.reasons:
+        assert ";" in reason.source  # both sides are named
 
 
 def test_disputed_refusals() -> None:

@@ -12,6 +12,7 @@ from edgekit.dla.explanation import explain
 from edgekit.dla.formats import FORMATS, legal, nbytes, strides
 from edgekit.dla.memory import memory, pool_limits, sizes_of
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import write
 from tests.dla.builder import Builder
 from tests.dla.test_candidates import graph
 
@@ -78,7 +79,7 @@ def test_pools_are_powers_of_two_within_the_limits(chosen: set[int], precision: 
     net = graph({name: names[i - 1] if i else "" for i, name in enumerate(names)})
     need = memory(net, [names[i] for i in chosen], ORIN, precision)
     limits = pool_limits(ORIN)
-    for size, limit in zip(need.to_json().values(), limits.to_json().values(), strict=True):
+    for size, limit in zip(write(need).values(), write(limits).values(), strict=True):
         assert size & (size - 1) == 0
         assert 4096 <= size <= limit
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from edgekit.dla.checks import show
 from edgekit.dla.explanation import explain
+from edgekit.dla.fact_files import MemoryFacts
 from edgekit.dla.facts import _DERIVED
-from edgekit.dla.rules import compile_check, load_rules, show, titles_of
-from edgekit.errors import UsageError
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.dla.guide import guide
+from edgekit.dla.rule_files import RuleFile, sources_file
+from edgekit.dla.rules import load_rules
+from edgekit.errors import DataError, UsageError
+from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.releases import parse_version
 from tests.dla.one_layer import XAVIER, verdict
 
@@ -37,14 +41,6 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-# what a rule may say; any other key would be passed over
-KEYS = {
-    "id", "text", "check", "source", "fix", "when", "kinds", "except", "generations", "precisions",
-    "since", "until", "certainty", "effect", "scope", "limit", "found", "brief", "ways",
-    "operator_fix", "mends", "runs_in", "needs_gpu", "counts", "warning", "ties",
-}  # fmt: skip
-
-
 def rule_files() -> list[Path]:
     """The files that hold rules and nothing else."""
     files = sorted(data_folder("dla").glob("*.yaml"))
@@ -60,8 +56,7 @@ def test_every_family_has_its_file_and_every_rule_its_source() -> None:
         assert rule.sources, rule.id
         assert rule.text, rule.id
         assert rule.fix, rule.id
-        assert len(rule.places) == len(rule.sources)
-        assert all(rule.places)
+        assert all(source.title and source.where for source in rule.source)
         assert rule.effect == "note" or rule.limit or rule.id in LIMIT_OF_THE_LAYER
         assert rule.certainty in {"certain", "disputed"}
         assert rule.effect in {"refuse", "risk", "note"}
@@ -70,11 +65,47 @@ def test_every_family_has_its_file_and_every_rule_its_source() -> None:
             assert version is None or parse_version(version)
 
 
-def test_a_misspelt_key_of_a_rule_is_found() -> None:
-    for path in rule_files():
-        document = read_knowledge(path)
-        for row in (*document.get("rules", ()), *document.get("notes", ())):
-            assert set(row) <= KEYS, row["id"]
+ROW = "id: x.a, text: t, fix: f, source: [header]"
+
+
+@pytest.mark.parametrize(("row", "said"), [
+    (f"{{{ROW}, chek: 1}}", r"rules\[0\]: unknown: 'chek'"),
+    ("{id: x.a, text: t, fix: f}", r"rules\[0\]: missing: source"),
+    ("{id: x.a, text: t, fix: f, source: [hearsay]}", r"rules\[0\].source\[0\]: 'hearsay' is no"),
+    (f"{{{ROW}, generations: ['3.0']}}", r"rules\[0\].generations\[0\]: '3.0' is not one of"),
+    (f"{{{ROW}, certainty: sure}}", r"rules\[0\].certainty: 'sure' is not one of"),
+    (f"{{{ROW}, check: {{of: a}}}}", r"rules\[0\].check: not a check"),
+    (f"{{{ROW}, check: {{range: [1, 2]}}}}", r"rules\[0\].check: not a check"),
+    (f"{{{ROW}, check: {{of: a, in: [], x: 1}}}}", r"rules\[0\].check: not a check"),
+    (f"{{{ROW}, check: {{of: a, near: 3}}}}", r"rules\[0\].check: unknown operator 'near'"),
+    (f"{{{ROW}, check: {{of: a, in: 3}}}}", r"rules\[0\].check: in takes a list of values"),
+    (f"{{{ROW}, check: {{any: [{{of: a, range: [1]}}]}}}}", "range takes the two ends"),
+    (f"{{{ROW}, ties: {{tensors: outputs}}}}", r"rules\[0\].ties.tensors: 'outputs' is not"),
+])  # fmt: skip
+def test_a_wrong_row_of_a_rule_file_is_refused_with_its_place(tmp_path, row, said) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        f"schema: edgekit.dla/1\nfamily: x\ntitle: X\nkinds: [SCALE]\nrules:\n  - {row}\n"
+    )
+    with pytest.raises(DataError, match=said) as caught:
+        read_document(RuleFile, file)
+    assert (caught.value.code, caught.value.where) == ("data.invalid", str(file))
+
+
+@pytest.mark.parametrize(("written", "wrong", "place"), [
+    ("smallest: 4096", "smallest: -1", "smallest"),
+    ("default: 1073741824", "default: -5", "local_dram.default"),
+    ("fp16: 4194304", "fp16: -1", "local_extra.fp16"),
+    ('{"8": 8}', '{"8": 0}', "loadables_per_core.before.8"),
+    ("pool: local_dram", "pool: dram", "rules"),
+])  # fmt: skip
+def test_a_wrong_size_of_a_pool_is_refused_with_its_place(tmp_path, written, wrong, place) -> None:
+    text = (data_folder("dla") / "memory.yaml").read_text()
+    assert text.count(written) == 1
+    file = tmp_path / "memory.yaml"
+    file.write_text(text.replace(written, wrong))
+    with pytest.raises(DataError, match=re.escape(f"{file}: {place}")):
+        read_document(MemoryFacts, file)
 
 
 def test_rules_use_only_facts_that_exist() -> None:
@@ -89,11 +120,11 @@ def test_every_sentence_of_the_guide_has_its_rules_and_every_rule_from_it_a_sent
     """Both ways: section 13.2 of the guide of TensorRT 10.7, and the rules that cite it."""
     known = load_rules()
     held = set()
-    for section, sentence in known.guide:
-        assert sentence.get("rules") or sentence.get("why"), (section, sentence)
-        held |= set(sentence.get("rules", ()))
+    for sentence in (sentence for section in guide() for sentence in section.sentences):
+        assert sentence.rules or sentence.why, sentence.says
+        held |= set(sentence.rules)
     assert held <= set(known.rules)
-    (title,) = {titles_of(["guide107"])}
+    title = sources_file().sources["guide107"].title
     # chapters 13.4, 13.6 and 13.7 of the same guide
     others = {"formats", "memory", "sparsity"}
     citing = {r.id for r in known if title in r.sources and r.family not in others}
@@ -183,7 +214,7 @@ def test_a_dispute_names_exactly_the_sources_of_its_sides(
     assert (found.ok, found.certainty) == (True, "disputed")
     (reason,) = found.reasons
     assert reason.rule == rule
-    assert set(reason.source.split("; ")) == {titles_of([key]) for key in sources}
+    assert set(reason.source.split("; ")) == {sources_file().sources[key].title for key in sources}
 
 
 def test_every_function_that_a_rule_allows_has_a_source_that_says_so() -> None:
@@ -295,17 +326,6 @@ def test_versions() -> None:
     for bad in ("", "ten", "10.x", "10.", "1.2.3.4.5"):
         with pytest.raises(UsageError, match="not a TensorRT version"):
             parse_version(bad)
-
-
-def test_checks_that_have_no_known_form() -> None:
-    for spec in (
-        {"of": "a"},
-        {"of": "a", "near": 3},
-        {"range": [1, 2]},
-        {"of": "a", "in": [], "x": 1},
-    ):
-        with pytest.raises(ValueError, match=r"not a check|unknown operator"):
-            compile_check(spec)
 
 
 def test_values_as_people_write_them() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from edgekit.cli import main
 from edgekit.config.loader import parse_config
-from edgekit.quantize.data.images import IMAGE_OPTIONS, IMAGE_SUFFIXES, PRESETS
+from edgekit.quantize.data.images import IMAGE_OPTIONS, IMAGE_SUFFIXES, PRESETS, ImageOptions
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
@@ -73,5 +73,7 @@ def test_the_tables_have_every_key_and_preset():
     named = {key for row in keys.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == IMAGE_OPTIONS
     reported = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)`", presets, re.M))
-    assert {name: yaml.safe_load(f"{{{text}}}") for name, text in reported.items()} == PRESETS
+    for name, preset in PRESETS.items():
+        assert ImageOptions(**yaml.safe_load(f"{{{reported[name]}}}")) == preset
+    assert reported.keys() == PRESETS.keys()
     assert all(f"`{suffix}`" in SECTION for suffix in IMAGE_SUFFIXES)

@@ -121,14 +121,14 @@ def test_the_light_models_are_rewritten_as_the_table_says(name):
 
 
 def test_the_tour_has_the_error_that_reports_have():
-    from edgekit.placement.costs.kernel_costs import cost_data
+    from edgekit.placement.costs.constants import model_errors
 
-    error = cost_data("error")["without_network"]
+    error = model_errors().without_network
     reported = " ".join(TOUR.read_text().split())
     for words in (
-        f"against {error['rows']} published measurements of networks",
-        f"The median error is {error['median_percent']} %",
-        f"nine of ten errors are below {error['of_90_percent']} %",
+        f"against {error.rows} published measurements of networks",
+        f"The median error is {error.median_percent} %",
+        f"nine of ten errors are below {error.of_90_percent} %",
     ):
         assert words in reported
 

@@ -14,8 +14,15 @@ from edgekit_device.arrays.formats import stored_shape
 from edgekit_device.build.attempt import BuilderLog, last_errors
 from edgekit_device.build.builder import STEPS, Phases, TimingCache, timing_file
 from edgekit_device.build.config import for_release, missing_scales, read_scales
-from edgekit_device.build.engine import entry_of
-from edgekit_device.build.inspection import generation_of, reformats, strides, summary
+from edgekit_device.build.engine import MadeEngine, entry_of
+from edgekit_device.build.inspection import (
+    PlanFacts,
+    generation_of,
+    reformats,
+    strides,
+    summary,
+)
+from edgekit_device.build.request import InspectedLayer, TimingCacheUse
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import double
@@ -121,26 +128,26 @@ def test_layers_of_the_inspector_in_all_its_forms() -> None:
     rows = [row("{ForeignNode[a...b]}", "DLA"), row("{ForeignNode[c]}", "Myelin"), {"Odd": 1}]
     for more in ({"Bindings": ["x"]}, {"I/O Tensors": [{"Name": "x"}]}):
         layers, notes = summary(json.dumps({"Layers": rows, **more}))
-        assert [layer["device"] for layer in layers] == ["DLA", "GPU"]
+        assert [layer.device for layer in layers] == ["DLA", "GPU"]
         assert len(notes) == 1
     layers, _ = summary(json.dumps({"Layers": ["conv1 + relu1"]}))
-    assert layers == [{"name": "conv1 + relu1", "type": "", "device": ""}]
+    assert layers == (InspectedLayer("conv1 + relu1", "", ""),)
     for bad in ("", "no json", "[]", '{"Layers": 3}', "{"):
-        assert summary(bad)[0] == []
+        assert summary(bad)[0] == ()
         assert summary(bad)[1]
-        assert reformats(bad, ["x"]) == []
+        assert reformats(bad, ["x"]) == ()
 
 
 def test_reformatting_is_seen_at_the_borders_alone() -> None:
     text = json.dumps({"Layers": [row("r1", "Reformat", "x"), row("r2", "Reformat", "inner")]})
-    assert reformats(text, ["x", "y"]) == ["r1"]
+    assert reformats(text, ["x", "y"]) == ("r1",)
     copy = "Reformatting CopyNode for"
     names = [
         f"{copy} Network Input x",
         f"{copy} Network Input x2",
         f"{copy} Input Tensor 0 to conv1",
     ]
-    assert reformats(json.dumps({"Layers": [*names, "conv1"]}), ["x"]) == names[:1]
+    assert reformats(json.dumps({"Layers": [*names, "conv1"]}), ["x"]) == tuple(names[:1])
 
 
 def test_only_borders_of_shared_formats_must_be_without_reformats() -> None:
@@ -152,11 +159,9 @@ def test_only_borders_of_shared_formats_must_be_without_reformats() -> None:
     inputs = [toys.io(name, [1, 32, 8, 8], **more) for name, more in tensors.items()]
     spec = toys.spec(toys.engine(device="GPU", gpu_fallback=False, inputs=inputs))
     rows = [row(f"from {name}", "Reformat", name) for name in tensors]
-    facts = {"inspector": json.dumps({"Layers": rows}), "notes": [], "full": None}
-    facts.update(full_bytes=None, weights={}, io=[])
-    made = dict.fromkeys(["engine", "bytes", "tensorrt", "log", "timing_cache"], "")
-    made.update(flags=[], notes=[], unmapped=[], can_run_on_dla={}, inspector="")
-    assert entry_of(spec, made, facts, None, [])["reformats"] == ["from steps"]
+    facts = PlanFacts(io=(), inspector=json.dumps({"Layers": rows}))
+    made = MadeEngine("", 0, "", (), {}, (), TimingCacheUse(), "", ())
+    assert entry_of(spec, 0, made, facts, None, []).reformats == ("from steps",)
 
 
 def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:
@@ -176,7 +181,7 @@ def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:
     second[0].keep(second[1])
     third = begun()
     assert third[1].get_timing_cache()._s.entries == {"a", "b"}
-    assert third[0].facts["reused"]
+    assert third[0].facts.reused
 
 
 def test_a_damaged_timing_cache_is_begun_anew(tmp_path: Path) -> None:
@@ -188,6 +193,6 @@ def test_a_damaged_timing_cache_is_begun_anew(tmp_path: Path) -> None:
     use = TimingCache(path)
     use.set(config)
     use.keep(config)
-    assert not use.facts["reused"]
+    assert not use.facts.reused
     assert use.notes
     assert path.read_bytes() != b"garbage"

@@ -193,12 +193,12 @@ def test_a_second_build_takes_the_firsts_timings(tmp_path: Path) -> None:
     first = Bench("10.3.0", tmp_path).build(toys.engine()).timing_cache
     again = Bench("10.3.0", tmp_path)
     second = again.build(toys.engine()).timing_cache
-    assert (first["reused"], second["reused"]) == (False, True)
-    assert second["entries_bytes_before"] == first["after"] > 0
+    assert (first.reused, second.reused) == (False, True)
+    assert second.entries_bytes_before == first.after > 0
     assert ("VERBOSE", "0 layers were timed, the others taken from the timing cache") in (
         again.double.messages
     )
     # another release measures anew, and says so
     other = Bench("10.7.0", tmp_path).build(toys.engine())
-    assert not other.timing_cache["reused"]
+    assert not other.timing_cache.reused
     assert any("timing cache is damaged or from another device" in note for note in other.notes)

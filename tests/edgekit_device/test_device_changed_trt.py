@@ -24,10 +24,11 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from edgekit_device.deployment.health import examine
 from edgekit_device.protocol.codec import write
+from edgekit_device.release.policy import Policy
 from edgekit_device.store.root import Root
 root = Root(Path(sys.argv[2]))
 app = root.app(sys.argv[3])
-print(json.dumps(write(examine(root, app, app.release(None), {"measure_s": 0}))))
+print(json.dumps(write(examine(root, app, app.release(None), Policy(measure_s=0.0)))))
 """
 
 

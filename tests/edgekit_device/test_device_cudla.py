@@ -242,4 +242,4 @@ def test_facts(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_probe_has_cudla_s_own_answer(calls: Path, tmp_path: Path) -> None:
     facts = probe(tmp_path).cudla_facts
-    assert (facts["version"], facts["devices"]) == ("1.2.1", 2)
+    assert (facts.version, facts.devices) == ("1.2.1", 2)

@@ -271,13 +271,13 @@ def test_resume_carries_on_the_others_where_one_cannot_be(bench: Bench, toy: Bun
     odd = bench.root.app("odd")  # comes first, with what a loader of later wrote down
     odd.folder.mkdir()
     journal = json.loads((bench.app.folder / JOURNAL).read_text())
-    (odd.folder / JOURNAL).write_text(json.dumps(dict(journal, policy={"later": 1})))
+    (odd.folder / JOURNAL).write_text(json.dumps(dict(journal, schema="edgekit.deployment/2")))
     found, failed = resume(bench.root, no_run=True)
     assert [one.app for one in found] == ["toy"]
-    assert [(one.app, one.error.code) for one in failed] == [("odd", "policy.invalid")]
+    assert [(one.app, one.error.code) for one in failed] == [("odd", "state.version")]
     with pytest.raises(DeviceError) as caught:
         resume(bench.root, odd, no_run=True)
-    assert caught.value.code == "policy.invalid"
+    assert caught.value.code == "state.version"
 
 
 def test_what_served_is_known_also_after_a_switch_by_hand_that_was_cut_off(

@@ -19,7 +19,7 @@ from edgekit_device.board.identity import RememberedBoard
 from edgekit_device.board.power import PowerJournal
 from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.build.request import BuildJobRequest, read_request
-from edgekit_device.deployment.request import DeployRequest, Policy, read_policy
+from edgekit_device.deployment.request import DeployRequest
 from edgekit_device.deployment.request import read_request as read_deployment
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobEvent, JobRequest, JobState
@@ -44,6 +44,7 @@ from edgekit_device.protocol.serving import Request, RunRequest, ServingRecord
 from edgekit_device.release.changed import Health
 from edgekit_device.release.journal import DeploymentFacts, HistoryEntry
 from edgekit_device.release.offer import Envelope
+from edgekit_device.release.policy import Policy, read_policy
 from edgekit_device.store.root import Links
 from edgekit_device.tensorrt.refit import RefittedPlan
 from edgekit_device.trust.bundle import ReleaseRecord
@@ -73,7 +74,8 @@ _ROLLBACK = {
 _JOURNAL = {
     **_ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
     "digest": _DIGEST, "known": False, "operator": "me", "trust_unsigned": False,
-    "on_purpose": None, "job": None, "attempts": 1, "policy": {"soak_s": 1}, "health": None,
+    "on_purpose": None, "job": None, "attempts": 1, "health": None,
+    "policy": write(Policy(soak_s=1.0)),
     "issued": {"signer": "me", "at": 7, "counter": None},
     "steps": [{"state": "testing", "at": _NOW, "seconds": None}],
 }  # fmt: skip
@@ -199,10 +201,18 @@ def test_a_file_that_is_damaged_or_missing_is_none(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_not_written() -> None:
-    assert write(Policy()) == {}
-    assert write(read(Policy, {"soak_s": 3, "keep": 3})) == {"soak_s": 3.0}
     request = read(DeployRequest, {"app": "toy", "digest": "0" * 64, "again": False})
-    assert write(request) == {"app": "toy", "digest": "0" * 64, "again": False}
+    written = write(request)
+    assert written.pop("policy") == write(Policy())
+    assert written == {"app": "toy", "digest": "0" * 64, "again": False}
+
+
+def test_a_policy_is_written_whole() -> None:
+    written = write(read(Policy, {"soak_s": 3, "keep": 3}))
+    assert written == {
+        "latency_ms": None, "accuracy_min": None, "measure_s": 0.5, "soak_s": 3.0,
+        "soak_every_s": 1.0, "keep": 3, "timeouts": {"refit_s": 600.0, "test_s": 300.0},
+    }  # fmt: skip
 
 
 def test_what_few_requests_need_may_be_left_out() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.release.changed import GoldenOutcome, read_health
+from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, switch
 from edgekit_device.runtime.golden import compare
 from edgekit_device.runtime.model import open_model
@@ -28,7 +29,7 @@ from edgekit_device.store.root import Root
 from tests.bundles import bundle_toys as toys
 from tests.edgekit_device.health_board import put
 
-POLICY: dict[str, Any] = {"measure_s": 0}
+POLICY = Policy(measure_s=0.0)
 
 
 def samples(seed: int = 0, least: float | None = None, metric: str = "cosine") -> BundleSamples:
@@ -84,22 +85,22 @@ def test_another_networks_answers_are_distinguished_from_its_own(
 ) -> None:
     # what FP32 makes of other weights: as if the engines had lost their accuracy
     folder = put(root, bundle_with(signing_key, seed=0, metric=metric, least=None))
-    assert examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": least}).accuracy
-    wrong = dataclasses.replace(samples(1, metric=metric), least=None)
+    assert examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=least)).accuracy
+    wrong = replace(samples(1, metric=metric), least=None)
     made = pack(
         name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
         artefacts=toys.artefacts(), golden=toys.golden(), mode="split", samples=wrong,
     )  # fmt: skip
     folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
     with pytest.raises(DeviceError) as caught:
-        examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": least})
+        examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=least))
     assert caught.value.code == "health.accuracy"
     assert "two toys" in caught.value.message
     assert read_health(folder) is None
 
 
 def labelled(key: Path, labels: list[list[int]], **changes: Any) -> Bundle:
-    given = dataclasses.replace(samples(metric="top1_accuracy"), labels=labels, **changes)
+    given = replace(samples(metric="top1_accuracy"), labels=labels, **changes)
     made = pack(
         name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
         artefacts=toys.artefacts(), golden=toys.golden(), mode="split", samples=given,
@@ -114,13 +115,13 @@ def test_labels_say_how_many_are_right(root: Root, signing_key: Path) -> None:
         ([[right[0]], [(right[1] + 1) % 10]], 0.5),
     ):
         folder = put(root, labelled(signing_key, labels))
-        found = examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.5}).accuracy
+        found = examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=0.5)).accuracy
         assert found is not None
         assert (found.metric, found.value, found.top1_agreement) == (
             "top1_accuracy", share, 1.0,
         )  # fmt: skip
     with pytest.raises(DeviceError) as caught:
-        examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.75})
+        examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=0.75))
     assert caught.value.code == "health.accuracy"
     assert "top1_accuracy" in caught.value.message
 
@@ -142,7 +143,7 @@ def test_labels_that_are_none(
 def test_a_gate_without_samples_is_no_pass(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key))
     with pytest.raises(DeviceError) as caught:
-        examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.5})
+        examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=0.5))
     assert caught.value.code == "health.accuracy"
     assert "samples" in caught.value.hint
 
@@ -188,11 +189,11 @@ def test_a_budget_counts_what_half_of_the_frames_need(
     clock = Clock(monkeypatch)
     # every tenth frame waits for something else on the board
     clock.last[bundle.digest] = lambda n: 0.1 if n % 10 == 0 else 0.004
-    found = examine(root, root.app("toy"), folder, {"latency_ms": 5, "measure_s": 1})
+    found = examine(root, root.app("toy"), folder, Policy(latency_ms=5.0, measure_s=1.0))
     assert found.latency_ms.p50 == pytest.approx(4)
     assert found.latency_ms.p99 == pytest.approx(100)
     with pytest.raises(DeviceError) as caught:
-        examine(root, root.app("toy"), folder, {"latency_ms": 3.9, "measure_s": 1})
+        examine(root, root.app("toy"), folder, Policy(latency_ms=3.9, measure_s=1.0))
     assert caught.value.code == "health.latency"
     assert "cpu-measured" in caught.value.message
 
@@ -203,7 +204,7 @@ def test_one_slow_round_is_measured_again_before_it_counts(
     bundle = bundle_with(signing_key)
     folder = put(root, bundle)
     clock = Clock(monkeypatch)
-    requested = {"latency_ms": 20, "measure_s": 0}
+    requested = Policy(latency_ms=20.0, measure_s=0.0)
     slow_until = clock.frames + 15
     clock.last[bundle.digest] = lambda n: 0.030 if n < slow_until else 0.010
     assert examine(root, root.app("toy"), folder, requested).latency_ms.rounds == 2
@@ -217,7 +218,7 @@ def test_one_slow_round_is_measured_again_before_it_counts(
 
 def test_a_soak_keeps_the_figures_of_before(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key))
-    before = examine(root, root.app("toy"), folder, {"measure_s": 0.01}).latency_ms
+    before = examine(root, root.app("toy"), folder, Policy(measure_s=0.01)).latency_ms
     assert examine(root, root.app("toy"), folder, POLICY).latency_ms == before
 
 
@@ -248,7 +249,7 @@ def test_a_model_that_is_open_already_is_the_one_examined(root: Root, signing_ke
 def test_a_golden_output_may_differ_by_the_tolerance_of_its_largest_value(
     found: list[float], ok: bool
 ) -> None:
-    assert compare(np.float32(found), np.float32([1, 2, 3]), 1e-3)["ok"] is ok
+    assert compare(np.float32(found), np.float32([1, 2, 3]), 1e-3).ok is ok
 
 
 @pytest.mark.parametrize("fault", ["three times as large", "mixed with another signal"])
@@ -257,8 +258,8 @@ def test_a_small_channel_that_is_lost_next_to_a_large_one_fails(fault: str) -> N
     small, other = (np.random.default_rng(n).choice([-1.0, 1.0], (64, 64)) for n in range(2))
     wanted = np.float32([[100 * small, small]])
     lost = 3 * small if fault == "three times as large" else small + 0.7 * other
-    assert compare(wanted, wanted, 0.05)["ok"]
-    assert not compare(np.float32([[100 * small, lost]]), wanted, 0.05)["ok"]
+    assert compare(wanted, wanted, 0.05).ok
+    assert not compare(np.float32([[100 * small, lost]]), wanted, 0.05).ok
 
 
 def test_an_answer_that_is_no_number_agrees_with_nothing() -> None:

@@ -46,7 +46,8 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
     frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
     document = Measurement.model_validate(bench(model, frame, BenchSettings(0, 0, 10)))
     out = tmp_path / "t.json"
-    write_trace(out, [PreparedSource("bench", measured_processes(None, document, 2, None))], {})
+    source = PreparedSource("bench", measured_processes(None, document, 2, None))
+    write_trace(out, [source], name="t")
     trace = json.loads(out.read_text())
     assert validate_trace(trace) == []
     slices = [event for event in trace["traceEvents"] if event.get("cat") == "segment"]

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit_device.protocol.codec import write
+from edgekit_device.release.policy import Policy
 from tests.edgekit_device.device_board import envelope
 
 __all__ = ["APP", "Answer", "Step", "Zygote", "collected", "copy_of", "deployment", "new_log"]
 
 APP = "net"
 # latency has no gate here, and a measurement would only take time
-POLICY = {"measure_s": 0.0, "keep": 2}
+POLICY = Policy(measure_s=0.0, keep=2)
 Step = tuple[list[str], bytes]
 
 
@@ -79,7 +81,12 @@ def deployment(root: Path, bundle: Bundle, *, resume: bool = False) -> list[Step
         digest: bytes(blob_view(data)).decode("latin-1") for digest, data in everything.items()
     }
     sent = {**json.loads(envelope(bundle)), "blobs": blobs}
-    request = {"app": bundle.name, "digest": bundle.digest, "policy": POLICY, "operator": "tests"}
+    request = {
+        "app": bundle.name,
+        "digest": bundle.digest,
+        "policy": write(POLICY),
+        "operator": "tests",
+    }
     where = str(root)
     first = [(["resume", where], b"")] if resume else []
     return [

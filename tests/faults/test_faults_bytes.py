@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from edgekit.bundles.sign import sign
+from edgekit_device.protocol.codec import write
 from tests.boards.bundles import HandMade, hand_made
 from tests.faults.board_check import leftovers
 from tests.faults.conftest import Pair
@@ -136,7 +137,7 @@ def test_signatures_and_apps_exchanged(
     faults.survived("signature exchanged")
     faults.injected("another app's bundle")
     _sent(zygote, root, other)
-    request = {"app": APP, "digest": other.digest, "policy": POLICY, "operator": "tests"}
+    request = {"app": APP, "digest": other.digest, "policy": write(POLICY), "operator": "tests"}
     check = {"root": str(root), "app": APP, "allowed": [pair.old.digest]}
     done = zygote.run([(["deploy", str(root)], json.dumps(request).encode())], check=check)
     assert done.error == "bundle.wrong-app", done.answers

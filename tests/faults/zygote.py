@@ -135,6 +135,7 @@ def _deploy(root: Path, request: Any) -> Any:
 
 
 def _resume(root: Path, nothing: None) -> Any:
+    from edgekit_device.protocol.codec import write
     from edgekit_device.release.journal import read_journal
     from edgekit_device.store.root import Root
 
@@ -144,7 +145,7 @@ def _resume(root: Path, nothing: None) -> Any:
         if journal is not None and journal.live:
             facts = journal.facts
             names = ("digest", "policy", "operator")
-            request = {n: getattr(facts, n) for n in names}
+            request = {n: write(getattr(facts, n)) for n in names}
             request.update(app=app.name, resume=facts.id)
             done.append(_deploy(root, request))
     return done

@@ -8,7 +8,10 @@ import pytest
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.errors import BoardError
 from edgekit.fleet.driver import SshDriver
+from edgekit.fleet.store import Terms
 from edgekit.fleet.waves import FleetBoard
+from edgekit_device.protocol.codec import read
+from edgekit_device.release.policy import Policy
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import boards, remote
 
@@ -16,7 +19,7 @@ __all__ = ["boards"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
-POLICY = {"measure_s": 0.01, "latency_ms": 60_000.0}
+POLICY = Policy(measure_s=0.01, latency_ms=60_000.0)
 
 
 def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards):
@@ -27,9 +30,13 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards):
     root = Path(server.board.root)
     (root / "allowed_signers").write_text(allowed_signers_line(Path(f"{key}.pub")) + "\n")
     member = FleetBoard(remote(server, name="cam"))
-    wanted, terms = [one], {"keep": 3, "policy": POLICY}
-    driver = SshDriver("net", lambda client, m: wanted[0], state_folder=tmp_path / "cache",
-                       terms_of=lambda m: terms, reason="tried")  # fmt: skip
+    wanted = [one]
+
+    def driven(**more):
+        return SshDriver("net", lambda client, m: wanted[0], state_folder=tmp_path / "cache",
+                         terms_of=lambda m: Terms(3, POLICY), reason="tried", **more)  # fmt: skip
+
+    driver = driven()
 
     def journal():
         return json.loads((root / "apps/net/deployment.json").read_text())
@@ -42,9 +49,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards):
 
     _, found = deploy(one)
     assert found == [("", one.digest)]
-    policy = journal()["policy"]
-    assert {name: policy[name] for name in POLICY} == POLICY
-    assert policy["keep"] == 3
+    assert read(Policy, journal()["policy"]) == POLICY
 
     # nothing served before it: the application goes
     assert driver.back(member, two.digest, "") is False
@@ -56,7 +61,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards):
     with pytest.raises(BoardError) as caught:
         deploy(one)
     assert caught.value.code == "install.taken-back"
-    terms.update(put_back=True)
+    driver = driven(put_back=True)
     for bundle in (one, two, three):
         deploy(bundle)
     # the release before it, then one that is no longer the last

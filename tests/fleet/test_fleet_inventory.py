@@ -52,9 +52,10 @@ def test_ranges_defaults_and_labels(tmp_path):
 
 def test_a_board_survives_being_written_down(tmp_path):
     from edgekit.fleet.waves import FleetBoard
+    from edgekit_device.protocol.codec import read, write
 
     for member in load(tmp_path, OURS):
-        assert FleetBoard.of_entry(json.loads(json.dumps(member.entry()))) == member
+        assert read(FleetBoard, json.loads(json.dumps(write(member)))) == member
 
 
 def test_every_fault_is_reported_with_its_place(tmp_path):

@@ -174,7 +174,7 @@ def test_output_padding(
         assert rest[0].params["mode"] == "FILL"
         assert "b" in rest[1].weights
         verdicts = judge(network, target=get("jetson-agx-orin-64gb"), precision="fp16").verdicts
-        reasons = {reason["rule"] for reason in verdicts[rest[0].name].to_json()["reasons"]}
+        reasons = {reason.rule for reason in verdicts[rest[0].name].reasons}
         assert "slice.out_of_bounds" in reasons
 
 

@@ -13,7 +13,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.placement.explanation import find_layer
-from edgekit.placement.forecast import gpu_reasons
+from edgekit.placement.gpu_reasons import gpu_reasons
 from edgekit.placement.inputs import resolve_pins
 from edgekit.placement.placing import PlacementQuery, UserConstraints
 from edgekit.placement.plan import Options, Pin
@@ -91,12 +91,10 @@ def test_a_report_says_which_module_was_pinned(network: Network) -> None:
     (pinned,) = [
         one
         for one in gpu_reasons(query.plan(), network, judgement, target)
-        if one["rule"] == "pinned to the GPU"
+        if one.rule == "pinned to the GPU"
     ]
-    assert {one["name"] for one in pinned["layers"]} == of(
-        network, "feat", "feat.conv1", "feat.conv2"
-    )
-    assert {one["message"] for one in pinned["layers"]} == {"pin feat.* puts it on the GPU"}
+    assert {one.name for one in pinned.layers} == of(network, "feat", "feat.conv1", "feat.conv2")
+    assert {one.message for one in pinned.layers} == {"pin feat.* puts it on the GPU"}
 
 
 @pytest.mark.parametrize(

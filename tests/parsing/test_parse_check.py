@@ -8,7 +8,7 @@ from onnx import TensorProto, defs, helper, numpy_helper
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import load
-from edgekit.parsing.operators import operator_table
+from edgekit.network.operators import operator_table
 from edgekit.parsing.table import parse_check
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import write

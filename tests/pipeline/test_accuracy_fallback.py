@@ -15,8 +15,8 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Quiet
 from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps import accuracy as steps
-from edgekit.pipeline.steps import bounds
 from edgekit.pipeline.steps.plan import plan
+from edgekit.reference import search_bounds as bounds
 from tests.pipeline.nets import small_config
 
 CACHE = "calibration-cache"

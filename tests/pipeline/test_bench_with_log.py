@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
 from edgekit.cli.main import app
 from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.steps.tegrastats_log import monitor_from_log, with_tegrastats
+from edgekit.pipeline.tegrastats_log import monitor_from_log, with_tegrastats
 from edgekit.results.recording import record
 from edgekit.results.store import ResultStore
 from edgekit.targets.loader import get
@@ -64,7 +65,7 @@ def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, mon
     cache = Cache(tmp_path / "cache")
     document = Bench.model_validate_json(bench_json.read_text())
     short = document.model_copy(update={"samples_ms": [1.0]})
-    release = {"digest": "ab" * 32, "release": "000001-abababababab"}
+    release = SimpleNamespace(digest="ab" * 32, release="000001-abababababab", hello=None)
     ids = [record(one, release=release) for one in (document, short)]
     assert monitor_from_log(cache, document) is None
     found = with_tegrastats(bench_json, LOG, cache)
@@ -77,7 +78,7 @@ def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, mon
     assert own.energy_uj == found.energy.total.uj_per_inference
     assert own.verdict == found.verdict.status
     assert list(own.samples) == document.samples_ms
-    assert own.bundle == release["digest"]
+    assert own.bundle == release.digest
     assert other.energy_uj is None
     # a run that nobody recorded
     bench_json.write_text(json.dumps(document.to_json() | {"samples_ms": [2.0]}))

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from edgekit.pipeline.steps.scales import cache_for_both
 from edgekit.quantize.caches import scales_of
 from edgekit.quantize.calibration.calibrate import calibrate
+from edgekit.quantize.given_scales import cache_for_both
 from tests.quantize.quantize_nets import make, node
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgekit.network.lowering import layers as layers_module
-from edgekit.pipeline.steps.check import check_model
+from edgekit.placement.check import check_model
 from tests.counted_work import lines_of
 
 SHAPE = [1, 8, 16, 16]

@@ -2,7 +2,7 @@
 
 from edgekit.dla.judge import judge
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.pipeline.steps.check import memory_of, memory_warnings
+from edgekit.placement.check import memory_of, memory_warnings
 from edgekit.targets.loader import get
 
 ORIN = get("jetson-agx-orin-64gb")

@@ -16,6 +16,7 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.plan import plan
 from edgekit.reference.run import Runner
+from edgekit_device.protocol.codec import write
 from tests.pipeline.detectors import DETECTORS, THRESHOLD, build, images
 
 pytestmark = pytest.mark.slow
@@ -80,7 +81,7 @@ def test_a_detector_in_int8_keeps_its_detections(detected):
         assert retained >= least * above.sum(), f"{retained} of {above.sum()}"
     assert not document.accuracy.failures
     report = json.loads(Path(document.files["report"]).with_suffix(".json").read_text())
-    accuracy = document.accuracy.to_json()
+    accuracy = write(document.accuracy)
     for key in ("groups", "scores", "failures"):
         assert report["accuracy"][key] == accuracy[key]
     int8 = [layer for layer in plan.layers if layer.precision == "int8"]

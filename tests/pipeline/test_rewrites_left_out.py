@@ -16,12 +16,12 @@ from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.load import source
-from edgekit.pipeline.steps.placement import better_without
 from edgekit.pipeline.steps.plan import query
 from edgekit.pipeline.steps.rewrite import model, used_rewrites
 from edgekit.placement.forecast import forecast
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import plan_value
+from edgekit.placement.without_rewrites import better_without
 from edgekit.rewriting.provenance.record import record_of
 from tests.rewriting.nets import net, node, weight
 from tests.rewriting.real_nets import unet
@@ -223,7 +223,7 @@ def test_it_is_planned_twice_only_where_the_gpu_got_slower(opened, monkeypatch):
 
 
 def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
-    monkeypatch.setattr("edgekit.pipeline.steps.rewrite.better_without", None)
+    monkeypatch.setattr("edgekit.placement.without_rewrites.better_without", None)
     pipeline = opened(model="plain.onnx")
     pipeline.plan()
     assert used_rewrites(pipeline.context).applied == ()

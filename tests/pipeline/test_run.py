@@ -17,6 +17,7 @@ from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.rewrite import model
+from edgekit_device.protocol.codec import write
 from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
@@ -46,7 +47,7 @@ def test_document_follows_the_contract(whole):
     assert {step.status for step in document.steps} == {"done"}
     assert all(step.seconds >= 0 for step in document.steps)
     assert document.plan.schema == "edgekit.plan/1"
-    assert set(document.accuracy.to_json()) >= {"cosine", "snr_db", "max_abs", "top1_agreement"}
+    assert set(write(document.accuracy)) >= {"cosine", "snr_db", "max_abs", "top1_agreement"}
     assert document.refit.bit_equal is True
     assert document.bench.clock == "cpu-measured"
     assert document.bench.throughput_qps > 0

@@ -14,6 +14,7 @@ from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.plan import keep
@@ -135,11 +136,12 @@ def test_what_is_noted_in_a_step_is_retained_with_it(tmp_path: Path) -> None:
             context = steps.context
             context.note("before")
 
-            def compute(context: Context = context) -> int:
+            def compute(context: Context = context) -> FinishedStep:
                 context.note("of it")
-                return 7
+                return FinishedStep("a", "done", 7.0, "")
 
-            assert context.stored("a-step", compute, "key") == 7
+            found = context.stored(FinishedStep, "a-step", compute, "key")
+            assert found == FinishedStep("a", "done", 7.0, "")
             reported.append(context.session.notes)
     assert reported == [["before", "of it"]] * 2
 

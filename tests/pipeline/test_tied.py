@@ -13,8 +13,8 @@ from edgekit.cli import main
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
-from edgekit.pipeline.steps.scales import scale_binding, warn_unequal
 from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.given_scales import scale_binding, warn_unequal
 from edgekit.quantize.scales import Scales
 from edgekit.targets.loader import get
 

@@ -126,7 +126,7 @@ def test_releases_without_a_dla_plan_for_the_gpu_alone(tmp_path, tensorrt):
 
 
 def test_a_check_of_the_model_alone_still_refuses_and_says_what_to_do(tmp_path):
-    from edgekit.pipeline.steps.check import check_model
+    from edgekit.placement.check import check_model
 
     small_config(tmp_path)
     found = check_model(tmp_path / "small.onnx", target=ORIN, tensorrt="11.4.1").document.to_json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,14 +12,32 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.errors import DataError
+from edgekit.knowledge import read_facts, read_knowledge
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs.kernel_costs import cost_data, model_error
+from edgekit.placement.costs.constants import (
+    DeviceConstants,
+    ModelErrors,
+    PowerConstants,
+    costs_file,
+    device_constants,
+    extrapolation,
+    layer_kinds,
+    model_errors,
+    power_constants,
+)
+from edgekit.placement.costs.kernel_costs import model_error
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import fuse
 from edgekit.targets import loader
 from edgekit.targets.loader import get
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def cost_data(name: str) -> Any:
+    """A file of costs as it is written."""
+    return read_knowledge(costs_file(name))
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +138,11 @@ def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]
     found = fitting.errors(rows, fitting.constants_now())
     path = Path(__file__).parents[2] / "targets" / "costs" / "error.yaml"
     assert fitting.error_file(rows, found) == path.read_text(encoding="utf-8")
-    by = cost_data("error")
-    for name in ("without_network", "without_board"):
-        assert by[name]["median_percent"] < 15
-        assert by[name]["of_90_percent"] < 35
-    assert f"{by['without_network']['median_percent']} %" in model_error()
+    by = model_errors()
+    for spread in (by.without_network, by.without_board):
+        assert spread.median_percent < 15
+        assert spread.of_90_percent < 35
+    assert f"{by.without_network.median_percent} %" in model_error()
 
 
 @pytest.mark.whole
@@ -162,10 +181,7 @@ def test_few_networks_are_off_by_a_factor_of_2(fitting: ModuleType, rows: list[A
 def test_automatic_placements_take_what_was_measured(rows: list[Any]) -> None:
     """YOLO11n's loadables are those of edgekit's rules; DETR's and ResNet-50's were logged."""
     apart = {
-        (row.row["network"], row.row["precision"], row.row["side"]): row.predict(
-            cost_data("devices")
-        )
-        / row.us
+        (row.row["network"], row.row["precision"], row.row["side"]): row.predict() / row.us
         for row in rows
         if "side" in row.row
     }
@@ -201,7 +217,7 @@ def test_reformats_slow_down_with_the_gpu(fitting: ModuleType) -> None:
 def test_a_dla_inside_a_transformer_slows_the_gpu_part_as_measured(rows: list[Any]) -> None:
     """DETR: 13.3 ms on the GPU, but 26.2 beside the DLA's 372.5 in FP16; 9.4 and 30.8 in INT8."""
     found = {
-        (row.row["precision"], row.row.get("side", "alone")): row.predict(cost_data("devices"))
+        (row.row["precision"], row.row.get("side", "alone")): row.predict()
         for row in rows
         if row.row["network"] == "detr"
     }
@@ -218,8 +234,7 @@ def test_the_automatic_engine_of_resnet50_is_slower_than_the_gpu_as_measured(
 ) -> None:
     (auto,) = (row for row in rows if row.row["network"] == "resnet50" and "side" in row.row)
     alone = next(row for row in rows if row.us == 1013)
-    constants = cost_data("devices")
-    ratio = auto.predict(constants) / alone.predict(constants)
+    ratio = auto.predict() / alone.predict()
     assert ratio == pytest.approx(1278.6 / 1013, rel=0.15)
 
 
@@ -231,7 +246,7 @@ def test_power_modes_slow_the_dla_as_measured(
     rows: list[Any], network: str, measured: tuple[int, ...]
 ) -> None:
     times = {
-        row.row["mode"]: row.predict(cost_data("devices"))
+        row.row["mode"]: row.predict()
         for row in rows
         if row.row["network"] == network and row.row["source"] == "dla_software"
     }
@@ -259,9 +274,9 @@ def test_fp16_on_the_dla_of_orin_is_many_times_slower_as_measured(rows: list[Any
     for size in (None, (800, 1066)):
         fp16, int8 = (backbone(rows, size, precision) for precision in ("fp16", "int8"))
         for row in (fp16, int8):
-            assert row.predict(cost_data("devices")) == pytest.approx(row.us, rel=0.21)
+            assert row.predict() == pytest.approx(row.us, rel=0.21)
         # 16 and 21 times were measured, 19 and 31 are predicted
-        ratio = fp16.predict(cost_data("devices")) / int8.predict(cost_data("devices"))
+        ratio = fp16.predict() / int8.predict()
         assert 0.9 < ratio / (fp16.us / int8.us) < 1.55
 
 
@@ -279,7 +294,7 @@ def test_formats_at_its_border_slow_a_loadable_as_measured(
     rows: list[Any], size: tuple[int, int], source: str, goal: str, measured: float
 ) -> None:
     base = backbone(rows, None if size == (224, 224) else size, "int8")
-    best = base.predict(cost_data("devices"))
+    best = base.predict()
     height, width = (-(-side // 32) for side in size)
     image = Tensor("image", (1, 3, *size), "float32")
     features = Tensor("features", (1, 2048, height, width), "float32")
@@ -292,7 +307,7 @@ def test_a_batch_on_the_dla_takes_as_long_as_its_items(fitting: ModuleType) -> N
     def time(batch: int) -> float:
         row = {"network": "resnet50", "batch": batch, "target": "jetson-agx-orin-64gb",
                "mode": "MAXN", "device": "DLA0", "precision": "int8", "us": 1}  # fmt: skip
-        return float(fitting.Anchor(row).predict(cost_data("devices")))
+        return float(fitting.Anchor(row).predict())
 
     assert time(8) / time(1) > 7
 
@@ -312,7 +327,7 @@ def test_bands_hold_four_of_five_rows_that_nothing_was_fitted_on(
     fitting: ModuleType, rows: list[Any]
 ) -> None:
     found = fitting.ratios(rows)
-    bands = cost_data("error")["bands"]
+    bands = model_errors().bands
     assert {"gpu_int8", "gpu_fp16", "gpu_fp32", "dla_int8", "dla_fp16"} <= set(bands)
     for name, (low, high) in bands.items():
         measured, _ = found[name]
@@ -322,7 +337,7 @@ def test_bands_hold_four_of_five_rows_that_nothing_was_fitted_on(
 
 
 def test_what_no_row_supports_has_a_wide_band(fitting: ModuleType) -> None:
-    wide = tuple(cost_data("extrapolated")["band"])
+    wide = extrapolation().band
     assert model("jetson-agx-thor").band("GPU", "int8") == wide
     assert model("jetson-agx-xavier").band("GPU", "fp32") == wide
     assert model().band("GPU", "int8") != wide
@@ -337,7 +352,7 @@ def test_bands_hold_the_prediction() -> None:
 
 def model(target: str = "jetson-agx-orin-64gb", mode: str = "MAXN") -> CostModel:
     board = get(target)
-    return CostModel(board, board.mode(mode), "int8", frozenset(), cost_data("devices"))
+    return CostModel(board, board.mode(mode), "int8", frozenset(), device_constants())
 
 
 def gemm(rows: int) -> Network:
@@ -378,6 +393,68 @@ def test_every_constant_names_where_it_comes_from() -> None:
     assert cost_data("power")["source"]
     sources = cost_data("anchors")["sources"]
     assert all(row["source"] in sources for row in cost_data("anchors")["rows"])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "old", "new", "said"),
+    [
+        (
+            "devices",
+            DeviceConstants,
+            "tile: 64\n",
+            "tile: -64\n",
+            "gpu.volta.tile: -64 is not within",
+        ),
+        (
+            "devices",
+            DeviceConstants,
+            "tile: 64\n",
+            "tile: 64\n    tiles: 64\n",
+            "gpu.volta: unknown: 'tiles'",
+        ),
+        ("devices", DeviceConstants, "    tile: 64\n", "", "gpu.volta: missing: tile"),
+        (
+            "devices",
+            DeviceConstants,
+            "tile: 64",
+            "tile: 64.5",
+            "gpu.volta.tile: expected an integer",
+        ),
+        (
+            "devices",
+            DeviceConstants,
+            "{int8: 0.95",
+            "{int8: .nan",
+            "gpu.volta.efficiency.int8: nan",
+        ),
+        ("devices", DeviceConstants, "costs/1", "costs/2", "schema: 'edgekit.costs/2' is not"),
+        (
+            "power",
+            PowerConstants,
+            "{gpu: 1.35, dla: 0.79}",
+            "[1]",
+            "clock_exponent: expected an object, found list",
+        ),
+        (
+            "power",
+            PowerConstants,
+            "int8: 1.0",
+            "int8: many",
+            "volta.int8: expected a number, found str",
+        ),
+        ("error", ModelErrors, "[0.80, 1.21]", "[0.80]", "bands.all: 1 entries are too few"),
+    ],
+)
+def test_a_fault_in_a_file_of_costs_is_refused_with_its_place(
+    name: str, kind: type, old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    text = costs_file(name).read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(said)) as raised:
+        read_facts(kind, path, "edgekit.costs/1")
+    assert raised.value.where == str(path)
 
 
 def test_new_rows_are_held_out_once_each_and_exclusions_say_why() -> None:
@@ -479,10 +556,10 @@ ADD = (("ELEMENTWISE", "SUM", "y other"),)
 
 def whole(net: Network, device: str, precision: str = "int8", mode: str = "MAXN") -> float:
     """What a network takes whose layers are placed together."""
-    rules = cost_data("kinds")["fusion"]
-    (kernel,) = fuse(net, rules["heads"], rules["tails"], lambda _: None)
+    rules = layer_kinds().fusion
+    (kernel,) = fuse(net, rules.heads, rules.tails, lambda _: None)
     board = get("jetson-agx-orin-64gb")
-    costs = CostModel(board, board.mode(mode), precision, frozenset(), cost_data("devices"))
+    costs = CostModel(board, board.mode(mode), precision, frozenset(), device_constants())
     shares = costs.layer_shares(net, kernel, device)
     assert sum(shares) == pytest.approx(1)
     return costs.kernel_us(net, kernel, device)
@@ -499,10 +576,10 @@ def test_silu_is_a_kernel_of_its_own_and_relu_is_not(precision: str) -> None:
 
 
 def test_a_gate_is_placed_as_a_whole_and_only_a_gate() -> None:
-    rules = cost_data("kinds")["fusion"]
+    rules = layer_kinds().fusion
 
     def kernels(net: Network, key: Any = lambda _: None) -> int:
-        return len(fuse(net, rules["heads"], rules["tails"], key))
+        return len(fuse(net, rules.heads, rules.tails, key))
 
     assert kernels(chain(*SILU)) == 1
     mish = (("ACTIVATION", "SOFTPLUS", "y"), ("ACTIVATION", "TANH", "t0"),
@@ -512,7 +589,7 @@ def test_a_gate_is_placed_as_a_whole_and_only_a_gate() -> None:
                    ("ELEMENTWISE", "SUM", "t0 t1"))  # fmt: skip
     assert kernels(chain(*two_readers)) > 1
     # a sigmoid of another type is elsewhere, and the product waits for it
-    parts = fuse(chain(*SILU), rules["heads"], rules["tails"], lambda x: x.name == "l0")
+    parts = fuse(chain(*SILU), rules.heads, rules.tails, lambda x: x.name == "l0")
     assert [len(kernel.layers) for kernel in parts] == [1, 1, 1]
 
 
@@ -538,8 +615,8 @@ def test_fp32_is_discounted_once() -> None:
 
 def test_fixed_times_go_by_the_clock_and_not_by_the_board() -> None:
     net = chain(shape=(1, 8, 4, 4))  # nothing but a floor
-    rules = cost_data("kinds")["fusion"]
-    (kernel,) = fuse(net, rules["heads"], rules["tails"], lambda _: None)
+    rules = layer_kinds().fusion
+    (kernel,) = fuse(net, rules.heads, rules.tails, lambda _: None)
     times = {
         name: model(name, mode).kernel_us(net, kernel, "GPU")
         for name, mode in (("jetson-agx-orin-64gb", "MAXN"), ("jetson-orin-nano-8gb", "15W"))
@@ -556,7 +633,7 @@ def test_a_board_draws_its_idle_power_and_the_part_that_works(device: str) -> No
     assert least < slow < fast
     if device == "GPU":  # what is over it follows the SMs and the clock
         low, high = model(mode="15W").mode, model().mode
-        law = cost_data("power")["clock_exponent"]["gpu"]
+        law = power_constants().clock_exponent.gpu
         share = low.gpu_sms / high.gpu_sms * (low.gpu_mhz / high.gpu_mhz) ** law
         assert (slow - least) / (fast - least) == pytest.approx(share)
 

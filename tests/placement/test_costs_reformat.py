@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from edgekit.placement.costs.kernel_costs import Layout, cost_data, padded_bytes
-from edgekit.placement.costs.model import fixed_us, moving_us
+from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
+from edgekit.placement.costs.reformat import fixed_us, moving_us, reformat_constants
 
 LAYOUTS: tuple[Layout, ...] = (
     ("int8", "LINEAR"), ("int8", "CHW32"), ("int8", "DLA_LINEAR"), ("int8", "DLA_HWC4"),
@@ -28,14 +28,14 @@ def us(shape: tuple[int, ...], source: Layout, goal: Layout) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_pair_is_within_a_factor_of_5_of_any_pair(shape: tuple[int, ...]) -> None:
-    rates = cost_data("reformat")["us_per_megabyte_of_any_pair"]
+    rates = reformat_constants().us_per_megabyte_of_any_pair
     for source, goal in pairs_of(shape):
         read, written = (padded_bytes(shape, layout) / 1e6 for layout in (source, goal))
         if read + written > 0.1:
-            usual = read * rates["read"][source[0]] + written * rates["written"][goal[0]]
+            usual = read * rates.read[source[0]] + written * rates.written[goal[0]]
             assert moving_us(shape, source, goal, "2.0") <= 5.001 * usual, (source, goal)
             # a vector's sectors without real channels are not read
-            least = written * rates["written"][goal[0]] / 5
+            least = written * rates.written[goal[0]] / 5
             assert moving_us(shape, source, goal, "2.0") >= 0.999 * least, (source, goal)
 
 

@@ -11,7 +11,7 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Network
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.forecast import forecast
@@ -39,7 +39,7 @@ def judged(net: Network) -> Judgement:
 
 
 def model() -> CostModel:
-    return CostModel(ORIN, ORIN.mode("MAXN"), "fp16", frozenset(), cost_data("devices"))
+    return CostModel(ORIN, ORIN.mode("MAXN"), "fp16", frozenset(), device_constants())
 
 
 def test_attention_saves_its_softmax_and_a_convolutional_network_nothing(
@@ -48,7 +48,7 @@ def test_attention_saves_its_softmax_and_a_convolutional_network_nothing(
     found = regions_of(model(), net, {})
     saving = {net.layers[i].kind for i, us in found.saved_us.items() if us}
     assert {"MATRIX_MULTIPLY", "SOFTMAX"} <= saving
-    assert saving <= set(cost_data("kinds")["regions"]["fused"])
+    assert saving <= set(layer_kinds().regions.fused)
     inside = {i for part in found.parts for i in part.layers}
     kinds = {net.layers[i].kind for i in inside if net.layers[i].op not in ("Gemm", "MatMul")}
     assert "CONVOLUTION" not in kinds

@@ -15,7 +15,7 @@ from edgekit.errors import DataError, GateError, UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import contention_constants
 from edgekit.placement.inputs import PlanImpossible
 from edgekit.placement.placing import place
 from edgekit.placement.plan import (
@@ -256,7 +256,7 @@ def test_standalone_uses_one_loadable_and_no_reformats() -> None:
     both = plan_of(net, gpu=False, dla_cores=(0, 1), objective="throughput")
     # two cores share the DRAM: each takes longer beside the other
     one, other = plan.predicted.throughput_qps, both.predicted.throughput_qps
-    slower = 1 + cost_data("contention")["extra"]["2.0"]["dla_by_dla"]
+    slower = 1 + contention_constants().extra["2.0"]["dla_by_dla"]
     assert other == pytest.approx(2 * one / slower)
     assert other < 2 * one
     assert [share.share for share in both.plans] == [0.5, 0.5]

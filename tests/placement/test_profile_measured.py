@@ -12,7 +12,7 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.errors import DataError
 from edgekit.network.model import Network
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import device_constants
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, join
 from edgekit.placement.placing import place
@@ -43,7 +43,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 def cost_model(precision: str = "int8", mode: str | None = None) -> CostModel:
     board = get(ORIN)
-    return CostModel(board, board.mode(mode), precision, frozenset(), cost_data("devices"))
+    return CostModel(board, board.mode(mode), precision, frozenset(), device_constants())
 
 
 def over(path: Path, net: Network, content: Any, model: CostModel | None = None) -> CostModel:

@@ -17,7 +17,7 @@ from edgekit.dla.judge import judge
 from edgekit.errors import EdgekitError, GateError
 from edgekit.network.loading import load as load_module
 from edgekit.network.lowering import layers as layers_module
-from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.constants import contention_constants, extrapolation
 from edgekit.placement.placing import place, prepare
 from edgekit.placement.plan import Options, Pin
 from edgekit.solver.evaluation import evaluate
@@ -91,7 +91,7 @@ def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective:
             loads[layer.device] += part.share * layer.predicted_us
     assert min(loads.values()) > 0
     assert made.predicted.throughput_qps < 1e6 / max(loads.values())
-    extra = cost_data("contention")["extra"]["2.0"]["gpu_by_dla"]
+    extra = contention_constants().extra["2.0"]["gpu_by_dla"]
     assert any(f"the GPU takes {100 * extra:.0f} % longer" in note for note in made.notes)
 
 
@@ -117,7 +117,7 @@ def test_a_hybrid_engine_waits_for_a_busy_gpu_and_engines_of_segments_do_not(
     assert hybrid.predicted.energy_uj == split.predicted.energy_uj
     # ResNet-50 on an AGX Orin: 210.7 of 778.8 inferences a second beside the GPU
     gpu, core = loads(hybrid)
-    extra = cost_data("contention")["extra"]["2.0"]["gpu_by_dla"]
+    extra = contention_constants().extra["2.0"]["gpu_by_dla"]
     kept, beside = 210.748 / 778.844, 1 / (1 + extra)
     period = 1e6 / hybrid.predicted.throughput_qps
     assert period == pytest.approx(max(gpu + core * (1 - beside) / kept,
@@ -410,7 +410,7 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
 
 @pytest.mark.parametrize("objective", ["throughput", "period", "energy", "gpu_time"])
 def test_every_objective_says_what_nothing_supports(tmp_path: Path, objective: str) -> None:
-    low, high = cost_data("extrapolated")["band"]
+    low, high = extrapolation().band
     pins = [{"layers": "deep", "device": "DLA"}]
     for made in (
         plan(gated(tmp_path / "gated.onnx"), objective, dla_cores=[0], pin=pins),
@@ -434,7 +434,7 @@ def test_every_objective_says_what_nothing_supports(tmp_path: Path, objective: s
 def test_what_nothing_supports_is_extrapolated_wherever_it_is_called_optimal(
     tmp_path: Path,
 ) -> None:
-    low, high = cost_data("extrapolated")["band"]
+    low, high = extrapolation().band
     model = gated(tmp_path / "gated.onnx")
     pins = [{"layers": "deep", "device": "DLA"}]
     on_dla = plan(model, "latency", dla_cores=[0], pin=pins)

@@ -90,7 +90,7 @@ def test_the_rules_that_tie_are_notes_about_int8_with_sources():
     assert {tie_.rule.id for tie_ in ties} == {r.id for r in load_rules() if r.ties is not None}
     assert {tie_.rule.effect for tie_ in ties} == {"note"}
     assert {tie_.rule.precisions for tie_ in ties} == {("int8",)}
-    kinds = {kind for tie_ in ties if not tie_.apart for kind in tie_.kinds}
+    kinds = {kind for tie_ in ties if not tie_.ties.apart for kind in tie_.kinds}
     assert kinds >= {"POOLING", "CONCATENATION", "ELEMENTWISE", "RESIZE", "SHUFFLE", "IDENTITY"}
     for tie_ in ties:
         # what neither a header nor a guide says is marked

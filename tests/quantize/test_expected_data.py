@@ -14,6 +14,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.quantize.calibration.checks import check_samples
 from edgekit.quantize.data.expected import describe_preprocessing
+from edgekit.quantize.data.images import ImageOptions
 from edgekit.quantize.data.load import load_data
 
 F = np.float32
@@ -115,8 +116,8 @@ def test_what_a_network_usually_wants_is_said(
     tmp_path: Path, shape: list[int], output: list[int], wanted: str
 ) -> None:
     model = network(tmp_path / "net.onnx", {"x": (TensorProto.FLOAT, shape)}, output)
-    for options, images in (({}, False), ({"data": "x"}, False), ({"data": "images"}, True)):
-        text = describe_preprocessing(model, options, images=images)
+    for kind in ("synthetic", "arrays", "images"):
+        text = describe_preprocessing(model, ImageOptions(), kind)
         assert text.startswith("Preprocessing: ")
         assert "mean and std: none" in text
         assert wanted in text
@@ -126,12 +127,12 @@ def test_what_a_network_usually_wants_is_said(
 def test_what_was_done_to_images_is_said_and_a_preset_needs_no_hint(tmp_path: Path) -> None:
     shape = [1, 3, 224, 224]
     model = network(tmp_path / "net.onnx", {"x": (TensorProto.FLOAT, shape)}, [1, 1000])
-    given = {"data": "images", "preset": "imagenet", "std": [0.5], "mean": None}
-    text = describe_preprocessing(model, given, images=True)
+    given = ImageOptions(preset="imagenet", std=[0.5])
+    text = describe_preprocessing(model, given, "images")
     assert text == (
         "Preprocessing: resize cover, pixels times 1/255, mean 0.485, 0.456, 0.406, std 0.5 "
         "(preset imagenet)"
     )
-    given = {"data": "images", "resize": "stretch"}
-    text = describe_preprocessing(model, given, images=True)
+    given = ImageOptions(resize="stretch")
+    text = describe_preprocessing(model, given, "images")
     assert text.startswith("Preprocessing: resize stretch, pixels times 1/255, mean and std: none.")

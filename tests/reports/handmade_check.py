@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.dla.verdicts import VerdictReason
 from edgekit.placement.check_document import Check
-from edgekit_device.protocol.codec import read
+from edgekit_device.protocol.codec import read, write
 from tests.reports import handmade_run
 
 POOLS = {"managed_sram": 1 << 20, "local_dram": 1 << 30, "global_dram": 512 << 20}
@@ -39,7 +39,7 @@ def layer(
     """Returns a layer of a check."""
     return {
         "name": name, "kind": kind, "nodes": [f"node/{name}"], "from": [f"node/{name}"],
-        "dla": {"ok": ok, "certainty": certainty, "reasons": [r.to_json() for r in reasons]},
+        "dla": {"ok": ok, "certainty": certainty, "reasons": [write(r) for r in reasons]},
         "placed": placed or ("DLA" if ok else "GPU"), "graph_output": False, "macs": 5,
         "weight_bytes": 0, "output_bytes": 4, "loadable": None, "dropped": None, "rewrites": [],
     }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from edgekit.benchmark.document import Bench, BoardName, bench_document
+from edgekit.benchmark.trace.chrome import Trace
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
@@ -37,6 +38,7 @@ PARTS: dict[str, Any] = {
     "accuracy": Accuracy | None, "bundle": BundleSizes | None, "refit": RefitAnswer | None,
     "bench": Bench | None, "board": BoardName | None, "built": tuple[BuiltBoard, ...],
     "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[ReportedStep, ...],
+    "trace": Trace | None,
 }  # fmt: skip
 CONFIG = """version: 1
 name: resnet50

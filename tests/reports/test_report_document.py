@@ -174,7 +174,9 @@ def hybrid_facts():
             layer_slice(f"{{ForeignNode[{first}...{last}]}}", 105.0, frame,
                         layer=" + ".join(members), layers=members),
         ]  # fmt: skip
-    facts = handmade_run.facts(trace={"traceEvents": events, "otherData": {}})
+    facts = handmade_run.facts(trace={
+        "traceEvents": events, "displayTimeUnit": "ms", "otherData": {"schema": "edgekit.trace/1"},
+    })  # fmt: skip
     return dataclasses.replace(
         facts, bench=facts.bench.model_copy(update={"clock": "board-measured"})
     )

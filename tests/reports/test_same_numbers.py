@@ -189,16 +189,16 @@ def test_terminal_page_markdown_and_json_show_one_number(
     # the trace: as long in its segments as they are in their slices
     trace = [
         one
-        for one in trace_document(plan, dla_cores=2, network=network(context))["traceEvents"]
-        if one["ph"] == "X" and one["tid"] != 1
+        for one in trace_document(plan, dla_cores=2, network=network(context)).events
+        if one.ph == "X" and one.tid != 1
     ]
     for device, busy in report.timeline.busy_us.items():
-        own = [one for one in trace if one["args"].get("device") == device]
-        segments = sum(one["dur"] for one in own if one["cat"] == "segment")
-        parts = [one for one in own if one["cat"] not in ("segment", "idle")]
+        own = [one for one in trace if one.args.device == device]
+        segments = sum(one.dur for one in own if one.cat == "segment")
+        parts = [one for one in own if one.cat not in ("segment", "idle")]
         assert segments == pytest.approx(busy, abs=0.01 * len(own))
-        assert sum(one["dur"] for one in parts) == pytest.approx(busy, abs=0.01 * len(own))
-        assert all(one["dur"] > 0 for one in parts)
+        assert sum(one.dur for one in parts) == pytest.approx(busy, abs=0.01 * len(own))
+        assert all(one.dur > 0 for one in parts)
 
     # a rate that the busy times alone do not give stands with its reason
     frame = document["frame"]

@@ -10,7 +10,9 @@ from edgekit.results.recording import record
 from edgekit.results.store import ResultStore
 from tests.results.measurements import bench, times
 
-RELEASE = {"digest": "ab" * 32, "release": "000001-abababababab", "hello": {"l4t": "36.4.3"}}
+RELEASE = SimpleNamespace(
+    digest="ab" * 32, release="000001-abababababab", hello=SimpleNamespace(l4t="36.4.3")
+)
 
 
 def git(folder, *arguments):
@@ -29,7 +31,7 @@ def test_a_result_comes_back_as_it_was(tmp_path):
     assert (found.id, found.name, found.board) == (id, "net", "remote:lab")
     assert list(found.samples) == document.samples_ms
     assert found.document == document.model_copy(update={"samples_ms": None})
-    assert (found.bundle, found.release) == (RELEASE["digest"], RELEASE["release"])
+    assert (found.bundle, found.release) == (RELEASE.digest, RELEASE.release)
     assert found.fingerprint == {"machine": "aarch64", "l4t": "36.4.3"}
     assert found.git is None
 

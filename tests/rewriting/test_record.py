@@ -17,8 +17,8 @@ from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.provenance.record import (
     KEY,
-    _decoded,
-    _encoded,
+    StoredConstant,
+    WeightType,
     closure,
     record_document,
     record_of,
@@ -27,6 +27,7 @@ from edgekit.rewriting.provenance.record import (
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.rewriting.step import step_at
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import read, write
 from tests.pipeline.nets import small_net
 from tests.rewriting import toys
 from tests.rewriting.nets import net, node
@@ -51,7 +52,7 @@ def test_the_record_names_original_steps_and_where_weights_come_from(small):
     assert record.rounds == (tuple((a.rewrite, a.anchor) for a in applied),)
     derived = {name: item for name, item in record.weights.items() if item.sources}
     assert [item.sources for item in derived.values()] == [("fc.w",)]
-    assert record.originals["fc.w"] == ("float32", (10, 32))
+    assert record.originals["fc.w"] == WeightType("float32", (10, 32))
     # what survives under its own name is not listed
     assert set(after.weights) - set(record.weights) == set(before.weights) - {"fc.w"}
     assert record_of(before) is None
@@ -73,7 +74,7 @@ def test_the_record_survives_saving_editing_and_loading(small, tmp_path):
     save(after, tmp_path / "out.onnx")
     back = load(tmp_path / "out.onnx")
     assert metadata(back, KEY) == metadata(after, KEY)
-    assert record_of(back).to_json() == record_of(after).to_json()
+    assert record_of(back) == record_of(after)
     assert back.digest == after.digest
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))
     edited = canonical(back.proto, None, weights=back.weights, outputs=["r1"])
@@ -96,7 +97,7 @@ def test_only_recipes_that_end_in_a_weight_are_retained_with_what_they_read():
     assert [r.op for r in record.recipes] == ["Add", "Mul"]
     assert record.weights["s:twice:whole"].recipe == ("s:twice", "s:twice:whole")
     # the inner factor 1.0 is read by a recipe; the outer one by a node, so the model has it
-    assert [float(v) for v in record.constants.values()] == [1.0]
+    assert [float(v.array()) for v in record.constants.values()] == [1.0]
 
 
 def test_a_second_rewriting_continues_the_first_although_inner_names_meet():
@@ -157,12 +158,12 @@ def test_the_document_has_the_proofs_and_the_sources(small):
 )  # fmt: skip
 def test_constants_are_read_as_they_were_and_runs_are_written_once(value):
     value = np.asarray(value)
-    text = json.dumps(_encoded(value))
-    back = _decoded(json.loads(text), "k")
+    text = json.dumps(write(StoredConstant.of(value)))
+    back = read(StoredConstant, json.loads(text)).array()
     assert (back.dtype, back.shape) == (value.dtype, value.shape)
     assert back.tobytes() == value.tobytes()
     assert len(text) <= 60 + 4 * (value.nbytes + 2) // 3
-    assert len(_encoded(np.zeros((512, 512)))["data"]) < 20
+    assert len(StoredConstant.of(np.zeros((512, 512))).data) < 20
 
 
 def good():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit_device.protocol.codec import write
+from edgekit_device.release.policy import Policy
+
 __all__ = ["SAMPLES"]
 
 _DIGEST, _RELEASE, _AT = "a" * 64, "000001-aaaaaaaaaaaa", "2026-01-02T03:04:05Z"
@@ -43,7 +46,7 @@ _HEALTH = {
     "latency_ms": {"p50": 1.5, "p99": 2.5, "mean": 1.6, "frames": 10, "rounds": 1},
 }  # fmt: skip
 _DEPLOYMENT = {
-    **_ENTRY, "policy": {"keep": 3}, "health": _HEALTH,
+    **_ENTRY, "policy": write(Policy()), "health": _HEALTH,
     "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}],
 }  # fmt: skip
 _APP = {
@@ -70,9 +73,11 @@ _ENGINE = {
     "full_bytes": 1, "tensorrt": "10.3.0", "flags": ["FP16"], "stripped": True,
     "version_compatible": True, "lean_embedded": False, "refit": "identical", "dla_core": 0,
     "weights": {"w": {"dtype": "float32", "shape": [3], "count": 3}}, "io": [_TENSOR],
-    "can_run_on_dla": {"conv": True}, "unmapped": ["u"], "layers": [{"name": "conv"}],
+    "can_run_on_dla": {"conv": True}, "unmapped": ["u"],
+    "layers": [{"name": "conv", "type": "DLA", "device": "DLA"}],
     "reformats": ["r"], "inspector": _DIGEST, "log": _DIGEST, "timing_cache": {"after": 1},
-    "attempt": 0, "attempts": [{"ok": True}], "seconds": 1.5,
+    "attempt": 0, "seconds": 1.5,
+    "attempts": [{"flags": [], "ok": True, "seconds": 1.5, "error": None, "code": None}],
 }  # fmt: skip
 _BUILD = {
     "schema": "edgekit.build.result/1", "request": _DIGEST, "fingerprint": {"machine": "aarch64"},
@@ -88,7 +93,8 @@ _PROBE = {
                  "libraries": {"full": {"path": "/l", "version": "10.3.0"}}},
     "trtexec": {"path": "/t", "version": "10.3.0"},
     "dla": {"cores": 2, "devices": ["/d"], "compiler": "/c", "compiler_version": "3.14"},
-    "cudla": "/c", "cudla_facts": {"devices": 2}, "nvrtc": None, "nsys": None,
+    "cudla": "/c", "cudla_facts": {"path": "/c", "version": None, "devices": 2},
+    "nvrtc": None, "nsys": None,
     "power": {"mode": "MAXN", "id": 0, "modes": [{"id": 0, "name": "MAXN"}],
               "clocks": {"gpu": {"min": 1, "max": 2, "current": 1, "locked": False,
                                  "online": True}}},

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from edgekit_device.arrays.npz import read_npz
 from edgekit_device.build.request import read_request as read_build
-from edgekit_device.deployment.request import read_policy
 from edgekit_device.deployment.request import read_request as read_deploy
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import parse_json
@@ -22,6 +21,7 @@ from edgekit_device.protocol.manifest import parse
 from edgekit_device.protocol.server import parse_head, read_request
 from edgekit_device.protocol.serving import RunRequest
 from edgekit_device.release.journal import JOURNAL, history, read_journal, references
+from edgekit_device.release.policy import read_policy
 from edgekit_device.store.root import LINKS, Root, finish_links, intended
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.trust.bundle import open_bundle

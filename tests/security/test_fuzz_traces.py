@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written(folder: Path, source: TraceSource) -> None:
     """Whatever was read must make a sound trace."""
     out = folder / "out.json"
-    write_trace(out, [source], {"name": "fuzz"})
+    write_trace(out, [source], name="fuzz")
     assert validate_trace(json.loads(out.read_text())) == []
 
 

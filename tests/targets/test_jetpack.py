@@ -3,9 +3,9 @@
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.knowledge import data_folder
+from edgekit.targets.board import shared_sources
 from edgekit.targets.jetpack import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
-from edgekit.targets.loader import get, names, read_yaml
+from edgekit.targets.loader import get, names
 from edgekit.targets.releases import drives_dla
 
 ORIN = "jetson-agx-orin-64gb"
@@ -55,12 +55,10 @@ def test_a_jetpack_whose_tensorrt_nobody_published() -> None:
 
 
 def test_every_row_has_known_sources_and_no_version_stands_twice() -> None:
-    folder = data_folder("targets")
-    known = set(read_yaml(folder / "_sources.yaml")["sources"])
-    for row in read_yaml(folder / "_jetpack.yaml")["releases"]:
-        assert row["source"]
-        assert set(row["source"]) <= known
     for name in names():
+        for release in jetpacks(get(name)):
+            assert release.source
+            assert set(release.source) <= shared_sources().keys()
         versions = [v for release in jetpacks(get(name)) for v in release.versions]
         assert len(versions) == len(set(versions))
         usual = get(name).tensorrt

@@ -27,7 +27,7 @@ def test_all_boards_are_there_and_helper_files_are_none() -> None:
 
 
 def test_no_two_boards_say_the_same_of_themselves() -> None:
-    numbers = [number for name in names() for number in get(name).facts["module"]["numbers"]]
+    numbers = [number for name in names() for number in get(name).file.module.numbers]
     assert len(numbers) > 10
     assert not [(a, b) for a, b in permutations(numbers, 2) if a.startswith(b)]
 

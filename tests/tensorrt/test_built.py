@@ -19,6 +19,7 @@ from tests.tensorrt.results import build_result
 
 NORM = ("scale", "bias", "mean", "var")
 NAMES = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")
+WEIGHT = {"dtype": "float32", "shape": None, "count": 0}
 
 
 def built(stripped=True, refit="identical", names=NAMES):
@@ -65,7 +66,7 @@ def built(stripped=True, refit="identical", names=NAMES):
             "engine": hashlib.sha256(data).hexdigest(), "io": io,
             "stripped": plan and stripped, "version_compatible": False, "lean_embedded": False,
             "refit": refit if plan else "none", "dla_core": None if plan else 0,
-            "weights": {n: {"dtype": "float32"} for n in names} if plan and refit != "none" else {},
+            "weights": dict.fromkeys(names, WEIGHT) if plan and refit != "none" else {},
         })  # fmt: skip
     result = {
         "engines": engines, "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
@@ -78,12 +79,12 @@ def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
     request, result, lanes, fetch, weights = built()
     made = artefacts_of(request, build_result(**result), lanes, fetch)
     first, _, last = (segment.engine for segment in made.lanes[0][1])
-    assert "weights" not in made.engine_facts[first]
-    renamed = made.engine_facts[last]["weights"]
+    assert not made.entries[first].weights
+    renamed = made.entries[last].weights
     assert set(renamed) == {"tmp_batch_norm_weight", "tmp_batch_norm_weight_0"}
     for which, engine in (("a", first), ("b", last)):
         scale, _, _, var = (weights[f"{which}.{name}"] for name in NORM)
-        names = made.engine_facts[engine].get("weights", {})
+        names = made.entries[engine].weights
         key = names.get("tmp_batch_norm_weight", "tmp_batch_norm_weight")
         value = made.values[made.weights[key].digest]
         np.testing.assert_allclose(value, scale / np.sqrt(var + 1e-5), rtol=1e-6)
@@ -98,10 +99,9 @@ def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
     made = artefacts_of(request, build_result(**result), lanes, fetch)
     for engine in lanes[0].engines:
         digest = hashlib.sha256(engine.key.encode()).hexdigest()
-        facts = made.engine_facts[digest]
-        assert [t["name"] for t in facts["inputs"]] == [t.name for t in engine.inputs]
-        assert "mode" not in facts["inputs"][0]
-        assert (facts["kind"], facts["tensorrt"]) == (engine.kind, "10.3.0.30")
+        entry = made.entries[digest]
+        assert [t.name for t in entry.inputs] == [t.name for t in engine.inputs]
+        assert (entry.kind, entry.tensorrt) == (engine.kind, "10.3.0.30")
 
 
 def test_engines_with_their_weights_have_none_to_send():
@@ -113,7 +113,7 @@ def test_engines_with_their_weights_have_none_to_send():
 
 def test_a_weight_that_is_not_in_the_model_is_reported():
     request, result, lanes, fetch, _ = built()
-    result["engines"][0]["weights"]["tmp_weight_7"] = {"dtype": "float32"}
+    result["engines"][0]["weights"]["tmp_weight_7"] = WEIGHT
     with pytest.raises(BuildError) as caught:
         artefacts_of(request, build_result(**result), lanes, fetch)
     assert caught.value.code == "build.weights"
@@ -126,13 +126,13 @@ def test_engines_that_take_other_weights_have_theirs_in_the_bundle(refit):
     request, result, lanes, fetch, _ = built(stripped=False, refit=refit)
     made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert set(NAMES) < set(made.weights)
-    assert {facts["refit"] for facts in made.engine_facts.values()} == {refit, "none"}
+    assert {entry.refit for entry in made.entries.values()} == {refit, "none"}
     # one that has a weight which no name leads to keeps those that it was built with
     names = (*NAMES, "tmp_weight_7")
     request, result, lanes, fetch, _ = built(stripped=False, refit=refit, names=names)
     made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert made.weights == {}
-    assert {facts["refit"] for facts in made.engine_facts.values()} == {"none"}
+    assert {entry.refit for entry in made.entries.values()} == {"none"}
     assert any("tmp_weight_7" in note for note in made.notes)
 
 
@@ -150,9 +150,9 @@ def test_equal_bytes_for_two_devices_are_one_engine(cores):
     lanes = [lane, replace(lane, engines=(*lane.engines[:-1], other))]
     made = artefacts_of(request, build_result(**result), lanes, fetch)
     assert [segments[-1].device for _, segments in made.lanes] == [engine.device, "DLA1"]
-    assert made.engine_facts[one["engine"]]["dla_core"] == next(c for c in cores if c is not None)
+    assert made.entries[one["engine"]].dla_core == next(c for c in cores if c is not None)
     # each weight is in the bundle once, under the name that the engine's entry leads to
-    renamed = made.engine_facts[one["engine"]]["weights"]
+    renamed = made.entries[one["engine"]].weights
     assert set(renamed.values()) < set(made.weights)
     assert not any(name.startswith("engine9/") for name in made.weights)
 

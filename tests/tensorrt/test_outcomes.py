@@ -6,6 +6,7 @@ import pytest
 
 from edgekit.tensorrt.options import decide
 from edgekit.tensorrt.outcomes import known_outcome, record_outcome, without_known_failures
+from edgekit_device.build.request import AttemptResult
 from tests.tensorrt.build_requests import requested_build
 
 BOARD = {"module": "p3701-0005", "l4t": "36.4.3", "tensorrt": "10.3.0.30", "dla_compiler": "3.14"}
@@ -14,12 +15,13 @@ FAILED = "build.attempt"
 
 
 def tried(flags, ok, code=FAILED):
-    return {
-        "flags": list(flags),
-        "ok": ok,
-        "error": None if ok else "no",
-        "code": None if ok else code,
-    }
+    return AttemptResult(
+        flags=tuple(flags),
+        ok=ok,
+        error=None if ok else "no",
+        code=None if ok else code,
+        seconds=1.0,
+    )
 
 
 def fails(file, flags=FLAGS, board=BOARD, code=FAILED):

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgekit.errors import UsageError
-from edgekit.knowledge import data_folder
+from edgekit.errors import DataError, UsageError
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.board import PLATFORMS
 from edgekit.tensorrt.releases import (
+    FeatureFacts,
     FeatureRule,
+    ReleaseFacts,
     feature_rules,
     features,
     release,
@@ -33,7 +35,7 @@ def read(name):
 def test_a_release_has_the_names_that_its_bindings_have(version):
     symbols = json.loads((API / f"{version}.json").read_text())["symbols"]
     on = release(version)
-    wrong = [name for name in release_facts()["names"] if on.has(name) != (name in symbols)]
+    wrong = [name for name in release_facts().names if on.has(name) != (name in symbols)]
     assert wrong == []
 
 
@@ -44,7 +46,7 @@ def test_no_builder_flag_of_the_bindings_is_left_out(version):
         members = {n for n, row in symbols.items() if n.startswith(f"{enum}.")
                    and row["kind"] == "enum_member"}  # fmt: skip
         assert members
-        assert members <= release_facts()["names"].keys()
+        assert members <= release_facts().names.keys()
 
 
 def test_what_jetpack_5_lacks():
@@ -95,7 +97,7 @@ def test_rows_are_of_known_features_and_statuses():
         assert row.sources or row.status == "unknown", row.of
         assert set(row.platforms) <= set(PLATFORMS)
     assert {feature.flag for feature in features().values() if feature.flag} <= set(
-        release_facts()["names"]
+        release_facts().names
     )
 
 
@@ -103,7 +105,7 @@ def overlap(a: FeatureRule, b: FeatureRule) -> bool:
     """Whether some sampled release has both."""
     return any(
         a.holds(on, "x") and b.holds(on, "x")
-        for on in map(release, [*release_facts()["sampled"], *release_facts()["inferred"]])
+        for on in map(release, [*release_facts().sampled, *release_facts().inferred])
     )
 
 
@@ -124,6 +126,51 @@ def test_every_feature_has_a_row_with_each_dla_wherever_it_exists():
                 found = [row for row in feature_rules() if set(row.of) == {dla, name}
                          and row.holds(on, "jetson-agx-orin-64gb")]  # fmt: skip
                 assert found, (on.text, dla, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "old", "new", "said"),
+    [
+        (
+            "releases",
+            ReleaseFacts,
+            'since: "10.6"',
+            "since: 10.6",
+            "since: expected a string, found float",
+        ),
+        (
+            "releases",
+            ReleaseFacts,
+            "weak: {until:",
+            "weak: {till:",
+            "typing.weak: unknown: 'till'",
+        ),
+        (
+            "releases",
+            ReleaseFacts,
+            "warnings:\n",
+            "warnings:\n  - {}\n",
+            "warnings[0]: missing: features",
+        ),
+        (
+            "features",
+            FeatureFacts,
+            "profiles: 1",
+            "profiles: -1",
+            "limits[0].profiles: -1 is not within",
+        ),
+        ("features", FeatureFacts, "status: forbidden, ", "", "rows[0]: missing: status"),
+    ],
+)
+def test_a_fault_in_a_file_is_refused_with_its_place(name, kind, old, new, said, tmp_path):
+    text = (data_folder("trt") / f"{name}.yaml").read_text()
+    assert old in text
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError) as caught:
+        read_facts(kind, path, f"edgekit.tensorrt-{name}/1")
+    assert said in caught.value.message
+    assert caught.value.where == str(path)
 
 
 def test_the_files_are_packed():

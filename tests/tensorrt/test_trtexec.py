@@ -13,7 +13,7 @@ def flags(arguments):
     return {argument.partition("=")[0] for argument in arguments}
 
 
-@pytest.mark.parametrize("release", flag_facts()["versions"])
+@pytest.mark.parametrize("release", flag_facts().versions)
 @pytest.mark.parametrize("on", [False, True])
 def test_a_release_gets_only_flags_that_it_takes(release, on):
     settings = BenchSettings(streams=2, graph=on, spin=on, transfers=on, sleep_ms=on)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.benchmark.document import Bench
+from edgekit.benchmark.measurement import MeasuredNode, Pipelined, SegmentTimes
 from edgekit.dla.judge import judge
 from edgekit.errors import BoardError, DataError, EnvironmentLack
 from edgekit.network.loading.load import load
@@ -122,21 +124,18 @@ def test_the_gpu_s_part_of_a_hybrid_engine_is_seen(net: Network) -> None:
     plan = PlacementSpace(query.prepared()).alone("DLA")
     assert plan is not None
     names = [layer.name for layer in plan.layers]
-    run: dict[str, Any] = {
-        "clock": "board-measured",
-        "segments": [{"lane": 0, "index": 0, "device": "DLA0", "layers": names,
-                      "latency_ms": {"median": 0.5}}],
-    }  # fmt: skip
+    run = Bench(
+        clock="board-measured",
+        segments=[SegmentTimes(index=0, device="DLA0", layers=names, latency_ms={"median": 0.5})],
+    )
     assert {layer.device for layer in plan.layers} == {"GPU", "DLA0"}
     with pytest.raises(BoardError, match="no gpu_time"):
         cost_of(run, "gpu_time", plan)  # nothing tells its devices apart
     on_dla = [layer.name for layer in plan.layers if layer.device != "GPU"]
-    run["nodes"] = [
-        {"lane": 0, "index": 0, "node": f"{{ForeignNode[{on_dla[0]}...{on_dla[-1]}]}}",
-         "median_us": 300.0},
-        *({"lane": 0, "index": 0, "node": name, "median_us": 25.0}
-          for name in names if name not in on_dla),
-    ]  # fmt: skip
+    loadable = f"{{ForeignNode[{on_dla[0]}...{on_dla[-1]}]}}"
+    times = {loadable: 300.0, **{name: 25.0 for name in names if name not in on_dla}}
+    nodes = [MeasuredNode(index=0, node=name, median_us=us) for name, us in times.items()]
+    run = run.model_copy(update={"nodes": nodes})
     gpu = 25.0 * (len(names) - len(on_dla))
     assert cost_of(run, "gpu_time", plan) == pytest.approx(500 * gpu / (300 + gpu))
 
@@ -240,7 +239,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert again.predicted.latency_us == pytest.approx(world.cost(again, "latency"), rel=0.1)
     assert again.measured is not None
     assert set(again.measured.layers.values()) == {"measured"}
-    pins = tuple(Pin(pin["layers"], pin["device"]) for pin in pins_of(found.winner.plan))
+    pins = tuple(Pin(pin.layers, pin.device) for pin in pins_of(found.winner.plan))
     assert plan_signature(query.plan(replace(query.options, pins=pins))) == found.winner.key
 
 
@@ -278,17 +277,19 @@ def test_rounds_budget_and_bounds(net: Network) -> None:
 
 
 def test_what_a_measurement_is_value() -> None:
-    document = {"samples_ms": [1.0, 3.0, 2.0], "throughput_qps": 400.0,
-                "pipelined": {"throughput_qps": 800.0}}  # fmt: skip
+    document = Bench(
+        samples_ms=[1.0, 3.0, 2.0], throughput_qps=400.0,
+        pipelined=Pipelined(frames=3, throughput_qps=800.0),
+    )  # fmt: skip
     assert cost_of(document, "latency") == 2000.0
     assert cost_of(document, "throughput") == 1250.0
     with pytest.raises(EnvironmentLack) as lack:
         cost_of(document, "energy")
     assert lack.value.code == "tune.no-power"
-    on_dla = {"segments": [{"device": "DLA0", "latency_ms": {"median": 1.0}}]}
-    assert cost_of(on_dla, "gpu_time") == 0.0
+    on_dla = SegmentTimes(index=0, device="DLA0", latency_ms={"median": 1.0})
+    assert cost_of(Bench(segments=[on_dla]), "gpu_time") == 0.0
     with pytest.raises(BoardError):
-        cost_of({"segments": []}, "gpu_time")
+        cost_of(Bench(), "gpu_time")
     assert better_by([0.0] * 5, [1.0] * 5).better
     assert not better_by([1.0] * 5, [0.0] * 5).better
     sure = better_by([9.0, 9.1, 9.0, 8.9, 9.0], [10.0, 10.1, 9.9, 10.0, 10.0])

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from edgekit.benchmark.document import Bench
 from edgekit.config.loader import open_config
 from edgekit.errors import UsageError
 from edgekit.network.model import Network
 from edgekit.tuning.candidates import plan_signature
-from edgekit.tuning.records import TuningJournal
+from edgekit.tuning.journal import PlanMeasured, TrialBegun, TuningEnded, TuningJournal
 from edgekit.tuning.run import tune
 from edgekit.tuning.trials import TuningRequest
 from tests.pipeline.nets import small_config
@@ -24,7 +25,7 @@ __all__ = ["net"]
 class Interrupted(World):
     """Somebody presses Ctrl-C at the third measurement."""
 
-    def measure(self, plan: Any) -> dict[str, Any]:
+    def measure(self, plan: Any) -> Bench:
         if len(self.measured) == 2:
             raise KeyboardInterrupt
         return super().measure(plan)
@@ -67,7 +68,7 @@ def test_turns_that_proved_nothing_are_reported_again(net: Network, tmp_path: Pa
         assert "was not better when measured in turns" in again.notes[-1]
     # without how it ended, which older journals lack, the turns count all the same
     journal = TuningJournal(file, "same")
-    journal.entries = [one for one in journal.entries if one["event"] != "end"]
+    journal.entries = [one for one in journal.entries if not isinstance(one, TuningEnded)]
     assert tuned(query, world, request={"budget_s": 0.0}, journal=journal).duel == whole.duel
     assert file.read_bytes().startswith(written)
 
@@ -88,7 +89,7 @@ def test_a_budget_of_0_needs_something_known(net: Network, tmp_path: Path) -> No
 class Killed(World):
     """The process is killed at the third measurement: no word of it gets out."""
 
-    def measure(self, plan: Any) -> dict[str, Any]:
+    def measure(self, plan: Any) -> Bench:
         if len(self.measured) == 2:
             raise SystemExit
         return super().measure(plan)
@@ -100,14 +101,14 @@ def test_what_was_begun_and_killed_has_no_other_plans_times(net: Network, tmp_pa
     with pytest.raises(SystemExit):
         tuned(query, Killed(query, {"GPU": GPU, "DLA": DLA}), journal=TuningJournal(file, "same"))
     begun = TuningJournal(file, "same").entries[-1]
-    assert (begun["event"], begun["number"]) == ("trial", 3)
+    assert isinstance(begun, TrialBegun)
+    assert begun.number == 3
     # the next process tries another plan as its third
-    other = next(plan for plan in every_plan(query) if plan_signature(plan) != begun["key"])
+    other = next(plan for plan in every_plan(query) if plan_signature(plan) != begun.key)
     journal = TuningJournal(file, "same")
-    journal.add({**begun, "plan": other.to_json(), "key": plan_signature(other)})
-    journal.add(
-        {"event": "run", "number": 3, "at": 1.0, "run": world_of(query, GPU, DLA).measure(other)}
-    )
+    journal.add(begun.model_copy(update={"plan": other, "key": plan_signature(other)}))
+    run = world_of(query, GPU, DLA).measure(other)
+    journal.add(PlanMeasured(event="run", number=3, at=1.0, run=run))
     tuning = tuned(query, world_of(query, GPU, DLA), request={"rounds": 3, "turns": 0},
                    journal=TuningJournal(file, "same"))  # fmt: skip
     assert [trial.number for trial in tuning.trials] == [1, 2, 3]
@@ -149,10 +150,9 @@ def test_what_was_proven_is_not_lost(net: Network, tmp_path: Path) -> None:
         one for one in again.trials if one.number != again.winner.number and one.number > 1
     )
     journal = TuningJournal(file, "same")
-    run = {"samples_ms": [0.001], "clock": "board-measured"}
+    run = Bench(samples_ms=[0.001], clock="board-measured")
     for _ in range(2):
-        journal.add({"event": "run", "number": lucky.number, "key": lucky.key, "run": run,
-                     "at": 1.0})  # fmt: skip
+        journal.add(PlanMeasured(event="run", number=lucky.number, key=lucky.key, run=run, at=1.0))
     luck = tuned(query, world, journal=TuningJournal(file, "same"), request={"budget_s": 0.0})
     assert luck.best.key == lucky.key
     assert luck.winner.key == whole.winner.key

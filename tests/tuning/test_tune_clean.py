@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.benchmark.monitor import live_sample
 from edgekit.config.loader import open_config
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.cache import Cache
@@ -57,7 +58,7 @@ class Lab:
         self.apps.remove(app)
 
     def sample(self, notes: Any, **_: Any) -> None:
-        assert not notes(self.sampled)
+        assert not notes(live_sample(self.sampled, self.name))
 
 
 def test_a_deployment_on_its_way_is_cancelled_and_goes() -> None:

@@ -19,7 +19,8 @@ from edgekit.placement.profiles.estimation import table_evidence
 from edgekit.placement.profiles.profile import merge_tables
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.tuning.document import tune_document
-from edgekit.tuning.records import TuningJournal, locked_folder, read_table
+from edgekit.tuning.journal import PlanDropped, TuningJournal
+from edgekit.tuning.records import locked_folder, read_table
 from edgekit.tuning.run import tune
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
@@ -109,8 +110,9 @@ def test_a_journal_of_random_bytes(
     path.write_bytes(noise)
     assert not TuningJournal(path, "same").entries
     # what is added after damage is found again
-    TuningJournal(path, "same").add({"event": "x"})
-    assert TuningJournal(path, "same").entries == [{"event": "x"}]
+    entry = PlanDropped(event="dropped", number=1, why="it does not build")
+    TuningJournal(path, "same").add(entry)
+    assert TuningJournal(path, "same").entries == [entry]
 
 
 @pytest.mark.parametrize("share", [-1.0258914301569943e151, -0.5, 1.5])

@@ -19,7 +19,7 @@ from edgekit.pipeline.steps.plan import query
 from edgekit.pipeline.steps.rewrite import found_rewrites, model_digest
 from edgekit.tuning.candidates import plan_signature
 from edgekit.tuning.document import snippet, tune_document
-from edgekit.tuning.records import TuningJournal
+from edgekit.tuning.journal import TuningJournal
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.text import tune_text
 from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, TuningRequest

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.config.schema import PinSection
 from edgekit.tuning.document import pins_of
 from tests.tries import tries
 
@@ -24,8 +25,8 @@ def plan_of(devices: dict[str, str]) -> Any:
 @given(st.dictionaries(_NAMES, st.sampled_from(["GPU", "DLA0", "DLA1"]), min_size=1, max_size=12))
 def test_every_layer_is_where_it_was(devices: dict[str, str]) -> None:
     pins = pins_of(plan_of(devices))
-    found = {name: pin["device"] for pin in pins for name in devices
-             if fnmatchcase(name, pin["layers"])}  # fmt: skip
+    found = {name: pin.device for pin in pins for name in devices
+             if fnmatchcase(name, pin.layers)}  # fmt: skip
     assert found == devices
     assert len(pins) <= len(devices) + 1
 
@@ -33,8 +34,8 @@ def test_every_layer_is_where_it_was(devices: dict[str, str]) -> None:
 def test_what_is_one_device_but_for_a_layer_takes_two_pins() -> None:
     layers = {f"conv{i}": "DLA0" for i in range(16)}
     assert pins_of(plan_of({**layers, "erf": "GPU"})) == [
-        {"layers": "*", "device": "DLA0"}, {"layers": "erf", "device": "GPU"},
+        PinSection(layers="*", device="DLA0"), PinSection(layers="erf", device="GPU"),
     ]  # fmt: skip
-    assert pins_of(plan_of(layers)) == [{"layers": "*", "device": "DLA0"}]
+    assert pins_of(plan_of(layers)) == [PinSection(layers="*", device="DLA0")]
     stem = {f"/stem/{i}": "GPU" for i in range(5)} | {f"/stages/{i}": "DLA0" for i in range(9)}
     assert len(pins_of(plan_of(stem))) == 2

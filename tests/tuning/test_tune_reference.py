@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import edgekit_device
+from edgekit.benchmark.document import Bench, bench_document
+from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.config.loader import open_config
 from edgekit.errors import DataError
 from edgekit.pipeline.cache import Cache
@@ -49,12 +51,13 @@ class Reference:
         self.config, self.folder, self.start, self.query = config, folder, start, query
         self._built: dict[str, tuple[Any, Any]] = {}
 
-    def measure(self, plan: Plan) -> dict[str, Any]:
+    def measure(self, plan: Plan) -> Bench:
         key = plan_signature(plan)
         if key not in self._built:
             self._built[key] = self._build(plan, self.folder / key)
         model, frame = self._built[key]
-        return bench(model, frame, BenchSettings(0, 0, 3))
+        answer = bench(model, frame, BenchSettings(0, 0, 3))
+        return bench_document(measurement_of_board(answer), plan)
 
     def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
         with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.benchmark.document import Bench
+from edgekit.benchmark.energy import Energy, TotalEnergy
+from edgekit.benchmark.measurement import Clock, Pipelined, SegmentTimes
 from edgekit.errors import BoardError
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Plan
@@ -40,7 +43,7 @@ class World:
     together: float = 1.0
     noise: float = 0.0
     fails: frozenset[str] = frozenset()
-    clock: str = "board-measured"
+    clock: Clock = "board-measured"
     again_s: float = 0.0
     power: bool = False
     seed: int = 1
@@ -91,7 +94,7 @@ class World:
             return 30.0 * load.get("GPU", 0.0) + 4.0 * sum(load.values())
         return max(load.values()) * (self.together if len(load) > 1 else 1.0)
 
-    def measure(self, plan: Plan) -> dict[str, Any]:
+    def measure(self, plan: Plan) -> Bench:
         layers = [layer for share in plan.plans for layer in share.layers]
         on_dla = {layer.name for layer in layers if layer.device != "GPU"}
         if self.fails & on_dla:
@@ -103,23 +106,33 @@ class World:
             return us * float(1 + self.noise * random.standard_normal())
 
         latency = [run(self.cost(plan, "latency")) / 1e3 for _ in range(15)]
-        document: dict[str, Any] = {
-            "schema": "edgekit.device.bench/1", "clock": self.clock, "iterations": 15,
-            "samples_ms": latency, "latency_ms": {"median": float(np.median(latency))},
-            "throughput_qps": 1e3 / float(np.mean(latency)),
-            "segments": [
-                {"lane": lane, "index": index, "device": device, "layers": names,
-                 "latency_ms": {"median": run(us) / 1e3}}
-                for (lane, index), (device, names, us) in self.segments(plan).items()
-            ],
-            "pipelined": None,
-        }  # fmt: skip
+        segments = [
+            SegmentTimes(
+                lane=lane, index=index, device=device, layers=names,
+                latency_ms={"median": run(us) / 1e3},
+            )
+            for (lane, index), (device, names, us) in self.segments(plan).items()
+        ]  # fmt: skip
+        pipelined = None
         if len({device for device, *_ in self.segments(plan).values()}) > 1:
             qps = 1e6 / run(self.cost(plan, "period"))
-            document["pipelined"] = {"frames": 15, "throughput_qps": qps}
-        if self.power:
-            document["energy"] = {"total": {"uj_per_inference": run(self.cost(plan, "energy"))}}
-        return document
+            pipelined = Pipelined(frames=15, throughput_qps=qps)
+        drawn = run(self.cost(plan, "energy")) if self.power else None
+        return Bench(
+            clock=self.clock, iterations=15, samples_ms=latency,
+            latency_ms={"median": float(np.median(latency))},
+            throughput_qps=1e3 / float(np.mean(latency)), segments=segments, pipelined=pipelined,
+            energy=None if drawn is None else energy_of(drawn),
+        )  # fmt: skip
+
+
+def energy_of(uj: float) -> Energy:
+    """An inference's energy in microjoules, of one rail."""
+    rail = {"mean_mw": 1.0, "median_mw": 1.0, "uj_per_inference": uj}
+    return Energy(
+        by_rail={}, total=TotalEnergy(rails=["VDD_IN"], **rail), window_s=[0.0, 1.0], samples=9,
+        idle_samples=0, clock="board-measured",
+    )  # fmt: skip
 
 
 def world_of(

@@ -10,9 +10,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final, Literal
 
-from edgekit.benchmark.measurement import CLOCKS, LATEST_US
+from pydantic import Field, ValidationError
+
+from edgekit.benchmark.measurement import CLOCKS, LATEST_US, Clock
+from edgekit.documents import Document, Number, OpenDocument, fault_words
 from edgekit.errors import DataError
 
 # One process of a trace: its clock, its tracks, its slices, counters, marks and flows.
@@ -21,19 +24,104 @@ from edgekit.errors import DataError
 # "M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
 
 
-#: An event's arguments: JSON of any kind.
-Args = dict[str, Any]
-#: An event of the format.
-Event = dict[str, Any]
-Keyed = tuple[int, int, int, int, Event]
 HOST = "host"
+SCHEMA: Final = "edgekit.trace/1"
+
+
+class EventArgs(OpenDocument):
+    """What an event says beside its times; further keys are another profiler's own."""
+
+    clock: Clock | None = Field(None, description="whose times they are; a counter has none")
+    name: str | None = Field(None, description="of a process or a track")
+    labels: str | None = None
+    sort_index: int | None = None
+    value: float | None = Field(None, description="of a counter")
+    plan: int | None = Field(None, description="number of the plan, where several share the frames")
+    frame: int | None = None
+    frames: int | None = Field(None, description="that the host waited for")
+    segment: int | None = None
+    device: str | None = None
+    layer: str | None = None
+    layers: int | list[str] | None = Field(
+        None, description="of a fusion or a loadable their names, of a predicted segment how many"
+    )
+    nodes: list[str] | None = Field(None, description="the layers' ONNX nodes")
+    precision: str | None = None
+    border_of: str | None = Field(None, description="the layer whose output is converted")
+    predicted_us: float | None = None
+    measured_us: float | None = None
+    measured_nodes: list[str] | None = Field(None, description="the engine's nodes")
+    predicted_latency_us: float | None = None
+    shares: list[float] | None = Field(None, description="of the frames, by plan")
+    iteration: int | None = None
+    file_kind: str | None = None
+    notes: list[str] | None = None
+
+
+class TraceEvent(Document):
+    """An event of the format; times are microseconds."""
+
+    name: str
+    cat: str | None = Field(None, description="segment, layer, frame, copy, counter, flow, ...")
+    ph: Literal["X", "M", "C", "i", "s", "t", "f"]
+    ts: float = Field(description="when it begins")
+    dur: float = Field(0.0, description="how long a slice takes")
+    pid: int
+    tid: int
+    s: str | None = Field(None, description="scope of an instant")
+    id: int | None = Field(None, description="of a flow")
+    bp: str | None = Field(None, description="e: the flow binds to the slice around it")
+    args: EventArgs
+
+    def placed(self, pid: int, shift_us: float = 0.0, **changes: Any) -> TraceEvent:
+        """Returns the same of another process, so much later."""
+        at = round(self.ts + shift_us, 3)
+        return self.model_copy(update={"pid": pid, "ts": at, **changes})
+
+
+class TracedProcess(Document):
+    """A process of a trace: whose clock its times are of, and how it was placed."""
+
+    pid: int
+    name: str
+    source: str
+    clock: Clock
+    alignment: str
+    shift_us: Number
+
+
+class TraceFacts(Document):
+    """What a trace is of."""
+
+    schema_: Literal["edgekit.trace/1"] = Field(alias="schema")
+    name: str = ""
+    target: str = ""
+    power_mode: str = ""
+    precision: str = ""
+    clocks: dict[str, str] = Field({}, description="by process")
+    wall: Number | None = Field(
+        None, description="Unix seconds of the trace's 0; null: it is not known"
+    )
+    processes: list[TracedProcess] = Field([], description="of a trace of several measurements")
+    left_out: int = Field(0, description="events beyond the limit")
+
+
+class Trace(Document):
+    """A trace in the object form of the Trace Event Format."""
+
+    events: list[TraceEvent] = Field(alias="traceEvents")
+    unit: Literal["ms", "ns"] = Field(alias="displayTimeUnit")
+    about: TraceFacts = Field(alias="otherData")
+
+
+Keyed = tuple[int, int, int, int, TraceEvent]
 _KNOWN = 1 << 14
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, check_circular=False
 ).encode
 #: An event: when it begins and ends in microseconds, its category, and its JSON.
 EventLine = tuple[float, float, str, str]
-Events = list[Event]
+Events = list[TraceEvent]
 # half a nanosecond in microseconds: the format has no finer time
 TOLERANCE_US = 0.0005
 # the phases edgekit writes, out of those the format knows
@@ -65,12 +153,9 @@ def _no_time(what: str) -> DataError:
     )  # fmt: skip
 
 
-def meta(kind: str, pid: int, tid: int, clock: str, **args: Any) -> Event:
+def meta(kind: str, pid: int, tid: int, args: EventArgs) -> TraceEvent:
     """Returns a metadata event: the name or the place of a process or a track."""
-    return {
-        "name": kind, "cat": "__metadata", "ph": "M", "ts": 0, "pid": pid, "tid": tid,
-        "args": {**args, "clock": clock},
-    }  # fmt: skip
+    return TraceEvent(name=kind, cat="__metadata", ph="M", ts=0.0, pid=pid, tid=tid, args=args)
 
 
 class TraceProcess:
@@ -83,7 +168,7 @@ class TraceProcess:
         dla_cores: DLA cores of the target; None for a process that has no tracks of its own.
     """
 
-    def __init__(self, pid: int, name: str, clock: str, dla_cores: int | None) -> None:
+    def __init__(self, pid: int, name: str, clock: Clock, dla_cores: int | None) -> None:
         self.pid, self.name, self.clock = pid, name, clock
         devices = [f"DLA{core}" for core in range(dla_cores or 0)]
         self._tracks = [] if dla_cores is None else [HOST, "GPU", *devices]
@@ -100,7 +185,9 @@ class TraceProcess:
             track = f"{device} ({number})"
         return track
 
-    def add(self, track: str, name: str, start: int, end: int, category: str, **args: Any) -> None:
+    def add(
+        self, track: str, name: str, start: int, end: int, category: str, args: EventArgs
+    ) -> None:
         """Adds a slice from ``start`` to ``end`` nanoseconds.
 
         Raises:
@@ -110,25 +197,18 @@ class TraceProcess:
             raise _no_time(f"{name}: {start} to {end} ns")
         self._ends[track] = max(end, self._ends.get(track, 0))
         # equal starts: the longer one is the parent; equal times: as they were added
-        self._put(start, start - end, {
-            "name": name, "cat": category, "ph": "X", "ts": start / 1000,
-            "dur": (end - start) / 1000, "pid": self.pid, "tid": self._tid(track),
-            "args": {"clock": self.clock, **args},
-        })  # fmt: skip
+        self._put(start, start - end, TraceEvent(
+            name=name, cat=category, ph="X", ts=start / 1000, dur=(end - start) / 1000,
+            pid=self.pid, tid=self._tid(track),
+            args=args.model_copy(update={"clock": self.clock}),
+        ))  # fmt: skip
 
-    def count(self, name: str, at: int, values: Mapping[str, float]) -> None:
-        """Adds a sample of a counter; each value is a series of its own in the graph."""
-        self._put(at, 1, {
-            "name": name, "cat": "counter", "ph": "C", "ts": at / 1000, "pid": self.pid, "tid": 0,
-            "args": dict(values),
-        })  # fmt: skip
-
-    def mark(self, track: str, name: str, at: int, category: str, **args: Any) -> None:
-        """Adds an instant on a track."""
-        self._put(at, 1, {
-            "name": name, "cat": category, "ph": "i", "s": "t", "ts": at / 1000,
-            "pid": self.pid, "tid": self._tid(track), "args": {"clock": self.clock, **args},
-        })  # fmt: skip
+    def count(self, name: str, at: int, value: float) -> None:
+        """Adds a sample of a counter."""
+        self._put(at, 1, TraceEvent(
+            name=name, cat="counter", ph="C", ts=at / 1000, pid=self.pid, tid=0,
+            args=EventArgs(value=value),
+        ))  # fmt: skip
 
     def flow(self, name: str, steps: Sequence[tuple[str, int]]) -> None:
         """Links slices by arrows, in the order of their times: (track, a time within the slice)."""
@@ -137,34 +217,40 @@ class TraceProcess:
             return
         self._flows += 1
         for number, (track, at) in enumerate(steps):
-            phase = "s" if number == 0 else "f" if number == len(steps) - 1 else "t"
-            self._put(at, 1, {
-                "name": name, "cat": "flow", "ph": phase, "id": self._flows + (self.pid << 32),
-                "ts": at / 1000, "pid": self.pid, "tid": self._tid(track),
-                "args": {"clock": self.clock}, **({} if phase == "s" else {"bp": "e"}),
-            })  # fmt: skip
+            event = TraceEvent(
+                name=name, cat="flow", ph="s", id=self._flows + (self.pid << 32), ts=at / 1000,
+                pid=self.pid, tid=self._tid(track), args=EventArgs(clock=self.clock),
+            )  # fmt: skip
+            if number > 0:
+                phase = "f" if number == len(steps) - 1 else "t"
+                event = event.model_copy(update={"ph": phase, "bp": "e"})
+            self._put(at, 1, event)
 
-    def finish(self) -> tuple[list[Event], list[Keyed]]:
+    def finish(self) -> tuple[Events, list[Keyed]]:
         """Returns metadata events, and the others with their sort keys.
 
         A device that does nothing has no track.
         """
+
+        def named(kind: str, tid: int, **args: Any) -> TraceEvent:
+            return meta(kind, self.pid, tid, EventArgs(clock=self.clock, **args))
+
         found = [
-            meta("process_name", self.pid, 0, self.clock, name=self.name),
-            meta("process_sort_index", self.pid, 0, self.clock, sort_index=self.pid),
+            named("process_name", 0, name=self.name),
+            named("process_sort_index", 0, sort_index=self.pid),
         ]
         if self.label:
-            found.append(meta("process_labels", self.pid, 0, self.clock, labels=self.label))
-        used = {event.get("tid") for *_, event in self._events}
+            found.append(named("process_labels", 0, labels=self.label))
+        used = {event.tid for *_, event in self._events}
         for track in self._tracks:
             tid = self._tid(track)
             if tid not in used:
                 continue
-            found.append(meta("thread_name", self.pid, tid, self.clock, name=track))
-            found.append(meta("thread_sort_index", self.pid, tid, self.clock, sort_index=tid))
+            found.append(named("thread_name", tid, name=track))
+            found.append(named("thread_sort_index", tid, sort_index=tid))
         return found, sorted(self._events, key=lambda item: item[:4])
 
-    def _put(self, start: int, order: int, event: Event) -> None:
+    def _put(self, start: int, order: int, event: TraceEvent) -> None:
         self._events.append((start, order, self.pid, len(self._events), event))
 
     def _tid(self, track: str) -> int:
@@ -180,28 +266,27 @@ class TraceProcess:
 # events of a kind and encodes names and arguments once.
 
 
-def line_of(event: Event) -> EventLine:
+def line_of(event: TraceEvent) -> EventLine:
     """Returns the line of an event that was made already."""
-    at = float(event["ts"])
-    return at, at + event.get("dur", 0.0), str(event.get("cat")), dumps(event)
+    return event.ts, event.ts + event.dur, str(event.cat), dumps(event.to_json())
 
 
 class EventLines:
     """Makes the lines of one process; its clock goes into every ``args`` but those of counters."""
 
-    def __init__(self, pid: int, clock: str) -> None:
+    def __init__(self, pid: int, clock: Clock) -> None:
         self._pid = f', "pid": {pid}, "tid": '
         self._clock = clock
         self.quoted = lru_cache(maxsize=_KNOWN)(dumps)
         self._known: dict[Any, str] = {}
 
-    def args(self, key: object, values: Callable[[], Args]) -> str:
+    def args(self, key: object, values: Callable[[], EventArgs]) -> str:
         """Returns the text of arguments, made once for all events with that key."""
         text = self._known.get(key)
         if text is None:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            text = dumps({"clock": self._clock, **values()})
+            text = dumps(values().model_copy(update={"clock": self._clock}).to_json())
             self._known[key] = text
         return text
 
@@ -248,65 +333,65 @@ class EventLines:
 def order_faults(events: Events) -> list[str]:
     """Returns faults of the sequence: times go up, and slices of a track nest."""
     # an arrow is written when its end is known
-    timed = [event for event in events if event["ph"] not in ("M", "s", "t", "f")]
+    timed = [event for event in events if event.ph not in ("M", "s", "t", "f")]
     faults = [
-        f"event {after['name']!r} at {after['ts']} stands after one at {before['ts']}"
+        f"event {after.name!r} at {after.ts} stands after one at {before.ts}"
         for before, after in pairwise(timed)
-        if after["ts"] < before["ts"]
+        if after.ts < before.ts
     ]
     open_slices: dict[tuple[int, int], Events] = {}
-    slices = [event for event in timed if event["ph"] == "X"]
-    for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
-        stack = open_slices.setdefault((event["pid"], event["tid"]), [])
-        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= event["ts"] + TOLERANCE_US:
+    slices = [event for event in timed if event.ph == "X"]
+    for event in sorted(slices, key=lambda e: (e.ts, -e.dur)):
+        stack = open_slices.setdefault((event.pid, event.tid), [])
+        while stack and stack[-1].ts + stack[-1].dur <= event.ts + TOLERANCE_US:
             stack.pop()
-        end = event["ts"] + event["dur"]
-        if stack and end > stack[-1]["ts"] + stack[-1]["dur"] + TOLERANCE_US:
-            faults.append(f"slice {event['name']!r} ends after {stack[-1]['name']!r} around it")
+        end = event.ts + event.dur
+        if stack and end > stack[-1].ts + stack[-1].dur + TOLERANCE_US:
+            faults.append(f"slice {event.name!r} ends after {stack[-1].name!r} around it")
         stack.append(event)
     return faults
 
 
 def flow_faults(events: Events) -> list[str]:
     """Returns faults of flows: each starts and ends once, in order, within slices."""
-    flows: dict[tuple[str, int | str], Events] = {}
+    flows: dict[tuple[str, int | None], Events] = {}
     for event in events:
-        if event["ph"] in ("s", "t", "f"):
-            flows.setdefault((str(event.get("cat")), event["id"]), []).append(event)
+        if event.ph in ("s", "t", "f"):
+            flows.setdefault((str(event.cat), event.id), []).append(event)
     if not flows:
         return []
     spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for event in events:
-        if event["ph"] == "X":
-            times = spans.setdefault((event["pid"], event["tid"]), [])
-            end = event["ts"] + event["dur"]
+        if event.ph == "X":
+            times = spans.setdefault((event.pid, event.tid), [])
+            end = event.ts + event.dur
             # the latest end so far: any slice that began before and is still open will do
-            times.append((event["ts"], max(end, times[-1][1] if times else end)))
+            times.append((event.ts, max(end, times[-1][1] if times else end)))
     faults = []
     for (_, name), steps in flows.items():
-        phases = "".join(step["ph"] for step in steps)
+        phases = "".join(step.ph for step in steps)
         if phases[0] != "s" or phases[-1] != "f" or phases[1:-1].strip("t"):
             faults.append(f"flow {name!r} is {phases!r}, not one start, steps and one end")
         for step in steps:
-            times = spans.get((step["pid"], step["tid"]), [])
-            at = bisect_right(times, (step["ts"] + TOLERANCE_US, float("inf"))) - 1
-            if at < 0 or times[at][1] + TOLERANCE_US < step["ts"]:
-                faults.append(f"flow {name!r} at {step['ts']} is in no slice")
+            times = spans.get((step.pid, step.tid), [])
+            at = bisect_right(times, (step.ts + TOLERANCE_US, float("inf"))) - 1
+            if at < 0 or times[at][1] + TOLERANCE_US < step.ts:
+                faults.append(f"flow {name!r} at {step.ts} is in no slice")
     return faults
 
 
 def name_faults(events: Events) -> list[str]:
     """Returns faults of names and clocks: each track is named, a process has one clock."""
     faults = []
-    named = [event for event in events if event["ph"] == "M"]
-    threads = {(e["pid"], e["tid"]) for e in named if e["name"] == "thread_name"}
-    processes = {e["pid"] for e in named if e["name"] == "process_name"}
+    named = [event for event in events if event.ph == "M"]
+    threads = {(e.pid, e.tid) for e in named if e.name == "thread_name"}
+    processes = {e.pid for e in named if e.name == "process_name"}
     clocks: dict[int, set[str]] = {}
     for event in events:
-        found = clocks.setdefault(event["pid"], set())
-        if event["ph"] != "C":
-            found.add(event["args"]["clock"])
-    used = {(e["pid"], e["tid"]) for e in events if e["ph"] not in ("M", "C")}
+        found = clocks.setdefault(event.pid, set())
+        if event.ph != "C" and event.args.clock is not None:
+            found.add(event.args.clock)
+    used = {(e.pid, e.tid) for e in events if e.ph not in ("M", "C")}
     faults += [f"track {pid}/{tid} has no thread_name" for pid, tid in sorted(used - threads)]
     faults += [f"process {pid} has no process_name" for pid in sorted(set(clocks) - processes)]
     faults += [
@@ -356,25 +441,26 @@ def event_faults(at: str, event: object) -> list[str]:
     args = event.get("args")
     if not isinstance(args, dict):
         return [*faults, f"{at}.args is no object"]
-    return faults + (_series(at, args) if phase == "C" else _args(at, event, args))
+    more = _series(at, args) if phase == "C" else _args(at, phase, event.get("name"), args)
+    return faults + more
 
 
-def _series(at: str, args: Args) -> list[str]:
+def _series(at: str, args: dict[object, object]) -> list[str]:
     """A counter's ``args`` are its series: numbers, and no clock among them."""
     if not args:
         return [f"{at}.args has no series"]
     return [f"{at}.args.{key} is no number" for key, value in args.items() if not _is_number(value)]
 
 
-def _args(at: str, event: Event, args: Args) -> list[str]:
+def _args(at: str, phase: object, name: object, args: dict[object, object]) -> list[str]:
     faults = []
     clock = args.get("clock")
     if not isinstance(clock, str) or clock not in CLOCKS:
         faults.append(f"{at}.args.clock is {clock!r}, not one of {', '.join(CLOCKS)}")
-    if event.get("ph") == "M":
-        needed = METADATA.get(str(event.get("name")))
+    if phase == "M":
+        needed = METADATA.get(str(name))
         if needed is None:
-            faults.append(f"{at}: no metadata event is called {event.get('name')!r}")
+            faults.append(f"{at}: no metadata event is called {name!r}")
         elif needed not in args:
             faults.append(f"{at}.args lacks {needed}")
         elif type(args[needed]) is not (int if needed == "sort_index" else str):
@@ -390,6 +476,12 @@ def validate_trace(document: object) -> list[str]:
     "Instant Events", "Flow Events"), times that are finite and go up, slices that nest, flows
     that begin and end once within slices, named tracks, and one ``clock`` for each process.
     """
+    found = checked_trace(document)
+    return [] if isinstance(found, Trace) else found
+
+
+def checked_trace(document: object) -> Trace | list[str]:
+    """Returns the trace, or what is wrong with it: see :func:`validate_trace`."""
     if not isinstance(document, Mapping):
         return ["the trace is no object"]
     events = document.get("traceEvents")
@@ -402,6 +494,11 @@ def validate_trace(document: object) -> list[str]:
         return [*faults, "traceEvents is no list of events"]
     own = [f for i, event in enumerate(events) for f in event_faults(f"traceEvents[{i}]", event)]
     # the rest reads fields that must be sound first
-    if own:
+    if faults or own:
         return faults + own
-    return faults + order_faults(events) + flow_faults(events) + name_faults(events)
+    try:
+        trace = Trace.model_validate(document)
+    except ValidationError as error:
+        return [fault_words(error)]
+    events = trace.events
+    return order_faults(events) + flow_faults(events) + name_faults(events) or trace

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
-from edgekit.benchmark.trace.chrome import HOST, Args, TraceProcess, nanoseconds
+from edgekit.benchmark.trace.chrome import HOST, EventArgs, TraceProcess, nanoseconds
 from edgekit.placement.profiles.profile import Profile, booked_rows
 
 if TYPE_CHECKING:
@@ -40,25 +40,27 @@ _WORDS = {
         "sum of the measured times",
     ),
 }
-Linked = Callable[[str], "Args | None"]
+Linked = Callable[[str], EventArgs | None]
 
 
-def layer_args(layer: PlacedLayer) -> Args:
+def layer_args(layer: PlacedLayer) -> EventArgs:
     """Returns a placed layer as arguments of an event."""
-    return {
-        "layer": layer.name, "nodes": list(layer.nodes), "device": layer.device,
-        "precision": layer.precision, "segment": layer.segment,
-    }  # fmt: skip
+    return EventArgs(
+        layer=layer.name, nodes=list(layer.nodes), device=layer.device,
+        precision=layer.precision, segment=layer.segment,
+    )  # fmt: skip
 
 
-def layers_args(members: Sequence[PlacedLayer]) -> Args:
+def layers_args(members: Sequence[PlacedLayer]) -> EventArgs:
     """Returns the layers of a fusion as arguments of an event; its place is that of the first."""
     args = layer_args(members[0])
-    if len(members) > 1:
-        args["layer"] = " + ".join(layer.name for layer in members[:50])
-        args["nodes"] = [node for layer in members for node in layer.nodes]
-        args["layers"] = [layer.name for layer in members]
-    return args
+    if len(members) < 2:
+        return args
+    return args.model_copy(update={
+        "layer": " + ".join(layer.name for layer in members[:50]),
+        "nodes": [node for layer in members for node in layer.nodes],
+        "layers": [layer.name for layer in members],
+    })  # fmt: skip
 
 
 def linked_layers(plan: Plan | Share | None) -> Linked:
@@ -72,16 +74,16 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
     for number, layer in enumerate(layers):
         for node in layer.nodes:
             place.setdefault(node, number)
-    known: dict[str, Args | None] = {}
+    known: dict[str, EventArgs | None] = {}
 
-    def find(name: str) -> Args | None:
+    def find(name: str) -> EventArgs | None:
         if name not in known:
             if len(known) >= 1 << 14:
                 known.clear()
             known[name] = _found(name)
         return known[name]
 
-    def _found(name: str) -> Args | None:
+    def _found(name: str) -> EventArgs | None:
         if name in place:
             return layer_args(layers[place[name]])
         match = _FOREIGN.match(name)
@@ -97,10 +99,8 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
             ]  # fmt: skip
         else:
             members = [layers[number] for number in sorted(set(numbers))]
-        return {
-            **layers_args(members),
-            "predicted_us": sum(layer.predicted_us for layer in members),
-        }
+        predicted = sum(layer.predicted_us for layer in members)
+        return layers_args(members).model_copy(update={"predicted_us": predicted})
 
     return find
 
@@ -128,7 +128,7 @@ class Laid:
     device: str
     start: int
     end: int
-    args: Args
+    args: EventArgs
 
 
 class Owners:
@@ -176,9 +176,9 @@ class Owners:
             return None
         return layer
 
-    def fused(self, name: str) -> Args:
+    def fused(self, name: str) -> EventArgs:
         """Returns what the plan says of a fusion or a loadable, as arguments of an event."""
-        return dict(self._linked(name) or {})
+        return self._linked(name) or EventArgs()
 
 
 def laid_layers(
@@ -211,7 +211,8 @@ def laid_layers(
     for name, us, args in groups:
         begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * us
         stop = min(nanoseconds(elapsed), end)
-        found.append(Laid(name, args["device"], begin, stop, {**args, "measured_us": us}))
+        timed = args.model_copy(update={"measured_us": us})
+        found.append(Laid(name, args.device or run.device, begin, stop, timed))
     return found
 
 
@@ -230,7 +231,7 @@ def parts_of(
 
 def _grouped(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
-) -> Iterator[tuple[str, float, Args]]:
+) -> Iterator[tuple[str, float, EventArgs]]:
     groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
     for node in nodes:
         border = owners.borders(node.node, run.segment, within)
@@ -246,12 +247,12 @@ def _grouped(
             name = _shown(members[0])
         elif converts:
             name = f"{_verb(members)} {layer.name}'s output"
-            args = {"border_of": layer.name}
+            args = EventArgs(border_of=layer.name)
         else:
             name, args = layer.name, layer_args(layer)
         # a slice is of the segment and the device that it ran on, wherever the plan has its layer
-        args |= {**here, "measured_nodes": [node.node for node in members]}
-        yield name, sum(node.us for node in members), args
+        own = {**here, "measured_nodes": [node.node for node in members]}
+        yield name, sum(node.us for node in members), args.model_copy(update=own)
 
 
 def _shown(node: NodeTime) -> str:
@@ -272,14 +273,14 @@ def _verb(nodes: Sequence[NodeTime]) -> str:
 
 def _hybrid(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners
-) -> Iterator[tuple[str, float, Args]]:
+) -> Iterator[tuple[str, float, EventArgs]]:
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
         layer = owners.find(row.name) if is_layer else None
-        known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else {}
+        known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else EventArgs()
         # a subgraph that TensorRT keeps for the GPU has a loadable's name
-        device = "GPU" if row.device == "GPU" or known.get("device") == "GPU" else run.device
-        args = {**known, "segment": run.segment, "device": device, "measured_nodes": [row.name]}
-        yield row.name if layer is None else layer.name, row.us, args
+        device = "GPU" if row.device == "GPU" or known.device == "GPU" else run.device
+        own = {"segment": run.segment, "device": device, "measured_nodes": [row.name]}
+        yield row.name if layer is None else layer.name, row.us, known.model_copy(update=own)
 
 
 # Layer times of a profiler as one frame of a trace, the DLA's wait on the DLA's track.
@@ -312,24 +313,24 @@ def profile_process(
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
     for row, category in sorted(shown, key=lambda one: one[0].place):
-        args = _args(linked, (row.name, *row.layers)) if linked else {}
-        device = str(args.get("device") or row.device or "")
+        args = _args(linked, (row.name, *row.layers)) if linked else EventArgs()
+        device = args.device or row.device or ""
         if row.device == "GPU" and device.startswith("DLA"):
             device = "GPU"  # what was measured on the GPU is shown there, wherever it was planned
         if device == "DLA" or (row.device == "DLA" and not device.startswith("DLA")):
             device = f"DLA{core}"
         track = "copies" if category == "copy" else device or "GPU or DLA"
         begin, elapsed = nanoseconds(elapsed), elapsed + row.us
-        extra = {**args, "device": device or None, "measured_us": row.us}
+        args = args.model_copy(update={"device": device or None, "measured_us": row.us})
         if row.layers:
-            extra["layers"] = list(row.layers)
-        process.add(track, row.name or "layer", begin, nanoseconds(elapsed), category, **extra)
+            args = args.model_copy(update={"layers": list(row.layers)})
+        process.add(track, row.name or "layer", begin, nanoseconds(elapsed), category, args)
     process.add(
         HOST, frame, 0, nanoseconds(elapsed), "frame",
-        device=HOST, file_kind=profile.kind, notes=list(profile.notes),
+        EventArgs(device=HOST, file_kind=profile.kind, notes=list(profile.notes)),
     )  # fmt: skip
     return process
 
 
-def _args(linked: Linked, names: tuple[str, ...]) -> Args:
-    return next((dict(found) for name in names if (found := linked(name))), {})
+def _args(linked: Linked, names: tuple[str, ...]) -> EventArgs:
+    return next((found for name in names if (found := linked(name))), EventArgs())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE, Clock
 from edgekit.benchmark.monitor import EngineLoad, Monitor, Sample
 from edgekit.benchmark.trace.chrome import TraceProcess, nanoseconds
 
@@ -17,7 +17,7 @@ def _all(monitor: Monitor | None) -> list[Sample]:
 
 
 def monitor_process(
-    monitor: Monitor | None, *, pid: int, clock: str = BOARD_MEASURED,
+    monitor: Monitor | None, *, pid: int, clock: Clock = BOARD_MEASURED,
     shown_s: float | None = None, what: str = "monitors",
 ) -> list[TraceProcess]:  # fmt: skip
     """Makes the process of the counters; none where nothing was sampled.
@@ -62,13 +62,13 @@ def _add(process: TraceProcess, samples: list[Sample], zero_s: float) -> None:
             continue
         if not begun and at > 0:
             for name, value in before.items():
-                process.count(name, 0, {"value": value})
+                process.count(name, 0, value)
         begun = True
         for name, value in values.items():
-            process.count(name, at, {"value": value})
+            process.count(name, at, value)
     if not begun:
         for name, value in before.items():
-            process.count(name, 0, {"value": value})
+            process.count(name, 0, value)
 
 
 def _values(sample: Sample) -> Iterator[tuple[str, float]]:

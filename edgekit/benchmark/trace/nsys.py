@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED
-from edgekit.benchmark.trace.chrome import Args, Event, EventLine, EventLines, meta
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, Clock
+from edgekit.benchmark.trace.chrome import EventArgs, EventLine, EventLines, TraceEvent, meta
 from edgekit.benchmark.trace.layers import Linked
 from edgekit.benchmark.trace.nsys_export import Export, copy_names, range_words
 from edgekit.errors import DataError
@@ -276,7 +276,7 @@ class NsysSource:
     def __init__(self, export: Export, name: str, linked: Linked | None = None) -> None:
         self.name, self.export, self._linked = name, export, linked
         self.machine = _machine(export)
-        self._clock = BOARD_MEASURED if self.machine == "aarch64" else CPU_MEASURED
+        self._clock: Clock = BOARD_MEASURED if self.machine == "aarch64" else CPU_MEASURED
         self.wall = None if export.started is None else export.started / 1e9
         self.seconds = _duration(export)
         self.matched: set[str] = set()
@@ -309,7 +309,7 @@ class NsysSource:
             else:
                 yield from self._work(item)
 
-    def metadata(self) -> list[Event]:
+    def metadata(self) -> list[TraceEvent]:
         """As ``TraceSource`` says."""
         pid, clock = self._pid, self._clock
         version = self.export.meta.get("EXPORT_PRODUCT_VERSION", "").strip()
@@ -317,15 +317,19 @@ class NsysSource:
         what = self.machine or "unknown machine"
         if self._clock == CPU_MEASURED:
             what += " (not a board time)"
+
+        def named(kind: str, tid: int, **args: Any) -> TraceEvent:
+            return meta(kind, pid, tid, EventArgs(clock=clock, **args))
+
         found = [
-            meta("process_name", pid, 0, clock, name=f"{profiler}, {what}"),
-            meta("process_sort_index", pid, 0, clock, sort_index=pid),
-            meta("process_labels", pid, 0, clock, labels=self._label),
+            named("process_name", 0, name=f"{profiler}, {what}"),
+            named("process_sort_index", 0, sort_index=pid),
+            named("process_labels", 0, labels=self._label),
         ]
         order = {name: place for place, name in enumerate(sorted(self._tracks, key=_place))}
         for name, (tid, _) in self._tracks.items():
-            found.append(meta("thread_name", pid, tid, clock, name=name))
-            found.append(meta("thread_sort_index", pid, tid, clock, sort_index=order[name]))
+            found.append(named("thread_name", tid, name=name))
+            found.append(named("thread_sort_index", tid, sort_index=order[name]))
         return found
 
     def _range(self, span: NsysSpan) -> EventLine:
@@ -378,12 +382,12 @@ class NsysSource:
     def _found_call(self, span: NsysSpan) -> _LaunchCall | None:
         return self._calls.pop((span.owner, span.link), None) if span.link else None
 
-    def _layer(self, name: str) -> Args | None:
+    def _layer(self, name: str) -> EventArgs | None:
         if self._linked is None:
             return None
         found = self._linked(_SEQUENCE.sub("", name))
         if found:
-            self.matched.add(str(found.get("layer", name)))
+            self.matched.add(found.layer or name)
         return found
 
     def _line(
@@ -397,9 +401,13 @@ class NsysSource:
         mark: bool = False,
     ) -> EventLine:
         """Returns the line of a span; ``layer`` may be what the plan calls a layer."""
-        args = self._lines.args(
-            (layer, detail), lambda: {**dict(detail), **((layer and self._layer(layer)) or {})}
-        )
+
+        def values() -> EventArgs:
+            known = (self._layer(layer) if layer else None) or EventArgs()
+            own = {key: one for key, one in detail if key not in known.model_fields_set}
+            return known.model_copy(update=own)
+
+        args = self._lines.args((layer, detail), values)
         name, at = span.name[:_NAME] or category, self._us(span.start)
         if mark:
             return self._lines.mark(name, category, at, tid, args)

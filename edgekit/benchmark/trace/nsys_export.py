@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from edgekit.errors import DataError
 from edgekit.files import regular
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
+from edgekit_device.protocol.codec import document
 
 _MAGIC = b"SQLite format 3\0"
 _STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
@@ -40,19 +40,49 @@ class RangeWords:
 @lru_cache(maxsize=1)
 def range_words() -> RangeWords:
     """Returns the pattern that recognises a layer's range."""
-    rows = _file()["ranges"]
-    return RangeWords(frozenset(rows["domain"]["value"]), tuple(rows["not_layers"]["value"]))
+    ranges = _file().ranges
+    return RangeWords(frozenset(ranges.domain.value), ranges.not_layers.value)
 
 
 @lru_cache(maxsize=1)
 def copy_names() -> dict[int, str]:
     """Returns a copy's name by its kind."""
-    return {int(kind): name for kind, name in _file()["copies"]["value"].items()}
+    return dict(_file().copies.value)
 
 
-def _file() -> dict[str, Any]:
-    found: dict[str, Any] = read_knowledge(data_folder("targets") / "_nsys.yaml")
-    return found
+@document(frozen=True)
+class NsysWords:
+    """Words of an export that mean something."""
+
+    value: tuple[str, ...]
+
+
+@document(frozen=True)
+class NsysRanges:
+    """NVTX domains of TensorRT, and how their ranges begin that are no layer."""
+
+    domain: NsysWords
+    not_layers: NsysWords
+
+
+@document(frozen=True)
+class NsysCopies:
+    """Names of copies by their kind."""
+
+    value: Mapping[int, str]
+
+
+@document(frozen=True)
+class NsysFile:
+    """``targets/_nsys.yaml``."""
+
+    ranges: NsysRanges
+    copies: NsysCopies
+    sources: Mapping[str, str]
+
+
+def _file() -> NsysFile:
+    return read_facts(NsysFile, data_folder("targets") / "_nsys.yaml", "edgekit.nsys/1")
 
 
 # How much work a file can cause is bounded by its size: pages of a damaged one may point at each

@@ -9,7 +9,7 @@ processes keep the clocks apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import (
     BOARD_MEASURED,
@@ -26,7 +26,17 @@ from edgekit.benchmark.measurement import (
     runs_in_flight,
 )
 from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
-from edgekit.benchmark.trace.chrome import HOST, Args, Event, TraceProcess, nanoseconds
+from edgekit.benchmark.trace.chrome import (
+    HOST,
+    SCHEMA,
+    EventArgs,
+    Keyed,
+    Trace,
+    TraceEvent,
+    TraceFacts,
+    TraceProcess,
+    nanoseconds,
+)
 from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.placement.plan import Plan
@@ -101,25 +111,29 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
             slot.device,
             f"segment {slot.segment}" if slot.layers else f"reformats for segment {slot.segment}",
             nanoseconds(slot.start_us), end, "segment",
-            segment=slot.segment, device=slot.device, plan=slot.variant, layers=len(slot.layers),
+            EventArgs(
+                segment=slot.segment, device=slot.device, plan=slot.variant,
+                layers=len(slot.layers),
+            ),
         )  # fmt: skip
         elapsed = slot.start_us
         for kind, layers, name, us in _kernels(slot, network):
             begin, elapsed = min(nanoseconds(elapsed), end), elapsed + us
             stop = min(nanoseconds(elapsed), end)
-            args: Args = {"segment": slot.segment, "device": slot.device}
+            args = EventArgs(segment=slot.segment, device=slot.device)
             if layers:
                 args = layers_args([placed[layer] for layer in layers])
-            process.add(slot.device, name, begin, stop, kind, **args)
+            process.add(slot.device, name, begin, stop, kind, args)
         last = max(last, end)
     for steps in frames.values():
         process.flow("frame", steps)
     # one frame of each plan is in flight; the host waits for them all in one slice
     process.add(
         HOST, "frame" if len(plan.plans) == 1 else "one frame of each plan", 0, last, "frame",
-        device=HOST,
-        predicted_latency_us=plan.predicted.latency_us,
-        shares=[share.share for share in plan.plans],
+        EventArgs(
+            device=HOST, predicted_latency_us=plan.predicted.latency_us,
+            shares=[share.share for share in plan.plans],
+        ),
     )  # fmt: skip
     return process
 
@@ -145,13 +159,13 @@ def _measured(
             track = process.free_track(device, start)
             frames.setdefault((run.lane, run.frame), []).append((track, start))
             process.add(
-                track, f"segment {run.segment}", start, end, "segment", segment=run.segment,
-                device=device, plan=run.lane, frame=run.frame,
+                track, f"segment {run.segment}", start, end, "segment",
+                EventArgs(segment=run.segment, device=device, plan=run.lane, frame=run.frame),
             )  # fmt: skip
             for layer in own:
                 process.add(
-                    track, layer.name, layer.start, layer.end, "layer", **layer.args,
-                    frame=run.frame,
+                    track, layer.name, layer.start, layer.end, "layer",
+                    layer.args.model_copy(update={"frame": run.frame}),
                 )  # fmt: skip
     for steps in frames.values():
         process.flow("frame", steps)
@@ -171,7 +185,9 @@ def _host_frames(process: TraceProcess, shown: tuple[MeasuredRun, ...], mean_ms:
     if not frames:
         frames = {0: (0, nanoseconds(1000 * mean_ms))}
     for frame, (start, end) in frames.items():
-        process.add(HOST, f"inference {frame}", start, end, "frame", device=HOST, frame=frame)
+        process.add(
+            HOST, f"inference {frame}", start, end, "frame", EventArgs(device=HOST, frame=frame)
+        )
 
 
 def measured_processes(
@@ -202,7 +218,7 @@ def measured_processes(
         track = process.free_track("copies", begin)
         process.add(
             track, copy.phase, begin, begin + nanoseconds(copy.duration_us), "copy",
-            device="copies", frame=copy.frame,
+            EventArgs(device="copies", frame=copy.frame),
         )  # fmt: skip
     _host_frames(process, alone, (measurement.latency_ms or {}).get("mean", 0.0))
     started = measurement.events_start_s
@@ -226,7 +242,7 @@ def measured_processes(
     last = max(nanoseconds(run.call_us[1]) for run in in_flight)
     frames = len({run.frame for run in in_flight})
     pipelined.add(
-        HOST, counted(frames, "frame"), first, last, "frame", device=HOST, frames=frames
+        HOST, counted(frames, "frame"), first, last, "frame", EventArgs(device=HOST, frames=frames)
     )  # fmt: skip
     return [process, pipelined, *monitors]
 
@@ -244,7 +260,7 @@ def trace_document(
     dla_cores: int,
     network: Network | None = None,
     name: str = "",
-) -> dict[str, Any]:
+) -> Trace:
     """Makes the trace: a few frames as measured, and one frame of each plan as predicted.
 
     Args:
@@ -257,7 +273,7 @@ def trace_document(
         name: Name of the release or config, for ``otherData``.
 
     Returns:
-        The trace-event object. Every event's ``args`` has ``clock``.
+        The trace. Every event's ``args`` has ``clock``, but a counter's.
 
     Raises:
         DataError: "trace.time", a time is none.
@@ -267,21 +283,20 @@ def trace_document(
         processes += measured_processes(plan, measurement, dla_cores, network)
     if plan is not None:
         processes.append(_predicted(plan, network, dla_cores))
-    metadata: list[Event] = []
-    slices: list[tuple[int, int, int, int, Event]] = []
+    metadata: list[TraceEvent] = []
+    slices: list[Keyed] = []
     for process in processes:
         named, own = process.finish()
         metadata += named
         slices += own
     slices.sort(key=lambda item: item[:4])
-    return {
-        "traceEvents": metadata + [event for *_, event in slices],
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "schema": "edgekit.trace/1", "name": name,
-            "target": plan.target if plan else "", "power_mode": plan.power_mode if plan else "",
-            "precision": plan.precision if plan else "",
-            "clocks": {process.name: process.clock for process in processes},
-            "wall": frames_wall(measurement) if measurement else None,
-        },
-    }  # fmt: skip
+    return Trace(
+        traceEvents=[*metadata, *(event for *_, event in slices)],
+        displayTimeUnit="ms",
+        otherData=TraceFacts(
+            schema=SCHEMA, name=name, target=plan.target if plan else "",
+            power_mode=plan.power_mode if plan else "", precision=plan.precision if plan else "",
+            clocks={process.name: process.clock for process in processes},
+            wall=frames_wall(measurement) if measurement else None,
+        ),
+    )  # fmt: skip

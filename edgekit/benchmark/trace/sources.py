@@ -13,28 +13,34 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from edgekit.benchmark.document import SCHEMA, Bench
+from edgekit.benchmark.document import SCHEMA as BENCH_SCHEMA
+from edgekit.benchmark.document import Bench
 from edgekit.benchmark.measurement import (
     BOARD_MEASURED,
     CLOCKS,
-    Clock,
+    PREDICTED,
     Measured,
     Measurement,
     read_measurement,
 )
 from edgekit.benchmark.trace.chrome import (
     HOST,
-    Event,
+    SCHEMA,
+    EventArgs,
     EventLine,
+    Trace,
+    TracedProcess,
+    TraceEvent,
+    TraceFacts,
     TraceProcess,
+    checked_trace,
     line_of,
     meta,
     nanoseconds,
-    validate_trace,
 )
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
-from edgekit.documents import Document, Number, load_json
+from edgekit.documents import load_json
 from edgekit.errors import DataError
 from edgekit.files import write_atomically
 
@@ -52,7 +58,7 @@ _BATCH = 1000
 # of a source, which may have several processes that share its clock
 _ALONE = "this source starts at 0 and is not aligned with the others"
 _LARGEST_TRACE = 512 << 20
-_BENCH = (SCHEMA, "edgekit.device.bench/1")
+_BENCH = (BENCH_SCHEMA, "edgekit.device.bench/1")
 _SHOWN = 20
 _MOST = 10_000
 
@@ -74,7 +80,7 @@ class TraceSource(Protocol):
         """Yields its events sorted by time, moved by ``shift_us``, processes from ``pid`` on."""
         ...
 
-    def metadata(self) -> list[Event]:
+    def metadata(self) -> list[TraceEvent]:
         """Returns names of processes and tracks; complete once all events were taken."""
         ...
 
@@ -87,9 +93,7 @@ class PreparedSource:
     ) -> None:
         self.name, self.wall = name, wall
         self._processes = list(processes)
-        self._metadata: list[Event] = []
-        self.seconds = 0.0
-        self._events: list[Event] = []
+        self._metadata: list[TraceEvent] = []
         keyed = []
         for process in processes:
             named, own = process.finish()
@@ -97,51 +101,21 @@ class PreparedSource:
             keyed += own
         keyed.sort(key=lambda item: item[:4])
         self._events = [event for *_, event in keyed]
-        ends = (event["ts"] + event.get("dur", 0.0) for event in self._events)
+        ends = (event.ts + event.dur for event in self._events)
         self.seconds = max(ends, default=0.0) / 1e6
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
         """See Source."""
         numbers = {process.pid: pid + i for i, process in enumerate(self._processes)}
-        moved = []
-        for event in self._metadata:
-            args = event["args"]
-            if event["name"] == "process_sort_index":
-                args = {**args, "sort_index": numbers[event["pid"]]}
-            elif event["name"] == "process_labels":
-                args = {**args, "labels": f"{args['labels']}; {label}"}
-            moved.append({**event, "pid": numbers[event["pid"]], "args": args})
-        labelled = {event["pid"] for event in moved if event["name"] == "process_labels"}
-        for process in self._processes:
-            own = numbers[process.pid]
-            if own not in labelled:
-                args = {"clock": process.clock, "labels": label}
-                moved.append({
-                    "name": "process_labels", "cat": "__metadata", "ph": "M", "ts": 0, "pid": own,
-                    "tid": 0, "args": args,
-                })  # fmt: skip
-        self._metadata = moved
+        self._metadata = list(_renamed(self._metadata, numbers, label))
         for event in self._events:
-            found = {**event, "pid": numbers[event["pid"]]}
-            found["ts"] = round(event["ts"] + shift_us, 3)
-            if "id" in event:
-                found["id"] = (event["id"] & 0xFFFFFFFF) + (found["pid"] << 32)
-            yield line_of(found)
+            own = numbers[event.pid]
+            flow = {} if event.id is None else {"id": (event.id & 0xFFFFFFFF) + (own << 32)}
+            yield line_of(event.placed(own, shift_us, **flow))
 
-    def metadata(self) -> list[Event]:
+    def metadata(self) -> list[TraceEvent]:
         """See Source."""
         return self._metadata
-
-
-class TracedProcess(Document):
-    """A process of a trace: whose clock its times are of, and how it was placed."""
-
-    pid: int
-    name: str
-    source: str
-    clock: Clock
-    alignment: str
-    shift_us: Number
 
 
 @dataclass
@@ -187,14 +161,20 @@ def align(sources: Sequence[TraceSource]) -> list[tuple[float, str]]:
 
 
 def write_trace(
-    path: Path, sources: Sequence[TraceSource], about: Mapping[str, str], *, most: int = 5_000_000
+    path: Path,
+    sources: Sequence[TraceSource],
+    *,
+    name: str,
+    target: str = "",
+    most: int = 5_000_000,
 ) -> WrittenTrace:
     """Writes one trace of several sources, event by event; memory does not grow with them.
 
     Args:
         path: Gets the JSON object form, one event a line.
         sources: In the order of their processes.
-        about: Goes into ``otherData``.
+        name: What the trace is called.
+        target: Of the configuration, where there is one.
         most: Events after these are counted and left out.
 
     Returns:
@@ -219,22 +199,21 @@ def write_trace(
             first = False
         for source, (shift, how) in zip(sources, places, strict=True):
             for event in source.metadata():
-                file.write(("" if first else ",\n") + json.dumps(event))
+                file.write(("" if first else ",\n") + json.dumps(event.to_json()))
                 first = False
-                if event["name"] == "process_name":
-                    written.processes.append(
-                        TracedProcess(
-                            pid=event["pid"], name=event["args"]["name"], source=source.name,
-                            clock=event["args"]["clock"], alignment=how, shift_us=round(shift, 3),
-                        )
-                    )  # fmt: skip
-        other = {
-            "schema": "edgekit.trace/1", **about,
-            "clocks": {one.name: one.clock for one in written.processes},
-            "processes": [one.to_json() for one in written.processes],
-            "left_out": written.left_out,
-        }  # fmt: skip
-        file.write('\n], "otherData": ' + json.dumps(other, allow_nan=False) + "}\n")
+                if event.name == "process_name":
+                    written.processes.append(TracedProcess(
+                        pid=event.pid, name=event.args.name or "", source=source.name,
+                        clock=event.args.clock or PREDICTED, alignment=how,
+                        shift_us=round(shift, 3),
+                    ))  # fmt: skip
+        facts = TraceFacts(
+            schema=SCHEMA, name=name, processes=written.processes, left_out=written.left_out,
+            clocks={one.name: one.clock for one in written.processes},
+        )  # fmt: skip
+        if target:
+            facts = facts.model_copy(update={"target": target})
+        file.write('\n], "otherData": ' + json.dumps(facts.to_json(), allow_nan=False) + "}\n")
     return written
 
 
@@ -258,17 +237,16 @@ def _batches(lines: Iterator[EventLine], most: int, written: WrittenTrace) -> It
 class RunTrace:
     """A trace that edgekit wrote. See ``edgekit.benchmark.trace.sources.TraceSource``."""
 
-    def __init__(self, name: str, document: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, trace: Trace) -> None:
         self.name = name
-        events: list[Event] = document["traceEvents"]
-        wall = document["otherData"].get("wall")
-        self.wall = float(wall) if type(wall) in (int, float) and 0 < wall < 1e12 else None
-        self._metadata = [event for event in events if event["ph"] == "M"]
+        wall = trace.about.wall
+        self.wall = float(wall) if wall is not None and 0 < wall < 1e12 else None
+        self._metadata = [event for event in trace.events if event.ph == "M"]
         self._events = sorted(
-            (event for event in events if event["ph"] != "M"), key=lambda event: event["ts"]
+            (event for event in trace.events if event.ph != "M"), key=lambda event: event.ts
         )
-        self._pids = sorted({event["pid"] for event in events})
-        self.seconds = max((e["ts"] + e.get("dur", 0) for e in self._events), default=0.0) / 1e6
+        self._pids = sorted({event.pid for event in trace.events})
+        self.seconds = max((event.ts + event.dur for event in self._events), default=0.0) / 1e6
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
         """See Source."""
@@ -276,33 +254,35 @@ class RunTrace:
         flows: dict[int, int] = {}
         self._metadata = list(_renamed(self._metadata, numbers, label))
         for event in self._events:
-            found = {**event, "pid": numbers[event["pid"]]}
-            found["ts"] = round(event["ts"] + shift_us, 3)
-            if "id" in event:
-                # whole numbers: Perfetto takes no other text than one of them
-                found["id"] = flows.setdefault(event["id"], (pid << 32) + len(flows) + 1)
-            yield line_of(found)
+            # whole numbers: Perfetto takes no other text than one of them
+            flow = {} if event.id is None else {
+                "id": flows.setdefault(event.id, (pid << 32) + len(flows) + 1)
+            }  # fmt: skip
+            yield line_of(event.placed(numbers[event.pid], shift_us, **flow))
 
-    def metadata(self) -> list[Event]:
+    def metadata(self) -> list[TraceEvent]:
         """See Source."""
         return self._metadata
 
 
-def _renamed(events: list[Event], numbers: Mapping[int, int], label: str) -> Iterator[Event]:
+def _renamed(
+    events: list[TraceEvent], numbers: Mapping[int, int], label: str
+) -> Iterator[TraceEvent]:
+    """Yields metadata with other process numbers, and each process with the label, too."""
     labelled = set()
     clocks = {}
     for event in events:
-        pid, args = numbers[event["pid"]], dict(event["args"])
-        clocks[pid] = args["clock"]
-        if event["name"] == "process_labels":
-            args["labels"] = f"{args['labels']}; {label}"
+        pid, args = numbers[event.pid], event.args
+        clocks[pid] = args.clock
+        if event.name == "process_labels":
+            args = args.model_copy(update={"labels": f"{args.labels}; {label}"})
             labelled.add(pid)
-        elif event["name"] == "process_sort_index":
-            args["sort_index"] = pid
-        yield {**event, "pid": pid, "args": args}
+        elif event.name == "process_sort_index":
+            args = args.model_copy(update={"sort_index": pid})
+        yield event.placed(pid, args=args)
     for pid, clock in clocks.items():
         if pid not in labelled:
-            yield meta("process_labels", pid, 0, clock, labels=label)
+            yield meta("process_labels", pid, 0, EventArgs(clock=clock, labels=label))
 
 
 def _json(path: Path) -> Any:
@@ -326,15 +306,13 @@ def read_trace(path: Path) -> RunTrace:
     Raises:
         DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
     """
-    document = _json(path)
-    faults = validate_trace(document)
-    schema = document["otherData"].get("schema") if not faults else None
-    if faults or schema != "edgekit.trace/1":
+    found = checked_trace(_json(path))
+    if not isinstance(found, Trace):
         raise DataError(
-            f"not an edgekit trace: {faults[0] if faults else f'its schema is {schema!r}'}"[:300],
-            code="trace.form", where=str(path), hint="run edgekit bench again",
+            f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),
+            hint="run edgekit bench again",
         )  # fmt: skip
-    return RunTrace(path.name, document)
+    return RunTrace(path.name, found)
 
 
 def read_bench(path: Path) -> tuple[TraceSource, str]:
@@ -381,7 +359,7 @@ def read_bench(path: Path) -> tuple[TraceSource, str]:
 
 def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
     """Returns the name and the measurement of a loader's or of a bench document."""
-    if document.get("schema") != SCHEMA:
+    if document.get("schema") != BENCH_SCHEMA:
         return "", read_measurement(document, Measurement)
     bench = read_measurement(document, Bench)
     shared = Measured.model_fields.keys() & bench.model_fields_set
@@ -420,7 +398,8 @@ def times_process(
         ):
             begin, stop = at(start), at(start + max(length, 0.0))
             place = process.free_track(track, begin)
-            process.add(place, f"{name} {number}", begin, stop, "iteration", iteration=number)
+            args = EventArgs(iteration=number)
+            process.add(place, f"{name} {number}", begin, stop, "iteration", args)
             steps.append((place, begin))
         process.flow("iteration", steps)
     return process

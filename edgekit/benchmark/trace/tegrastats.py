@@ -5,12 +5,12 @@ one run, and of the board that was measured.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgekit.benchmark.energy import BUSY
 from edgekit.benchmark.monitor import SCHEMA, Monitor, MonitorFacts, Sample
@@ -245,11 +245,11 @@ def monitor_of_log(
     found: list[_Line] = []
     unknown, other, cut = UnknownFields(), 0, False
     for line in lines:
-        groups, fields = read_line(line[: 1 << 16])
-        if groups is None:
+        sampled, fields = _line(line[: 1 << 16])
+        if sampled is None:
             other += bool(line.strip()) and not line.startswith("#")
             continue
-        found.append(_line(groups))
+        found.append(sampled)
         unknown.add(fields)
         cut = not line.endswith("\n")
     # numbers of the last line may have lost digits
@@ -303,10 +303,13 @@ class _Line(NamedTuple):
         return said.replace(tzinfo=timezone.utc).timestamp()
 
 
-def _line(groups: Mapping[str, Any]) -> _Line:
-    sampled = {name: value for name, value in groups.items() if name not in ("wall", "wall_text")}
-    sample = Sample.model_validate({"t_s": 0.0, "wall": None, **sampled})
-    return _Line(sample, groups.get("wall"), groups.get("wall_text"))
+def _line(text: str) -> tuple[_Line | None, list[str]]:
+    """Returns the sample of a line, and the fields whose meaning is not known."""
+    groups, unknown = read_line(text)
+    if groups is None:
+        return None, unknown
+    wall, date = groups.pop("wall", None), groups.pop("wall_text", None)
+    return _Line(Sample.model_validate({"t_s": 0.0, "wall": None, **groups}), wall, date), unknown
 
 
 def _shape(sample: Sample) -> set[tuple[str, str]]:

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +30,8 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit_device.protocol import codec
-from edgekit_device.protocol.codec import array, choice, integer, text
+from edgekit_device.protocol.codec import array, choice, document, integer, text
+from edgekit_device.release.policy import Policy
 
 _ROLE = "edgekit_board"
 _COMMENT = "Written by edgekit fleet export ansible. The waves use this order of boards."
@@ -75,7 +76,7 @@ _GROUP = re.compile(r"[^A-Za-z0-9_]")
 _BUDGET = re.compile(r"(\d+)(%?)")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Exported(FormerDict):
     """``edgekit.fleet.ansible/1``: a folder for Ansible.
 
@@ -152,7 +153,7 @@ def export(
         waves=waves,
         budget=budget,
         signers=list(dict.fromkeys(signers)),
-        policy={"keep": deploy.keep, **deploy.health.policy()},
+        policy=replace(deploy.health.policy(), keep=deploy.keep),
         again=again,
         private=private,
         known_hosts=Cache().folder / "known_hosts",
@@ -168,7 +169,7 @@ def export_ansible(
     waves: str = DEFAULT_WAVES,
     budget: str = "0",
     signers: Sequence[str] = (),
-    policy: Mapping[str, Any] | None = None,
+    policy: Policy | None = None,
     again: bool = False,
     private: bool = False,
     known_hosts: Path | None = None,
@@ -183,7 +184,7 @@ def export_ansible(
         waves: As of ``make_waves``.
         budget: Percent of a wave's boards that may fail, "5%".
         signers: Lines of allowed_signers that boards shall trust.
-        policy: The health policy.
+        policy: How boards judge the release.
         again: Whether boards put back what was taken back on them.
         private: Whether a new folder is for its owner alone.
         known_hosts: edgekit's own file of known host keys.
@@ -205,9 +206,9 @@ def export_ansible(
         raise not_written(folder, "cannot create the folder", error) from error
     shutil.copytree(Path(__file__).with_name("role"), folder / "roles" / _ROLE, dirs_exist_ok=True)
     loader = build_board_loader(folder / "loader")
-    settings: dict[str, Any] = {
+    settings = {
         "edgekit_board_signers": list(signers),
-        "edgekit_board_policy": dict(policy or {}),
+        "edgekit_board_policy": codec.write(policy or Policy()),
         **({"edgekit_board_again": True} if again else {}),
         "edgekit_board_loader": "{{ inventory_dir }}/loader/" + loader.name,
     }
@@ -221,7 +222,7 @@ def export_ansible(
         "ansible.cfg": _SETTINGS,
         "pinned_host_key": PIN,
         "known_hosts": known,
-        "inventory.yml": _to_yaml(_inventory(ordered, facts, settings), _COMMENT),
+        "inventory.yml": _inventory(ordered, facts, settings),
         **_playbooks([len(wave) for wave in made], most),
     }
     for name, content in texts.items():
@@ -349,9 +350,9 @@ def _host_vars(member: FleetBoard) -> dict[str, Any]:
 
 def _inventory(
     members: Sequence[FleetBoard],
-    bundles: Mapping[str, Mapping[str, Any]],
+    bundles: Mapping[str, Mapping[str, str]],
     settings: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> str:
     """Returns an inventory in Ansible's YAML form.
 
     Args:
@@ -359,22 +360,20 @@ def _inventory(
         bundles: By board's name its ``edgekit_board_app``, ``edgekit_board_digest`` and the like.
         settings: Variables of all boards.
     """
-    groups: dict[str, dict[str, Any]] = {}
-    hosts: dict[str, Any] = {}
+    groups: dict[str, dict[str, dict[str, None]]] = {}
+    hosts = {}
     first = next(iter(bundles.values()))
     same = all(facts == first for facts in bundles.values())
     for member in members:
-        own = {} if same else dict(bundles[member.name])
+        own = {} if same else bundles[member.name]
         hosts[member.name] = {**_host_vars(member), **own}
         for key, value in sorted(member.labels.items()):
             name = _GROUP.sub("_", f"{key}_{value}" if value else key)
             name = f"label_{name}" if name[:1].isdigit() or name in ("all", "ungrouped") else name
             groups.setdefault(name, {"hosts": {}})["hosts"][member.name] = None
-    shared: dict[str, Any] = {"ansible_ssh_common_args": _KNOWN, **settings}
-    if same:
-        shared.update(first)
+    shared = {"ansible_ssh_common_args": _KNOWN, **settings, **(first if same else {})}
     boards = {"edgekit_boards": {"hosts": hosts, "vars": shared}}
-    return {"all": {"children": {**boards, **groups}}}
+    return _to_yaml({"all": {"children": {**boards, **groups}}}, _COMMENT)
 
 
 def percentage(budget: str) -> int:
@@ -412,8 +411,6 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
             {"name": "The board", "ansible.builtin.import_role": {"name": _ROLE}},
         ],
     }
-    serving = _of_role("Show the current release", "serving")
-    back = _of_role("Go back to the previous release where the bundle is current", "rollback")
     serial = (
         "serial: the boards of each wave, canaries first (percentages are allowed).\n"
         "max_fail_percentage: after more failures in a wave, no further wave starts. Failed\n"
@@ -423,16 +420,20 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
     twice = "Leaves boards with another current bundle alone; --limit restricts it to a wave."
     return {
         "deploy.yml": _to_yaml([deploy], serial),
-        "rollback.yml": _to_yaml([back], twice),
-        "serving.yml": _to_yaml([serving], "Changes nothing."),
+        "rollback.yml": _of_role(
+            "Go back to the previous release where the bundle is current", "rollback", twice
+        ),
+        "serving.yml": _of_role("Show the current release", "serving", "Changes nothing."),
     }
 
 
-def _of_role(name: str, tasks: str) -> dict[str, Any]:
+def _of_role(name: str, tasks: str, comment: str) -> str:
+    """Returns a playbook that runs tasks of the role."""
     role = {"name": _ROLE, "tasks_from": tasks}
-    return {
+    play = {
         "name": name,
         "hosts": "edgekit_boards",
         "gather_facts": False,
         "tasks": [{"name": "The board", "ansible.builtin.import_role": role}],
     }
+    return _to_yaml([play], comment)

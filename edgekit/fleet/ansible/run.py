@@ -22,8 +22,10 @@ from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.protocol.codec import (
+    anything,
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -31,14 +33,16 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
+    take,
     text,
 )
 from edgekit_device.protocol.failure import Failure
 
 _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
+_TASKS = integer(0, 1 << 31)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AnsibleBoard:
     """A board after Ansible's run; ``changed``: whether anything was, None for unknown."""
 
@@ -49,7 +53,7 @@ class AnsibleBoard:
     error: Failure | None = member(nullable(record(Failure)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AnsibleRun(FormerDict):
     """``edgekit.fleet.ansible-run/1``: a rollout by Ansible.
 
@@ -83,12 +87,26 @@ class AnsibleRun(FormerDict):
         return playbook_command(Path(self.folder))
 
 
+@document(frozen=True)
+class _Recap:
+    """What ``edgekit_recap`` writes of a board: tasks by their end, and why one failed.
+
+    Attributes:
+        why: The board's own error; Ansible's words where it has none.
+    """
+
+    unreachable: int = member(_TASKS)
+    failures: int = member(_TASKS)
+    changed: int = member(_TASKS)
+    why: Any = member(anything)
+
+
 @dataclass(slots=True)
 class _PlaybookOutcome:
     """How Ansible ended: its exit status, its recap by board, and its last error of no board."""
 
     code: int = 0
-    recap: Mapping[str, Any] | None = None
+    recap: Mapping[str, _Recap] | None = None
     error: str = ""
     interrupted: bool = False
 
@@ -201,7 +219,7 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
                 process.send_signal(signal.SIGINT)
                 say("Ansible is stopped; boards that have started finish on their own")
     if recap.is_file():
-        ended.recap = json.loads(recap.read_text(encoding="utf-8"))
+        ended.recap = take(mapping(record(_Recap)), json.loads(recap.read_text(encoding="utf-8")))
     return ended
 
 
@@ -235,16 +253,16 @@ def _document(name: str, app: str, made: Exported, ended: _PlaybookOutcome) -> A
     )
 
 
-def _board(name: str, wave: int, recap: Mapping[str, Any] | None) -> AnsibleBoard:
+def _board(name: str, wave: int, recap: Mapping[str, _Recap] | None) -> AnsibleBoard:
     """Returns what Ansible's recap says of a board."""
     found = (recap or {}).get(name)
     if found is None:
         # waves that were not begun are in no recap
         return AnsibleBoard(name, wave, "unknown" if recap is None else "not-begun", None, None)
-    state = "unreachable" if found["unreachable"] else "failed" if found["failures"] else "ok"
+    state = "unreachable" if found.unreachable else "failed" if found.failures else "ok"
     error = None
     if state != "ok":
-        why = found["why"] if isinstance(found["why"], dict) else {"message": found["why"]}
+        why = found.why if isinstance(found.why, dict) else {"message": found.why}
         code = "board.unreachable" if state == "unreachable" else "board.failed"
         error = Failure(
             str(why.get("code") or code),
@@ -252,4 +270,4 @@ def _board(name: str, wave: int, recap: Mapping[str, Any] | None) -> AnsibleBoar
             name,
             str(why.get("hint") or ""),
         )
-    return AnsibleBoard(name, wave, state, found["changed"] > 0, error)
+    return AnsibleBoard(name, wave, state, found.changed > 0, error)

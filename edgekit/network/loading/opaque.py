@@ -16,7 +16,8 @@ from onnx import TensorProto, ValueInfoProto, helper
 from edgekit.errors import ModelError
 from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
-from edgekit.network.protos import RUNTIMES, has_importer, reachable, shipped_plugins
+from edgekit.network.operators import has_importer, operator_table
+from edgekit.network.protos import RUNTIMES, reachable
 from edgekit.text import listed
 
 _QUIET = 4
@@ -44,7 +45,7 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"
             who = f"the board's TensorRT needs the plugin {name}"
-            if found["plugin"] in shipped_plugins():
+            if found["plugin"] in operator_table().plugins.names:
                 who = f"TensorRT ships the plugin {name}"
             users.setdefault(who, []).append(node.name)
     notes = [

@@ -12,7 +12,8 @@ import onnx
 
 from edgekit.errors import ModelError
 from edgekit.network.model import QDQ
-from edgekit.network.protos import UNLISTED, has_importer, is_plugin, nearest, subgraphs
+from edgekit.network.operators import has_importer
+from edgekit.network.protos import UNLISTED, is_plugin, nearest, subgraphs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024

@@ -177,7 +177,7 @@ def trilu(at: Placer, node: Node) -> None:
     steps, source = _Steps(at, node), node.inputs[0]
     shape = at.shape(source)
     grid = (*(1,) * (len(shape) - 2), *shape[-2:])
-    fill: dict[str, Any] = {"function": "LINSPACE"}
+    fill = {"function": "LINSPACE"}
     rows = steps.layer("FILL", fill, [], grid, dtype="int64", inserted=True)
     columns = steps.layer("FILL", fill, [], grid, dtype="int64", inserted=True)
     if node.input(1):
@@ -202,7 +202,7 @@ def hardmax(at: Placer, node: Node) -> None:
         params = {"mode": "RESHAPE", "shape": shape}
         source, axis = steps.layer("SHUFFLE", params, [source], shape), 1
     largest = [1 if i == axis else size for i, size in enumerate(shape)]
-    most: dict[str, Any] = {"axis": axis, "k": 1, "function": "MAX"}
+    most = {"axis": axis, "k": 1, "function": "MAX"}
     found = steps.layer("TOPK", most, [source], largest, dtype="int32")
     index = (*shape[:axis], *shape[axis + 1 :])
     params = {"mode": "RESHAPE", "shape": index}
@@ -306,7 +306,7 @@ def stft(at: Placer, node: Node) -> None:
             node, "CONVOLUTION", params, inputs=[source], outputs=parts[-1:],
             macs=(macs or 0) // 2,
         )  # fmt: skip
-    axis: dict[str, Any] = {"axis": 2, "inputs": 2}
+    axis = {"axis": 2, "inputs": 2}
     both = steps.layer("CONCATENATION", axis, parts, (batch, bins, 2, frames), dtype=dtype)
     shape = (batch, frames, bins, 2)
     turn = {"mode": "TRANSPOSE", "perm": (0, 3, 1, 2), "shape": shape}

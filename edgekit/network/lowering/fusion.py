@@ -31,7 +31,7 @@ def without_identities(layers: Sequence[Layer], outputs: Collection[str]) -> tup
         current = layer
         for name in dict.fromkeys(layer.inputs):
             if name in erased:
-                current = _joined(erased[name], current, current.name, current.params)
+                current = _joined(erased[name], current, current.name)
         written = current.outputs[0] if current.outputs else ""
         if current.kind == "IDENTITY" and written in read and written not in outputs:
             erased[written] = current
@@ -73,14 +73,14 @@ def fuse_shuffles(
             continue
         current[index] = None
         if nothing:
-            name, params = user.name, dict(user.params)
+            name = user.name
         else:
             assert both is not None
             name = free_name(f"{shuffle.name} + {user.name}", taken)
-            params = _params(shuffle, user, both)
+            user = replace(user, params=_params(shuffle, user, both))
             moves[users[0]] = both
         taken.add(name)
-        current[users[0]] = _joined(shuffle, user, name, params)
+        current[users[0]] = _joined(shuffle, user, name)
     return tuple(layer for layer in current if layer is not None)
 
 
@@ -144,7 +144,7 @@ def _parts(layer: Layer) -> tuple[Mapping[str, Any], ...]:
     return tuple(layer.params.get("parts", (layer.params,)))
 
 
-def _joined(shuffle: Layer, user: Layer, name: str, params: Mapping[str, Any]) -> Layer:
+def _joined(shuffle: Layer, user: Layer, name: str) -> Layer:
     source, middle = shuffle.inputs[0], shuffle.outputs[0]
     both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
     absorbed = (*_imported(shuffle), *shuffle.absorbed)
@@ -156,7 +156,6 @@ def _joined(shuffle: Layer, user: Layer, name: str, params: Mapping[str, Any]) -
         nodes=tuple(dict.fromkeys((*shuffle.nodes, *user.nodes))),
         origin=both,
         inputs=tuple(source if read == middle else read for read in user.inputs),
-        params=params,
         absorbed=absorbed,
     )
 

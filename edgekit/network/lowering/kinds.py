@@ -6,14 +6,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_document
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    flag,
+    long_text,
+    mapping,
+    member,
+    record,
+)
 from edgekit_device.versions import at_least, parse_version
 
 #: The kind of a layer where it is not known which layers the parser writes, or the parser refuses
 #: the operator: no type of TensorRT's.
 UNKNOWN = "UNKNOWN"
+
+
+@document(frozen=True, eq=False)
+class _ChangedKind:
+    """An operator's kind of layer from ``since`` on, and ``before``."""
+
+    before: str = member(long_text)
+    kind: str = member(long_text)
+    since: str = member(long_text)
+    source: tuple[str, ...] = member(array(long_text, 1))
+    interpolated: bool = member(flag, absent=False)
+
+
+@document(frozen=True, eq=False)
+class _LayersFile:
+    """``trt/layers.yaml``."""
+
+    schema: str = member(choice("edgekit.tensorrt-layers/1"))
+    layers: Mapping[str, _ChangedKind] = member(mapping(record(_ChangedKind)))
 
 
 @cache
@@ -27,15 +55,13 @@ def by_release(what: str, release: str) -> str:
     Returns:
         TensorRT's layer type; "" for an operator whose layers are of one kind in every release.
     """
-    row = _rows().get(what)
+    row = _file().layers.get(what)
     if row is None:
         return ""
-    newer = at_least(parse_version(release), parse_version(row["since"]))
-    return str(row["kind"] if newer else row["before"])
+    newer = at_least(parse_version(release), parse_version(row.since))
+    return row.kind if newer else row.before
 
 
 @cache
-def _rows() -> Mapping[str, Mapping[str, Any]]:
-    content: Mapping[str, Any] = read_knowledge(data_folder("trt") / "layers.yaml")
-    rows: Mapping[str, Mapping[str, Any]] = content["layers"]
-    return rows
+def _file() -> _LayersFile:
+    return read_document(_LayersFile, data_folder("trt") / "layers.yaml")

@@ -18,7 +18,7 @@ from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
 from edgekit.network.lowering.placer import Placer
 from edgekit.network.model import FOLLOWED, Layer, Model, Network
 from edgekit.network.module_names import common_module
-from edgekit.network.protos import has_importer
+from edgekit.network.operators import has_importer
 
 _Family = Callable[[Placer, Node], None]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.network.windows import window
@@ -39,7 +39,7 @@ def pool(at: Placer, node: Node) -> None:
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
     size = window(given, given["kernel_shape"], at.shape(source)[2:], at.shape(target)[2:])
-    params: dict[str, Any] = {
+    params = {
         **size.params(),
         "mode": "MAX" if node.op == "MaxPool" else "AVERAGE",
         "count_include_pad": bool(given.get("count_include_pad", 0)),

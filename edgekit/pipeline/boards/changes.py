@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, UsageError
@@ -17,6 +16,7 @@ from edgekit_device.protocol.codec import (
     app_name,
     array,
     choice,
+    document,
     flag,
     member,
     nullable,
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 _RELEASE = nullable(release_name)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BoardToRollBack(BoardRow):
     """A board that did not go back."""
 
     name: str = member(text())
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class RolledBackBoard(BoardToRollBack):
     """A board that went back to an earlier release.
 
@@ -61,7 +61,7 @@ class RolledBackBoard(BoardToRollBack):
     taken_back: TakenBack | None = member(nullable(record(TakenBack)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Rollback(FormerDict):
     """``edgekit.rollback/1``: boards that went back; with ``dry_run`` they would."""
 
@@ -102,12 +102,12 @@ def roll_back(
     rows = []
     for one in request_from_boards([where], request, **settings):
         if one.found is None:
-            rows.append(BoardToRollBack(**one.facts(), name=one.board))
+            rows.append(one.row(BoardToRollBack, name=one.board))
         else:
             kind, note, answer = one.found
             rows.append(
-                RolledBackBoard(
-                    **one.facts(),
+                one.row(
+                    RolledBackBoard,
                     name=one.board,
                     kind=kind,
                     note=note,
@@ -153,14 +153,14 @@ def _state_of(client: BoardClient, app: str) -> AppReleases:
     return apps[app]
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BoardRemovals(BoardRow):
     """The releases that were removed from a board; none where it failed."""
 
     removed: tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Removal(FormerDict):
     """``edgekit.remove/1``: releases that were removed; with ``dry_run`` they would be.
 
@@ -209,7 +209,7 @@ def remove(
         return client.remove(name, release)
 
     answered = request_from_boards(wheres, request, **settings)
-    rows = (BoardRemovals(**one.facts(), removed=one.found or ()) for one in answered)
+    rows = (one.row(BoardRemovals, removed=one.found or ()) for one in answered)
     return Removal(name, release, dry_run, tuple(rows))
 
 
@@ -235,14 +235,14 @@ def _would_remove(client: BoardClient, app: str, release: str | None) -> tuple[s
     return (release,)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BoardServer(BoardRow, ServeAnswer):
     """A board's server; ``notes`` are for people."""
 
     notes: tuple[str, ...] = member(array(text()), absent=())
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class StoppedServer(BoardRow, ServerStopped):
     """A board whose server was to stop."""
 
@@ -254,7 +254,7 @@ def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
     return found
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Serving(FormerDict):
     """``edgekit.serve/1``: the servers of boards after ``action``."""
 
@@ -293,12 +293,12 @@ def serve(
     rows: list[BoardServer | StoppedServer | BoardRow] = []
     for one in request_from_boards([where], request, **settings):
         if one.found is None:
-            rows.append(BoardRow(**one.facts()))
+            rows.append(one.row(BoardRow))
         elif isinstance(one.found[0], ServerStopped):
-            rows.append(StoppedServer(**one.facts(), **vars(one.found[0])))
+            rows.append(one.row(StoppedServer, **vars(one.found[0])))
         else:
             answer, notes = one.found
-            rows.append(BoardServer(**one.facts(), **vars(answer), notes=notes))
+            rows.append(one.row(BoardServer, **vars(answer), notes=notes))
     return Serving(name, action, tuple(rows))
 
 

@@ -5,7 +5,6 @@ runs its self-test. A board that does not answer hides none of the others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +16,7 @@ from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
 from edgekit.pipeline.boards.requests import failure_of
 from edgekit.removed import FormerDict
 from edgekit_device.board.setup import SetupAnswer
-from edgekit_device.protocol.codec import choice, flag, member, record
+from edgekit_device.protocol.codec import choice, document, flag, member, record
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -32,7 +31,7 @@ _UNPREPARED = ("shown", "by-hand", "failed")
 SELFTEST_FILE = Path("edgekit-selftest.json")
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Setup(FormerDict, SetupAnswer):
     """``edgekit.setup/1``: how a board was prepared; ``ok``: it is now as requested."""
 

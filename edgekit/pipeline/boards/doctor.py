@@ -4,8 +4,8 @@ it, and whether the board fits a configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.deployment.board import DescribedBoard
@@ -17,6 +17,7 @@ from edgekit_device.board.probe import Probe
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     member,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 CheckStatus = Literal["ok", "warn", "missing"]
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class DoctorCheck:
     """One line of ``edgekit doctor``.
 
@@ -54,7 +55,7 @@ class DoctorCheck:
     fix: str = member(text(), default="")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardAbilities:
     """What a board can run.
 
@@ -73,7 +74,7 @@ class BoardAbilities:
     power_modes: tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Doctor(FormerDict):
     """``edgekit.doctor/1``: what a board, or this machine, has for edgekit.
 
@@ -410,8 +411,7 @@ def _can(probe: Probe) -> BoardAbilities:
 def _fits(probe: Probe, config: Config) -> Iterator[DoctorCheck]:
     """Whether the board is what the configuration is for."""
     file = config.file
-    module = get(file.target).facts.get("module")
-    numbers = module.get("numbers", []) if isinstance(module, Mapping) else []
+    numbers = get(file.target).file.module.numbers
     own = probe.board_id
     if not own:
         yield DoctorCheck(

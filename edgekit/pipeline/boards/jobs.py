@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
@@ -18,6 +18,7 @@ from edgekit_device.jobs.job import LIVE, STATES, JobRow, WatchedEvent
 from edgekit_device.protocol.codec import (
     anything,
     choice,
+    document,
     flag,
     member,
     nullable,
@@ -39,7 +40,7 @@ _ENDED = tuple(state for state in STATES if state not in LIVE)
 _SHORTEST = 4
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardJobs:
     """A board's jobs, the newest first; none where it was not reached.
 
@@ -54,7 +55,7 @@ class BoardJobs:
     cause: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Jobs(FormerDict):
     """``edgekit.jobs/1``: the jobs of boards."""
 
@@ -62,7 +63,7 @@ class Jobs(FormerDict):
     schema: str = member(choice("edgekit.jobs/1"), default="edgekit.jobs/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class JobAnswer(FormerDict):
     """``edgekit.job/1``: a job after what was asked of it.
 
@@ -84,7 +85,7 @@ class JobAnswer(FormerDict):
     schema: str = member(choice("edgekit.job/1"), default="edgekit.job/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _ConnectedBoard:
     """A board with its jobs; ``again`` is what follows ``edgekit jobs ACTION ID``."""
 

@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from edgekit.benchmark.monitor import (
+    LiveSample,
     MonitorFacts,
     Sample,
     ShownApp,
     ShownSample,
     Top,
-    live_sample,
     with_release_warning,
 )
 from edgekit.deployment import timeouts
@@ -72,7 +72,7 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
         with addresses.open_client(board, accept_host_key=accept_host_key) as client:
             view.query_apps(client)
 
-            def one(sample: dict[str, Any]) -> bool:
+            def one(sample: LiveSample) -> bool:
                 found.append(view.shown(sample))
                 return False
 
@@ -127,7 +127,7 @@ def _watch(
     queried = -timeouts.APPS_EVERY_S
     enough = False
 
-    def one(sample: dict[str, Any]) -> bool:
+    def one(sample: LiveSample) -> bool:
         nonlocal queried, enough
         now = time.monotonic()
         if now - queried >= timeouts.APPS_EVERY_S:
@@ -170,9 +170,9 @@ class _BoardView:
             for name, facts in found.items()
         }
 
-    def shown(self, line: dict[str, Any]) -> Top:
-        """Returns the document of now; raises as ``live_sample``."""
-        sample, last = live_sample(line, self._name), self.last
+    def shown(self, sample: LiveSample) -> Top:
+        """Returns the document of now."""
+        last = self.last
         known = {
             name: getattr(last if last and name not in sample.model_fields_set else sample, name)
             for name in _RETAINED
@@ -199,9 +199,7 @@ def _target_of(own: str | None) -> Target | None:
         return None
     for name in names():
         target = get(name)
-        module = target.facts.get("module")
-        numbers = module.get("numbers", ()) if isinstance(module, Mapping) else ()
-        if any(own.startswith(str(number)) for number in numbers):
+        if any(own.startswith(number) for number in target.file.module.numbers):
             return target
     return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import own_boards
-from edgekit_device.protocol.codec import Rule, flag, member, nullable, record, text
+from edgekit_device.protocol.codec import Rule, document, flag, member, nullable, record, text
 from edgekit_device.protocol.failure import Failure
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 8
 _Found = TypeVar("_Found")
+_Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BoardRow:
     """A board in a document.
 
@@ -54,8 +55,8 @@ def row_of(answered: type, lost: type) -> Rule:
 
 def failure_of(error: EdgekitError) -> Failure:
     """Returns an error as documents hold it."""
-    fields = error.to_json()["error"]
-    return Failure(fields["code"], fields["message"], fields["where"], fields["hint"])
+    found = error.stated()
+    return Failure(found.code, found.message, found.where, found.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,13 @@ class BoardAnswer(Generic[_Found]):
     reachable: bool
     again: str = ""
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the fields of a ``BoardRow``."""
+    def row(self, kind: Callable[..., _Row], /, **more: Any) -> _Row:
+        """Returns a row of this board: a ``BoardRow``, or a ``kind`` with ``more`` fields."""
         error = None if self.error is None else failure_of(self.error)
-        return {"board": self.board, "reachable": self.reachable, "error": error,
-                "cause": self.error, "again": self.again}  # fmt: skip
+        return kind(
+            board=self.board, reachable=self.reachable, error=error, cause=self.error,
+            again=self.again, **more,
+        )  # fmt: skip
 
 
 def request_from_boards(

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,16 @@ from edgekit.deployment.answers import protocol_error
 from edgekit.files import write_atomically
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.releases import release
-from edgekit_device.protocol.codec import flag, integer, mapping, member, record, text, write
+from edgekit_device.protocol.codec import (
+    document,
+    flag,
+    integer,
+    mapping,
+    member,
+    record,
+    text,
+    write,
+)
 from edgekit_device.selftest import SelftestResult
 from edgekit_device.versions import parse_version, show
 
@@ -94,14 +103,14 @@ def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
     return {"name": "selftest", "model": digest, "engine": engine, "build": build}
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class TestedBoard:
     """A board without its name: the answers are for others to read, too."""
 
     kind: str = member(text())
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Selftest(FormerDict, SelftestResult):
     """``edgekit.selftest/1``: the answers of a board, and what is not in the file of them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, row_of
@@ -13,6 +12,7 @@ from edgekit_device.deployment.status import BoardStatus, ShownDeployment
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     mapping,
     member,
     nullable,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class ReachedBoard(BoardRow, BoardStatus):
     """A board's status, and how the board is reached (``kind``)."""
 
@@ -35,14 +35,14 @@ class ReachedBoard(BoardRow, BoardStatus):
     device: DeviceSoftware = member(record(DeviceSoftware))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class UnknownBoard(BoardRow):
     """A board that did not answer."""
 
     device: None = member(nullable(text()), default=None)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Status(FormerDict):
     """``edgekit.status/1``: releases, deployments, servers, store and free space of boards."""
 
@@ -71,10 +71,10 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
     rows: list[ReachedBoard | UnknownBoard] = []
     for one in request_from_boards(wheres, request, **settings):
         if one.found is None:
-            rows.append(UnknownBoard(**one.facts()))
+            rows.append(one.row(UnknownBoard))
         else:
             kind, found = one.found
-            rows.append(ReachedBoard(**one.facts(), **vars(found), kind=kind))
+            rows.append(one.row(ReachedBoard, **vars(found), kind=kind))
     return Status(tuple(rows))
 
 
@@ -82,7 +82,7 @@ def _is_dead(deployment: ShownDeployment | None) -> bool:
     return deployment is not None and deployment.state not in ENDED and not deployment.alive
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class LoadRefusal:
     """Why a release loads no more."""
 
@@ -90,28 +90,28 @@ class LoadRefusal:
     message: str = member(text(most=1 << 18))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ListedRelease(DescribedRelease):
     """A release; ``refused`` is why it loads no more."""
 
     refused: LoadRefusal | None = member(nullable(record(LoadRefusal)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ListedApp(AppReleases):
     """An application's releases."""
 
     releases: tuple[ListedRelease, ...] = member(records(ListedRelease))
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class BoardReleases(BoardRow):
     """A board's releases by application; empty where it failed."""
 
     apps: Mapping[str, ListedApp] = member(mapping(record(ListedApp)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Releases(FormerDict):
     """``edgekit.releases/1``: the releases on boards."""
 
@@ -143,4 +143,4 @@ def releases(wheres: Sequence[str], app: str | None = None, **settings: Any) -> 
         }
 
     answered = request_from_boards(wheres, request, **settings)
-    return Releases(tuple(BoardReleases(**one.facts(), apps=one.found or {}) for one in answered))
+    return Releases(tuple(one.row(BoardReleases, apps=one.found or {}) for one in answered))

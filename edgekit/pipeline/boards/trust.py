@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +12,19 @@ from edgekit.errors import UsageError
 from edgekit.files import read_file
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, row_of
 from edgekit.removed import FormerDict
-from edgekit_device.protocol.codec import array, choice, member
+from edgekit_device.protocol.codec import array, choice, document, member
 from edgekit_device.trust.keys import TrustAnswer
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class TrustingBoard(BoardRow, TrustAnswer):
     """A board: what was changed, and who may sign there now."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Trust(FormerDict):
     """``edgekit.trust/1``: the keys that boards trust."""
 
@@ -33,7 +32,7 @@ class Trust(FormerDict):
     schema: str = member(choice("edgekit.trust/1"), default="edgekit.trust/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class KeyChanges:
     """What changes of the keys that may sign; files are read before a board is changed.
 
@@ -110,9 +109,7 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
     answered = request_from_boards([where], change, **settings)
     return Trust(
         tuple(
-            BoardRow(**one.facts())
-            if one.found is None
-            else TrustingBoard(**one.facts(), **vars(one.found))
+            one.row(BoardRow) if one.found is None else one.row(TrustingBoard, **vars(one.found))
             for one in answered
         )
     )

@@ -15,16 +15,8 @@ import numpy as np
 from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.network.session import session
-from edgekit.pipeline.cache import load_artefacts, store_artefacts
+from edgekit.pipeline.cache import StoredArtefacts, load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.bounds import (
-    Feeds,
-    FirstInputs,
-    SearchBounds,
-    bound_note,
-    bounds_of_run,
-    part_of,
-)
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     inputs_identity,
@@ -42,15 +34,33 @@ from edgekit.pipeline.steps.method import (
 )
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
-from edgekit.pipeline.steps.translation import float_note
+from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
+from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy, Float32, describe_metric
 from edgekit.reference.accuracy import accuracy as compare
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
+from edgekit.reference.search_bounds import (
+    Feeds,
+    FirstInputs,
+    SearchBounds,
+    bound_note,
+    bounds_of_run,
+    part_of,
+)
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.codec import (
+    document,
+    integer,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    write,
+)
 
 if TYPE_CHECKING:
     from edgekit.reference.accuracy import Float32
@@ -86,8 +96,8 @@ def artefacts(context: Context) -> Artefacts:
 def _built(context: Context) -> tuple[Artefacts, bool]:
     """Returns the engines, and whether they were built just now."""
     key, cache = build_key(context), context.cache
-    record = None if context.force else cache.get("build", key)
-    found = load_artefacts(cache, record) if record else None
+    stored = None if context.force else cache.find(StoredArtefacts, "build", key)
+    found = load_artefacts(cache, stored) if stored else None
     if found is not None:
         return found, False
     context.session.fresh.add("build")
@@ -97,9 +107,9 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
         plan_scales(context),
         progress=lambda done, total: context.update(done, total, f"{text} {done} of {total}"),
     )
-    record = store_artefacts(cache, found)
-    cache.put("build", key, record)
-    return load_artefacts(cache, record) or found, True
+    stored = store_artefacts(cache, found)
+    cache.keep("build", key, stored)
+    return load_artefacts(cache, stored) or found, True
 
 
 @computed()
@@ -107,11 +117,10 @@ def accuracy(context: Context) -> Accuracy:
     """Returns the error of the built network against FP32 over the calibration inputs."""
     # engines that were just built are compared anew: an older comparison may be of damaged ones
     built, fresh = _built(context)
-    stored = context.stored(
-        "accuracy", lambda: measured_accuracy(context, model(context), built).to_json(),
+    return context.stored(
+        Accuracy, "accuracy", lambda: measured_accuracy(context, model(context), built),
         *_compared(context), again=fresh,
     )  # fmt: skip
-    return read(Accuracy, stored)
 
 
 def _compared(context: Context) -> tuple[Any, ...]:
@@ -121,11 +130,10 @@ def _compared(context: Context) -> tuple[Any, ...]:
 
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
     """Returns the error of a build with another model's weights against that model in FP32."""
-    stored = context.stored(
-        "refit accuracy", lambda: measured_accuracy(context, other, built).to_json(),
+    return context.stored(
+        Accuracy, "refit accuracy", lambda: measured_accuracy(context, other, built),
         other.digest, *_compared(context),
     )  # fmt: skip
-    return read(Accuracy, stored)
 
 
 def measured_accuracy(
@@ -191,9 +199,9 @@ def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivi
     """Returns what INT8 of each kernel of the plan costs, on all inputs or on the first few."""
     from edgekit.reference.sensitivity import Sensitivity, analyse
 
-    def compute() -> Any:
+    def compute() -> Sensitivity:
         inputs = calibration_inputs(context)
-        found = analyse(
+        return analyse(
             segments(context),
             plan_scales(context),
             inputs if part is None else FirstInputs(inputs, part),
@@ -201,10 +209,9 @@ def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivi
                 done, total, f"INT8 sensitivity by kernel{fp16_suffix(context)}"
             ),
         )
-        return write(found)
 
     key = build_key(context), inputs_identity(context), *([] if part is None else [part])
-    return read(Sensitivity, context.stored("sensitivity", compute, *key))
+    return context.stored(Sensitivity, "sensitivity", compute, *key)
 
 
 def proposed_layers(
@@ -234,7 +241,7 @@ def proposed_layers(
     ranked = part_of(calibration_inputs(context), bounds.ranked)
     int8 = _int8_layers(context)
 
-    def compute() -> Any:
+    def compute() -> Proposal:
         found = measured_sensitivity(ranking, ranked).impacts
         impacts = [one for one in found if not int8.isdisjoint(one.layers)]
         builds = TrialBuilds.that_miss(context, bounds.tried, metric, minimum)
@@ -253,7 +260,7 @@ def proposed_layers(
             return found
 
         proposal = propose(impacts, measure, metric=metric, minimum=minimum, most=bounds.builds)
-        return write(replace(proposal, ranked=ranked, tried=builds.part))
+        return replace(proposal, ranked=ranked, tried=builds.part)
 
     key = (
         build_key(context),
@@ -264,7 +271,7 @@ def proposed_layers(
         context.file.accuracy.scores,
         asdict(bounds),
     )
-    return read(Proposal, context.stored("proposal", compute, *key))
+    return context.stored(Proposal, "proposal", compute, *key)
 
 
 def _int8_layers(context: Context) -> frozenset[str]:
@@ -327,19 +334,41 @@ class TrialBuilds:
             return accuracy(context)
         context.update(0, 0, text)
 
-        def compute() -> dict[str, Any]:
+        def compute() -> Accuracy:
             placed = with_fp16(plan(context), layers)
             cut = segmented(model(context), network(context), placed)
             built = build_reference(cut, scales_of(context, placed))
             return measured_accuracy(
                 context, self._float32, built, text=text, inputs=self._inputs, part=self.part
-            ).to_json()
+            )
 
-        stored = context.stored(
-            "trial", compute, build_key(context), inputs_identity(context), sorted(layers),
-            context.file.accuracy.scores, *([] if self.part is None else [self.part]),
+        return context.stored(
+            Accuracy, "trial", compute, build_key(context), inputs_identity(context),
+            sorted(layers), context.file.accuracy.scores,
+            *([] if self.part is None else [self.part]),
         )  # fmt: skip
-        return read(Accuracy, stored)
+
+
+def _bounds(context: Context) -> SearchBounds:
+    """Returns the bounds of a run's search."""
+    gate = context.file.accuracy
+    if gate.thorough:
+        return SearchBounds()
+    count = context.file.calibration.count
+    return bounds_of_run(network(context), plan(context), count, gate.min)
+
+
+@document(frozen=True)
+class _TriedMethods:
+    """What the builds of each calibration method reach.
+
+    Attributes:
+        part: On so many inputs, the first ones; None for all.
+        methods: The accuracy by method.
+    """
+
+    part: int | None = member(nullable(integer(1, 1 << 31)))
+    methods: Mapping[str, Accuracy] = member(mapping(record(Accuracy)))
 
 
 def with_nearest_method(context: Context) -> Context:
@@ -353,9 +382,9 @@ def with_nearest_method(context: Context) -> Context:
     from edgekit.reference.proposal import reaches
 
     gate, first = context.file.accuracy, method(context)
-    bounds = bounds_of_run(context, gate.min)
+    bounds = _bounds(context)
 
-    def compute() -> dict[str, Any]:
+    def compute() -> _TriedMethods:
         builds = TrialBuilds.that_miss(context, bounds.tried, gate.metric, gate.min)
         found = {}
         for name in (first, *(name for name in METHODS if name != first)):
@@ -364,15 +393,11 @@ def with_nearest_method(context: Context) -> Context:
                 other = replace(context, method_by_gate=GateChoice(name))
             text = f"accuracy gate, calibration method {name}"
             found[name] = builds.accuracy(other, frozenset(), text)
-        return {
-            "part": builds.part,
-            "methods": {name: one.to_json() for name, one in found.items()},
-        }
+        return _TriedMethods(builds.part, found)
 
     key = build_key(context), inputs_identity(context), gate.metric, gate.scores, bounds.tried
-    stored = context.stored("methods", compute, *key)
-    found = {name: read(Accuracy, one) for name, one in stored["methods"].items()}
-    part: int | None = stored["part"]
+    tried = context.stored(_TriedMethods, "methods", compute, *key)
+    found = tried.methods
 
     def nearness(name: str) -> tuple[bool, int, float, bool]:
         one = found[name]
@@ -395,7 +420,7 @@ def with_nearest_method(context: Context) -> Context:
         context.session.withdraw(choice_note(chosen))
     compared = counted(chosen.inputs, "input") if chosen else ""
     context.note(_method_note(context, f"{first}, the choice by SNR on {compared},",
-                              by_gate, ", ".join(each), part))  # fmt: skip
+                              by_gate, ", ".join(each), tried.part))  # fmt: skip
     return replace(context, method_by_gate=by_gate)
 
 
@@ -434,7 +459,7 @@ def fall_back_to_fp16(context: Context) -> Context:
             f"Only calibration method {method(context)} is tried, because the configuration names "
             "it; to try the others before layers go to FP16: calibration: {method: auto}"
         )
-    bounds, ranking = bounds_of_run(context, gate.min), context
+    bounds, ranking = _bounds(context), context
     for _ in range(_ROUNDS):
         # to rank anew takes as long as many builds
         if gate.thorough or not _int8_layers(context) <= _int8_layers(ranking):
@@ -466,7 +491,7 @@ def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = T
         where="accuracy.min",
         hint=hint,
     )
-    failure.extra["accuracy"] = error.to_json()
+    failure.extra["accuracy"] = write(error)
     return failure
 
 
@@ -537,12 +562,17 @@ def _distinct_lanes(built: Artefacts) -> list[int]:
     return list(seen.values())
 
 
-def approximations(context: Context) -> list[dict[str, Any]]:
+@document(frozen=True)
+class _Approximations:
+    """What the cache keeps of approximate rewrites."""
+
+    found: tuple[Approximation, ...] = member(records(Approximation))
+
+
+def approximations(context: Context) -> tuple[Approximation, ...]:
     """Returns what each approximate rewrite that was applied changes on the calibration data.
 
-    Each is applied to the original network alone: ``max_error`` is the largest difference of any
-    output, ``rms_error`` the root of the mean square, both over the output's largest value; None
-    where infinities and NaNs of the original are not those of the other. ``note`` says it in words.
+    Each is applied to the original network alone.
     """
     from edgekit.rewriting.rewrite import rewrite
 
@@ -552,9 +582,9 @@ def approximations(context: Context) -> list[dict[str, Any]]:
         if item.rewrite.startswith(APPROXIMATE)
     )
     if not names:
-        return []
+        return ()
 
-    def compute() -> list[dict[str, Any]]:
+    def compute() -> _Approximations:
         found = []
         for number, name in enumerate(names):
             context.update(number, len(names), f"error of {name}")
@@ -565,40 +595,34 @@ def approximations(context: Context) -> list[dict[str, Any]]:
             ).model  # fmt: skip
             # where it applies only after others, what all of them change is the nearest answer
             after = model(context) if alone is source(context) else alone
-            error = approximation_error(source(context), after, calibration_inputs(context))
-            found.append({"rewrite": name, **error})
-        return found
+            found.append(approximation(name, source(context), after, calibration_inputs(context)))
+        return _Approximations(tuple(found))
 
-    result: list[dict[str, Any]] = context.stored(
-        "approximate", compute, source(context).digest, model_digest(context), list(names),
-        inputs_identity(context), *rules(context),
-    )  # fmt: skip
-    context.session.read = result[0]["inputs"]
-    return [
-        {
-            **item,
-            "data": inputs_text(context),
-            "note": _approximation_note(item, inputs_text(context)),
-        }
-        for item in result
-    ]
+    stored = context.stored(
+        _Approximations, "approximate", compute, source(context).digest, model_digest(context),
+        list(names), inputs_identity(context), *rules(context),
+    ).found  # fmt: skip
+    context.session.read = stored[0].inputs
+    data = inputs_text(context)
+    return tuple(replace(one, data=data, note=_approximation_note(one, data)) for one in stored)
 
 
-def _approximation_note(item: Mapping[str, Any], data: str) -> str:
-    if item["max_error"] is None:
+def _approximation_note(item: Approximation, data: str) -> str:
+    if item.max_error is None:
         return (
-            f"{item['rewrite']} changes results too much to compare: values are finite only "
+            f"{item.rewrite} changes results too much to compare: values are finite only "
             f"before or only after it ({data})"
         )
     return (
-        f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
+        f"{item.rewrite} changes results: by up to {item.max_error:.1e} of an output's "
         f"largest value ({data})"
     )
 
 
-def approximation_error(
-    before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
-) -> dict[str, Any]:
+def approximation(
+    rewrite: str, before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
+) -> Approximation:
+    """Returns the error of a model that a rewrite made; the data are not named yet."""
     outputs = [value.name for value in before.proto.graph.output]
     old, new = session(before), session(after)
     worst, squares, count = 0.0, 0.0, 0
@@ -610,11 +634,8 @@ def approximation_error(
             squares += float((difference**2).mean()) if difference.size else 0.0
         count += 1
     known = math.isfinite(worst)
-    return {
-        "max_error": worst if known else None,
-        "rms_error": (squares / max(1, count * len(outputs))) ** 0.5 if known else None,
-        "inputs": count,
-    }
+    rms = (squares / max(1, count * len(outputs))) ** 0.5 if known else None
+    return Approximation(rewrite, worst if known else None, rms, count, data="", note="")
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -22,8 +22,7 @@ from edgekit.pipeline.steps.build import backend_for
 from edgekit.pipeline.steps.build_request import check_software, release_of
 from edgekit.pipeline.steps.bundle import check_labels, health_key
 from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
-from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
-from edgekit.pipeline.steps.parse import require_parse
+from edgekit.pipeline.steps.load import fp16_layers, named, require_parse, source, translated
 from edgekit.pipeline.steps.placement import options_of
 from edgekit.pipeline.steps.rewrite import model_digest, network
 from edgekit.quantize.caches import load_cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ from edgekit.benchmark.document import (
     profile_notes,
 )
 from edgekit.benchmark.inference import Inference, InferredOutput
-from edgekit.benchmark.measurement import Measurement, measurement_of_board
+from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
@@ -33,14 +33,13 @@ from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.pipeline.steps.tegrastats_log import monitor_from_log
+from edgekit.pipeline.tegrastats_log import monitor_from_log
 from edgekit.quantize.data.load import load_data
 from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
-from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +115,7 @@ def tensorrt_of(
 def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Keeps a measurement in the history; says why it could not, which is no failure."""
     try:
-        record(document, config=config, release=write(release))
+        record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
         return [f"not recorded in the history: {error.message}"]
     return []
@@ -199,7 +198,7 @@ class NewestMeasurement:
         self.description = ""
         self.notes: list[str] = []
         section = context.file.bench
-        self._settings: dict[str, Any] = section.model_dump(mode="json")
+        self._settings = section.model_dump(mode="json")
         if section.inputs is not None:
             # other frames may lie under the same name
             frames = identity_of_path(context.config.resolve(section.inputs))
@@ -297,7 +296,7 @@ def infer(
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     return Inference(
         schema="edgekit.infer/1",
-        board=BoardName.model_validate(write(boards.describe(client))),
+        board=BoardName.of(boards.describe(client)),
         release=release.release,
         backend=_backend(backend, release),
         bit_equal=known["bit_equal"],
@@ -344,20 +343,18 @@ def bench(
             tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
-        measured = measurement_of_board(
-            client.bench(
-                context.file.name,
-                settings,
-                release=release.release,
-                inputs=bench_frames(context),
-                progress=report_stages(context.update),
-            )
+        measured = client.bench(
+            context.file.name,
+            settings,
+            release=release.release,
+            inputs=bench_frames(context),
+            progress=report_stages(context.update),
         )
     document = bench_document(
         measured,
         placed,
         name=context.file.name,
-        board=BoardName.model_validate(write(boards.describe(client))),
+        board=BoardName.of(boards.describe(client)),
         environment={"release": release.release, **_environment(release)},
         target=target,
         config=context.config.path,
@@ -395,7 +392,7 @@ def bench(
         }
     )
     write_json(files["bench"], document.to_json())
-    write_json(files["trace"], trace)
+    write_json(files["trace"], trace.to_json())
     median = document.latency_ms["median"] if document.latency_ms else 0.0
     step.detail = (
         f"median {median:.2f} ms over {counted(document.iterations or 0, 'inference')}, "
@@ -410,7 +407,7 @@ def _backend(backend: str, release: InstalledRelease) -> str:
     return release.backend or backend
 
 
-def _environment(release: InstalledRelease) -> dict[str, Any]:
+def _environment(release: InstalledRelease) -> dict[str, str]:
     keys = ("python", "machine", "numpy", "onnxruntime")
     known = ((key, getattr(release.hello, key, None)) for key in keys)
     return {key: value for key, value in known if value}

@@ -5,7 +5,7 @@ them, as a job whose answer is kept for the next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,15 +31,22 @@ from edgekit.pipeline.steps.load import named, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.translation import float_note
+from edgekit.placement.translation import float_note
 from edgekit.removed import FormerDict
 from edgekit.text import listed
-from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
+from edgekit_device.build.request import (
+    RESULT_SCHEMA,
+    AttemptResult,
+    BuildResult,
+    EngineResult,
+    TimingCacheUse,
+)
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
+    document,
     flag,
     integer,
     mapping,
@@ -67,7 +74,7 @@ if TYPE_CHECKING:
 _COUNT = integer(0, 1 << 62)
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class BuiltPlan:
     """Engines, and what is known of them.
 
@@ -93,7 +100,7 @@ class BuiltPlan:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuildRecord:
     """What the cache keeps of a board's build."""
 
@@ -102,7 +109,7 @@ class BuildRecord:
     job: str = member(text())
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BuiltSegment:
     """A segment of a build: ``share`` of the frames goes through its lane."""
 
@@ -116,7 +123,7 @@ class BuiltSegment:
     outputs: tuple[str, ...] = member(array(text()))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardEngine:
     """An engine as a board built it.
 
@@ -139,12 +146,12 @@ class BoardEngine:
     refit: str = member(text())
     dla_core: int | None = member(nullable(_COUNT))
     attempt: int = member(_COUNT)
-    attempts: tuple[Any, ...] = member(array(anything))
+    attempts: tuple[AttemptResult, ...] = member(records(AttemptResult))
     seconds: float = member(number(0.0, 1e9))
-    timing_cache: Any = member(anything)
+    timing_cache: TimingCacheUse = member(record(TimingCacheUse))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class BoardBuild:
     """What a board built.
 
@@ -165,7 +172,7 @@ class BoardBuild:
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Build(FormerDict):
     """``edgekit.build/1``: the engines of a configuration.
 
@@ -462,7 +469,7 @@ def reweighed(
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
     fixed = _unchangeable_weights(own, lanes, built.result.engines)
-    if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
+    if fixed or any(one.refit == "none" for one in made.entries.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
@@ -589,7 +596,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         build.append(
             "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
         )
-    about += [item["note"] for item in approximations(context)]
+    about += [one.note for one in approximations(context)]
     if context.file.model.builtin is not None:
         about.append(
             "the network's weights are random: accuracy only shows how closely the "

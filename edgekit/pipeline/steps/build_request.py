@@ -16,13 +16,13 @@ from edgekit.network.loading.opaque import before_opaque, opaque_notes
 from edgekit.network.model import Model
 from edgekit.pipeline.boards.doctor import NO_NUMPY
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import fp16_layers, source
+from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
-from edgekit.pipeline.steps.parse import require_parse
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
+from edgekit_device.protocol.codec import write
 from edgekit_device.versions import parse_version
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _pools(context: Context) -> dict[str, int]:
     """
     section = context.file.placement.pools
     given = {} if section == "auto" else section.model_dump(exclude_none=True)
-    limits = pool_limits(context.target).to_json()
+    limits: dict[str, int] = write(pool_limits(context.target))
     found = {
         f"DLA_{name.upper()}": given.get(name)
         or max(limits[name], plan(context).pools.get(name, 0))

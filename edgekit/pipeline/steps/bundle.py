@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.network.source import source_name
 from edgekit.network.writing import save
-from edgekit.pipeline.cache import Cache, file_stamps, load_bundle, store_bundle
+from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import artefacts
@@ -38,13 +37,21 @@ from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
-from edgekit.placement.plan import plan_from_json
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.arrays.deviation import classes_of
-from edgekit_device.protocol.codec import array, choice, integer, member, nullable, records, text
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    integer,
+    member,
+    nullable,
+    records,
+    text,
+)
 from edgekit_device.protocol.manifest import LABELLED
 
 if TYPE_CHECKING:
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class PackedBundle:
     """A bundle's file.
 
@@ -79,7 +86,7 @@ class PackedBundle:
     qdq: str | None = member(text(), absent=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Packed(FormerDict, PackedBundle):
     """``edgekit.packed/1``: a signed bundle; ``full`` is its file with weights, or None."""
 
@@ -218,14 +225,14 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
         "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
         source_name(source(context).source), data_name(context), inputs_identity(context),
         _digest(signing.public_key), used_rewrites(context).record.to_json(), health_key(context),
-        _issued(context),
+        context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
     )  # fmt: skip
-    record = None if context.force else cache.get("bundle", key)
-    bundle = load_bundle(cache, record) if record else None
+    stored = None if context.force else cache.find(StoredBundle, "bundle", key)
+    bundle = load_bundle(cache, stored) if stored else None
     if bundle is None:
         context.session.fresh.add("bundle")
         bundle = _pack(context, built, signing)
-        cache.put("bundle", key, store_bundle(cache, bundle))
+        cache.keep("bundle", key, store_bundle(cache, bundle))
     _remember_plan(cache, bundle, plan(context))
     return bundle
 
@@ -234,7 +241,7 @@ def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
     """Keeps the plan under the bundle's digest: a board may serve it under another plan."""
     key = cache.key("planned", bundle.digest)
     if cache.get("planned", key) is None:
-        cache.put("planned", key, placed.to_json())
+        cache.keep("planned", key, placed)
 
 
 def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
@@ -242,8 +249,7 @@ def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
 
     None where another host packed it.
     """
-    found = cache.get("planned", cache.key("planned", release.digest))
-    return None if found is None else plan_from_json(found)
+    return cache.find(Plan, "planned", cache.key("planned", release.digest))
 
 
 def read_bundle(context: Context, path: Path) -> Bundle:
@@ -304,14 +310,14 @@ def bundle_with_weights(
         "refit bundle", old.digest, _digest(signing.public_key), other.digest,
         source_name(other.source),
     )  # fmt: skip
-    record = None if context.force else cache.get("bundle", key)
-    bundle = load_bundle(cache, record) if record else None
+    stored = None if context.force else cache.find(StoredBundle, "bundle", key)
+    bundle = load_bundle(cache, stored) if stored else None
     if bundle is None:
         context.session.fresh.add("bundle")
         bundle = _with_weights(context, built, signing, other, made)
         for digest, value in bundle.weights.items():
             cache.put_blob(digest, value)
-        cache.put("bundle", key, store_bundle(cache, bundle))
+        cache.keep("bundle", key, store_bundle(cache, bundle))
     _remember_plan(cache, bundle, plan(context))
     return bundle
 
@@ -329,7 +335,8 @@ def _with_weights(
         golden = _loosened(context, built, golden)
     bundle = with_weights(
         bundle_of(context, built, signing), weights, values, golden, other,
-        samples=samples_of(context, other), **_issued(context),
+        samples=samples_of(context, other), counter=context.file.deploy.release.counter,
+        valid_until=context.file.deploy.release.valid_until,
     )  # fmt: skip
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
@@ -373,7 +380,8 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
         mode=context.file.build.mode,
         rewrites=rewrites.record.to_json() if rewrites.applied else None,
         samples=samples_of(context),
-        **_issued(context),
+        counter=context.file.deploy.release.counter,
+        valid_until=context.file.deploy.release.valid_until,
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
@@ -452,11 +460,6 @@ def write_typed(context: Context, path: Path) -> Path | None:
         save(typed_model(context), path)
         context.cache.put("qdq", key, file_stamps([path]))
     return path
-
-
-def _issued(context: Context) -> dict[str, Any]:
-    release = context.file.deploy.release
-    return {"counter": release.counter, "valid_until": release.valid_until}
 
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from edgekit.pipeline.cache import digest_of, identity_of_path
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import fp16_layers, given_scales, lowers, source
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
-from edgekit.pipeline.steps.scales import ScaleBinding, scale_binding
+from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
 
@@ -177,13 +177,13 @@ def ranges(context: Context) -> Ranges:
     from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
     from edgekit.quantize.data.expected import describe_preprocessing
-    from edgekit.quantize.data.images import IMAGE_OPTIONS
+    from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
     from edgekit.quantize.data.rows import CalibrationSamples
 
     identity = model_digest(context), inputs_identity(context)
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Ranges:
         interrupted = state.exists()
         runs = report_inference(context, "ranges")
 
@@ -198,10 +198,16 @@ def ranges(context: Context) -> Ranges:
         if section.data is not None:
             check_samples(_own(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images
-        options = section.model_dump(include=IMAGE_OPTIONS | {"data"})
-        context.note(describe_preprocessing(source(context), options, images=images))
+        options = ImageOptions(**section.model_dump(include=IMAGE_OPTIONS))
+        context.note(
+            describe_preprocessing(
+                source(context),
+                options,
+                "images" if images else "synthetic" if section.data is None else "arrays",
+            )
+        )
         try:
-            found = measure(
+            return measure(
                 model(context),
                 inputs,
                 network=network(context),
@@ -213,18 +219,10 @@ def ranges(context: Context) -> Ranges:
             if state.exists():
                 context.announce("finished inputs are kept; run the same command to continue")
             raise
-        return {
-            "amax": {method: dict(amax) for method, amax in found.amax.items()},
-            "data": found.data,
-            "samples": found.samples,
-            "warnings": list(found.warnings),
-            "masked": list(found.masked),
-            "few": list(found.few),
-        }
 
-    stored = context.stored("calibrate", compute, *identity)
-    context.session.read = stored["samples"]
-    return Ranges(**{**stored, "data": inputs_text(context)})
+    found = context.stored(Ranges, "calibrate", compute, *identity)
+    context.session.read = found.samples
+    return replace(found, data=inputs_text(context))
 
 
 def measures(context: Context) -> bool:

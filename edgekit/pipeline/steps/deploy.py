@@ -9,12 +9,12 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
@@ -25,10 +25,10 @@ from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.board.identity import Hello
-from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    document,
     flag,
     integer,
     member,
@@ -37,7 +37,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 from edgekit_device.release.journal import DeploymentFacts, TakenBack
 
@@ -55,10 +54,7 @@ if TYPE_CHECKING:
     from edgekit_device.trust.keys import TrustAnswer
 
 
-_Kept = TypeVar("_Kept")
-
-
-@dataclass(frozen=True)
+@document(frozen=True)
 class DeployedRelease:
     """A board's row of ``edgekit.deploy/1``.
 
@@ -80,7 +76,7 @@ class DeployedRelease:
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Deployed(FormerDict):
     """``edgekit.deploy/1``: what boards serve after a deployment; with ``dry_run`` they would."""
 
@@ -90,7 +86,7 @@ class Deployed(FormerDict):
     schema: str = member(choice("edgekit.deploy/1"), default="edgekit.deploy/1")
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Refitted(FormerDict):
     """``edgekit.refit/1``: the same engines with other weights.
 
@@ -113,7 +109,7 @@ class Refitted(FormerDict):
     figures: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class InstalledRelease(DeployedRelease):
     """What a board serves after a deployment.
 
@@ -629,7 +625,7 @@ class ConnectedBoards:
                         put_back=put_back,
                         on_purpose=self._allow_older or None,
                         on_start=job.begins,
-                        passed=_kept(DeploymentFacts, cache.get("deployed", key)),
+                        passed=cache.find(DeploymentFacts, "deployed", key),
                     )
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
@@ -651,8 +647,8 @@ class ConnectedBoards:
         )
         if id(client) in self._times:
             self._times[id(client)].ended(() if release.reused else release.deployment.steps)
-        cache.put("release", key, write(result))
-        cache.put("deployed", key, write(release.deployment))
+        cache.keep("release", key, result)
+        cache.keep("deployed", key, release.deployment)
         return self._noted(result)
 
     def _what_serves(
@@ -668,7 +664,7 @@ class ConnectedBoards:
         shown.reused(serving.id, other=True)
         note = taken_back_note(client.name, serving.id, back, self._config.path)
         key = self.cache.key("release", self.identity(client), serving.digest)
-        known = _kept(InstalledRelease, self.cache.get("release", key))
+        known = self.cache.find(InstalledRelease, "release", key)
         return self._noted(
             InstalledRelease(
                 board=self.describe(client),
@@ -702,11 +698,3 @@ class ConnectedBoards:
 
     def _wanted(self) -> list[Board | None]:
         return list(boards_of_config(self._config)) or [None]
-
-
-def _kept(kind: type[_Kept], document: object) -> _Kept | None:
-    """Returns what the cache keeps; None for nothing, or what another version kept."""
-    try:
-        return None if document is None else read(kind, document)
-    except DeviceError:
-        return None

@@ -19,12 +19,11 @@ from edgekit.pipeline.steps.load import (
     given_scales,
     lowers,
     named,
+    parse,
     rules,
     source,
     translated,
 )
-from edgekit.pipeline.steps.parse import parse
-from edgekit.pipeline.steps.scales import KnownScales, judge_with
 from edgekit.placement.check_document import (
     BriefCheck,
     Verdict,
@@ -33,10 +32,10 @@ from edgekit.placement.check_document import (
     without_layers,
 )
 from edgekit.placement.forecast import automatic_transitions, forecast
-from edgekit_device.protocol.codec import read, write
+from edgekit.quantize.given_scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.check import CheckResult
+    from edgekit.placement.check import CheckResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +105,7 @@ def checked(
 
     ``asks``: whether NVIDIA's parser is asked where the configuration wants its word.
     """
-    from edgekit.pipeline.steps.check import check_model
+    from edgekit.placement.check import check_model
 
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None
@@ -130,8 +129,8 @@ def checked(
 
 def check(context: Context) -> Verdict:
     """Returns what a run says of the check of the model as it came."""
-    return _stored(
-        context, "check", lambda: verdict_of(checked(context, asks=False).document),
+    return context.stored(
+        Verdict, "check", lambda: verdict_of(checked(context, asks=False).document),
         *_checking(context),
     )  # fmt: skip
 
@@ -144,17 +143,13 @@ def verdict(context: Context) -> Verdict:
     # a check judges what the user named, without what the accuracy gate keeps in FP16
     choice = fp16_choice(context)
     alike = translated(context) is None and choice == fp16_choice(context, gate=False)
-    known = context.look_up("check", *_checking(context)) if alike else None
+    known = context.look_up(Verdict, "check", *_checking(context)) if alike else None
     if known is not None:
-        return read(Verdict, known)
-    return _stored(
-        context, "verdict", lambda: brief_check(context, original(context)), *_checking(context),
+        return known
+    return context.stored(
+        Verdict, "verdict", lambda: brief_check(context, original(context)), *_checking(context),
         choice,
     )  # fmt: skip
-
-
-def _stored(context: Context, step: str, compute: Callable[[], Verdict], *parts: object) -> Verdict:
-    return read(Verdict, context.stored(step, lambda: write(compute()), *parts))
 
 
 def _checking(context: Context) -> tuple[Any, ...]:

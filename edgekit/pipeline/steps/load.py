@@ -1,5 +1,5 @@
-"""A configuration's model, loaded once and kept in the cache; the INT8 scales that the user gave;
-and the layers that stay in FP16.
+"""A configuration's model, loaded once and kept in the cache; whether the board's parser imports
+it; the INT8 scales that the user gave; and the layers that stay in FP16.
 """
 
 from __future__ import annotations
@@ -7,15 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.judge import release_notes
 from edgekit.dla.precision import Join, float_tail, uneven_joins
 from edgekit.dla.scales import LEVELS
 from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.zoo import builtin
-from edgekit.pipeline.cache import digest_of, identity_of_path, load_model, store_model
+from edgekit.parsing.nvidia import ParserWord, ask_parser
+from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
+from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.translation import is_typed, translation, typed_note, typed_translation
+from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import listed
@@ -39,8 +42,8 @@ def named(context: Context) -> Model:
         context.note(*loaded.notes)
         return loaded
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
-    record = None if context.force else cache.get("builtin", key)
-    model = load_model(cache, record) if record else None
+    stored = None if context.force else cache.find(StoredModel, "builtin", key)
+    model = load_model(cache, stored) if stored else None
     if model is None:
         context.update(0, 0, "filling the built-in network")
         model = builtin(section.builtin, section.seed)
@@ -49,10 +52,10 @@ def named(context: Context) -> Model:
                 model.proto, None, outputs=section.outputs, source=model.source,
                 weights=model.weights,
             )  # fmt: skip
-        record = store_model(cache, model)
-        cache.put("builtin", key, record)
+        stored = store_model(cache, model)
+        cache.keep("builtin", key, stored)
         # from here on the weights are memory maps of the cache, not memory
-        model = load_model(cache, record) or model
+        model = load_model(cache, stored) or model
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
     return model
@@ -236,3 +239,75 @@ def fp16_notes(context: Context, network: Network, plan: Plan) -> list[str]:
             f"and INT8 saves no time{known}"
         )
     return notes
+
+
+# Whether the parser of the board's TensorRT imports the model that edgekit sends to the board; a
+# model that it refuses is not calibrated, placed or built.
+
+
+def sent(context: Context) -> Model:
+    """Returns the model that the board's parser gets, before the rewrites.
+
+    That is what a Q/DQ model was translated to, unless TensorRT builds from the Q/DQ model itself.
+    The rewrites need not be waited for: they write only operators that every release imports.
+    """
+    typed = is_typed(context.target, context.tensorrt, context.file.precision)
+    return named(context) if typed else source(context)
+
+
+@computed(translated)
+def parse(context: Context, release: str = "") -> Parse:
+    """Returns what the parser of ``release`` makes of the model; the planned release when empty."""
+    model = sent(context)
+    return parse_check(
+        model.graph,
+        release or context.tensorrt,
+        context.target,
+        plugins=context.file.model.plugins,
+        model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
+    )
+
+
+@computed(translated, "parser")
+def parser_word(context: Context) -> ParserWord | None:
+    """Returns what NVIDIA's own parser says of the model, and notes it; None if not asked for.
+
+    Raises:
+        UsageError: "parser.missing".
+        BuildError: NVIDIA's parser gives no answer.
+    """
+    if not context.file.parser:
+        return None
+    context.update(0, 0, "asking NVIDIA's parser")
+    word = ask_parser(sent(context))
+    context.note(word.note(parse(context)))
+    return word
+
+
+def note_parse(context: Context) -> None:
+    """Notes that the board cannot parse the model, for a step that works without TensorRT."""
+    found = parse(context)
+    if not found.ok:
+        error = found.refusal()
+        context.note(f"{error.message}; what to do: {error.hint}")
+
+
+def require_parse(context: Context, release: str = "") -> None:
+    """Refuses a model that the parser does not import; NVIDIA's own parser adds its word.
+
+    Notes what a person should know of the planned release.
+
+    Args:
+        context: The configuration.
+        release: The board's own TensorRT, where it was asked; the planned release when empty.
+
+    Raises:
+        GateError: "model.parse".
+        UsageError: "parser.missing".
+        BuildError: NVIDIA's parser gives no answer.
+    """
+    context.note(*release_notes(context.target, context.tensorrt))
+    found = parse(context, release)
+    if not found.ok:
+        raise found.refusal()
+    parser_word(context)

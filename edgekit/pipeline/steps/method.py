@@ -5,15 +5,11 @@ nearest to FP32 for the plan, on inputs held out.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from edgekit.errors import DataError, EdgekitError
+from edgekit.errors import EdgekitError
 from edgekit.network.model import Model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.calibrate import (
@@ -39,21 +35,13 @@ from edgekit.pipeline.steps.rewrite import (
     network,
     rewritten,
 )
-from edgekit.pipeline.steps.scales import ScaleBinding, describe_widened, warn_unequal
-from edgekit.pipeline.steps.translation import describe_translation
+from edgekit.placement.translation import describe_translation
+from edgekit.quantize.given_scales import ScaleBinding, describe_widened, warn_unequal
 from edgekit.quantize.scales import Ranges, Scales, tied
-from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
-    from edgekit.reference.method import HeldOutInput, MethodChoice
-
-
-Feed = Mapping[str, "np.ndarray"]
-# where the data hold no inputs beyond those measured, the ranges of each half of them are measured
-# once more: of so many of them
-_RETAINED = 64
-_HELD_BYTES = 1 << 28
+    from edgekit.reference.method import Feed, MethodChoice
 
 
 def choose_method(context: Context, placed: Plan) -> MethodChoice:
@@ -65,7 +53,14 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     input is both.
     """
     from edgekit.placement.segments import segmented
-    from edgekit.reference.method import HeldOutInput, MethodErrors, compare_methods, most_inputs
+    from edgekit.reference.method import (
+        COMPARED,
+        HeldOutInput,
+        MethodErrors,
+        compare_methods,
+        inputs_to_compare,
+        most_inputs,
+    )
 
     bound = binding_of(placed)
     errors = MethodErrors(
@@ -77,48 +72,19 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     )
     return compare_methods(
         errors,
-        _inputs(context),
+        inputs_to_compare(
+            ranges(context),
+            lambda: inputs_beyond(context, COMPARED[-1]),
+            calibration_inputs(context),
+            lambda feeds, which: _measured(context, feeds, which),
+        ),
         lambda: (
             HeldOutInput(feed, ranges(context), False) for feed in calibration_inputs(context)
         ),
     )
 
 
-def _inputs(context: Context) -> Iterator[HeldOutInput]:
-    """Yields inputs to compare on, those first that the ranges leave out."""
-    from edgekit.reference.method import COMPARED, HeldOutInput
-
-    beyond = 0
-    # an input that is not needed may be damaged
-    with suppress(DataError):
-        for feed in inputs_beyond(context, COMPARED[-1]):
-            yield HeldOutInput(feed, ranges(context), held_out=True)
-            beyond += 1
-    if beyond:
-        for feed in calibration_inputs(context):
-            yield HeldOutInput(feed, ranges(context), held_out=False)
-        return
-    retained: deque[Feed] = deque()
-    size = 0
-    for feed in calibration_inputs(context):
-        retained.append(feed)
-        size += sum(value.nbytes for value in feed.values())
-        while len(retained) > _RETAINED or (size > _HELD_BYTES and len(retained) > 2):
-            size -= sum(value.nbytes for value in retained.popleft().values())
-    every = list(retained)
-    if len(every) == 1:
-        yield HeldOutInput(every[0], ranges(context), held_out=False)
-        return
-    half = len(every) // 2
-    parts = every[:half], every[half:]
-    others = _measured(context, parts[1], "second"), _measured(context, parts[0], "first")
-    # of each half by turns
-    for i in range(half):
-        for part, own in zip(parts, others, strict=True):
-            yield HeldOutInput(part[i], own, held_out=True)
-
-
-def _measured(context: Context, feeds: list[Feed], which: str) -> Ranges:
+def _measured(context: Context, feeds: Sequence[Feed], which: str) -> Ranges:
     from edgekit.quantize.calibration.measure import measure
 
     progress = report_inference(context, f"ranges on the {which} half of the inputs")
@@ -165,11 +131,10 @@ def _choice(context: Context) -> MethodChoice:
 
     placed = plan_to_try(context)
     places = [[p.name, p.device, p.precision, p.segment] for p in placed.layers]
-    stored = context.stored(
-        "method", lambda: write(choose_method(context, placed)), model_digest(context),
+    found = context.stored(
+        MethodChoice, "method", lambda: choose_method(context, placed), model_digest(context),
         inputs_identity(context), places, fp16_choice(context, gate=False), context.tensorrt,
     )  # fmt: skip
-    found = read(MethodChoice, stored)
     context.note(choice_note(found))
     return found
 
@@ -182,6 +147,11 @@ def method(context: Context) -> str:
     return chosen.method if chosen else context.file.calibration.method
 
 
+@dataclass(frozen=True)
+class _NoScales:
+    """What calibrating finds for another precision than INT8."""
+
+
 @computed()
 def scales(context: Context) -> Scales | None:
     """Returns INT8 scales for every placement; None for other precisions.
@@ -192,7 +162,9 @@ def scales(context: Context) -> Scales | None:
         ModelError: "model.nonfinite": a weight has NaN or infinite values.
     """
     if context.file.precision != "int8":
-        context.stored("calibrate", dict, model_digest(context), context.file.precision)
+        context.stored(
+            _NoScales, "calibrate", _NoScales, model_digest(context), context.file.precision
+        )
         return None
     context = calibrated(context)
     # scales that were given say nothing of the weights

@@ -14,8 +14,14 @@ from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
 from edgekit.pipeline.steps.judge import judged, original
-from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, fp16_notes, rules, source
-from edgekit.pipeline.steps.parse import require_parse
+from edgekit.pipeline.steps.load import (
+    fp16_choice,
+    fp16_layers,
+    fp16_notes,
+    require_parse,
+    rules,
+    source,
+)
 from edgekit.pipeline.steps.placement import options_of, query_for
 from edgekit.pipeline.steps.rewrite import (
     judgement,
@@ -24,7 +30,7 @@ from edgekit.pipeline.steps.rewrite import (
     model_digest,
     network,
 )
-from edgekit.pipeline.steps.scales import ScaleBinding
+from edgekit.quantize.given_scales import ScaleBinding
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -58,18 +64,17 @@ def plan(context: Context) -> Plan:
         GateError: "model.parse": the board's parser refuses the model; or no placement meets the
             constraints.
     """
-    from edgekit.placement.plan import plan_from_json
+    from edgekit.placement.plan import Plan
 
     if context.placed is not None:
         return context.placed
     require_parse(context)
-    found: list[Plan] = []
     fp16_layers(context, network(context), strict=True)
 
     def looking(what: str) -> Callable[[int, int], None]:
         return lambda done, total: context.update(done, total, f"finding {what}")
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Plan:
         from edgekit.placement.explanation import explain_gpu_only
         from edgekit.placement.placing import explain_conflict
 
@@ -94,11 +99,9 @@ def plan(context: Context) -> Plan:
             )
         if network(context) is not original(context).network:
             placed = _compared_as_given(context, placed)
-        found.append(placed)
-        return placed.to_json()
+        return placed
 
-    document = context.stored("plan", compute, *plan_identity(context))
-    placed = found[0] if found else plan_from_json(document)
+    placed = context.stored(Plan, "plan", compute, *plan_identity(context))
     # they are noted whatever was known before the plan was computed
     options_of(context)
     known_scales(context)

@@ -12,18 +12,18 @@ from edgekit.dla.verdicts import Judgement
 from edgekit.network.loading.load import load, open_inputs
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
-from edgekit.pipeline.cache import load_model, store_model
+from edgekit.pipeline.cache import StoredModel, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.judge import Lowered, judged, original
 from edgekit.pipeline.steps.load import fp16_choice, lowers, rules, source, translated
-from edgekit.pipeline.steps.placement import better_without, query_for
-from edgekit.pipeline.steps.scales import KnownScales
-from edgekit.pipeline.steps.translation import translate_likewise, translation_notes
+from edgekit.pipeline.steps.placement import query_for
 from edgekit.placement.forecast import forecast
+from edgekit.placement.translation import translate_likewise, translation_notes
+from edgekit.quantize.given_scales import KnownScales
 from edgekit.rewriting.graph import Applied
 from edgekit.rewriting.provenance.record import AppliedRewrites, record_document, record_of
 from edgekit.text import counted
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol import codec
 
 if TYPE_CHECKING:
     from edgekit.rewriting.rewrite import Rewritten
@@ -41,11 +41,27 @@ class FoundRewrites:
         rewritten: What rewriting returned, where it was not read from the cache.
     """
 
-    model: dict[str, Any] | None
+    model: StoredModel | None
     applied: tuple[Applied, ...]
     record: AppliedRewrites
     notes: tuple[str, ...]
     rewritten: Rewritten | None = None
+
+
+@dataclass(frozen=True)
+class _StoredRewrites:
+    """What the cache keeps of ``FoundRewrites``."""
+
+    model: StoredModel | None = codec.member(codec.nullable(codec.record(StoredModel)))
+    record: AppliedRewrites = codec.member(codec.record(AppliedRewrites))
+    notes: tuple[str, ...] = codec.member(codec.array(codec.long_text))
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """Why the network stays as it came; empty where it does not."""
+
+    text: str = codec.member(codec.long_text)
 
 
 @computed(rules, "rewrite")
@@ -54,7 +70,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
     section, model = context.file.rewrite, source(context)
     fresh: list[Rewritten] = []
 
-    def compute() -> dict[str, Any]:
+    def compute() -> _StoredRewrites:
         from edgekit.rewriting.rewrite import rewrite
 
         found = rewrite(
@@ -72,17 +88,16 @@ def found_rewrites(context: Context) -> FoundRewrites:
         )
         fresh.append(found)
         applied = found.applied
-        return {
-            "model": store_model(context.cache, found.model, model) if applied else None,
-            "record": write(record_document(model, found.model, applied)),
-            "notes": list(found.notes),
-        }
+        return _StoredRewrites(
+            store_model(context.cache, found.model, model) if applied else None,
+            record_document(model, found.model, applied),
+            found.notes,
+        )
 
     key = model.digest, section.model_dump(exclude={"always"}), *rules(context)
-    document = context.stored("rewrite", compute, *key)
-    record, notes = read(AppliedRewrites, document["record"]), tuple(document["notes"])
+    stored = context.stored(_StoredRewrites, "rewrite", compute, *key)
     made = fresh[0] if fresh else None
-    return FoundRewrites(document["model"], record.rewrites, record, notes, made)
+    return FoundRewrites(stored.model, stored.record.rewrites, stored.record, stored.notes, made)
 
 
 @computed(found_rewrites)
@@ -109,9 +124,9 @@ def used_rewrites(context: Context) -> FoundRewrites:
     why = ""
     if found.model and context.weighs and not context.file.rewrite.always:
         why = context.stored(
-            "without rewrites", lambda: _better_without(context.undecided), came.digest,
-            found.model["digest"], _constraints(context), *rules(context),
-        )  # fmt: skip
+            _Reason, "without rewrites", lambda: _Reason(_better_without(context.undecided)),
+            came.digest, found.model.digest, _constraints(context), *rules(context),
+        ).text  # fmt: skip
     if why:
         left = f"Rewrites not used: {why}; rewrite.always: true forces them"
         record = record_document(came, came, ())
@@ -125,6 +140,8 @@ def _better_without(context: Context) -> str:
     if context.file.placement.profile is not None:
         return ""  # measured times are of one of the two networks only
     context.update(0, 0, "planning with and without the rewrites")
+    from edgekit.placement.without_rewrites import better_without
+
     before, after = (
         query_for(context, one.network, judged(context, one).judgement)
         for one in (original(context), _candidate(context))
@@ -149,7 +166,7 @@ def rewritten(context: Context) -> Lowered:
 def model_digest(context: Context) -> str:
     """Returns the digest of the model after the rewrites, without loading it."""
     record = used_rewrites(context).model
-    return str(record["digest"]) if record else source(context).digest
+    return record.digest if record else source(context).digest
 
 
 def model(context: Context) -> Model:

@@ -7,14 +7,19 @@ Times are in microseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgekit.dla.formats import nbytes
-from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.model import SHUFFLES, Layer, Network
+from edgekit.placement.costs.constants import (
+    DlaConstants,
+    GpuConstants,
+    extrapolation,
+    layer_kinds,
+    model_errors,
+)
 from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
 
@@ -30,13 +35,6 @@ _SPATIAL = (-2, -1)  # rows and columns, counted from the last dimension
 _IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
 
 
-@cache
-def cost_data(name: str) -> Mapping[str, Any]:
-    """Returns ``targets/costs/NAME.yaml``."""
-    loaded: Mapping[str, Any] = read_knowledge(data_folder("targets") / "costs" / f"{name}.yaml")
-    return loaded
-
-
 def noise(*, extrapolated: bool = False) -> float:
     """Returns by which part of a predicted time another one must be shorter to count as shorter.
 
@@ -44,16 +42,16 @@ def noise(*, extrapolated: bool = False) -> float:
     supports the prediction, the assumed band.
     """
     if extrapolated:
-        return 1 - float(cost_data("extrapolated")["band"][0])
-    return float(cost_data("error")["without_network"]["median_percent"]) / 100
+        return 1 - extrapolation().band[0]
+    return model_errors().without_network.median_percent / 100
 
 
 def model_error() -> str:
     """Returns what is known about the model's error, as one sentence."""
-    error = cost_data("error")["without_network"]
+    error = model_errors().without_network
     return (
-        f"predicted by a model whose median error is {error['median_percent']} % (90 % "
-        f"within {error['of_90_percent']} %) on {error['rows']} published network "
+        f"predicted by a model whose median error is {error.median_percent} % (90 % "
+        f"within {error.of_90_percent} %) on {error.rows} published network "
         "measurements, each left out of the fit"
     )
 
@@ -122,14 +120,14 @@ def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0"
 
 def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tuple[str, ...]:
     """Returns the formats that a GPU kernel can have at its borders, its best one first."""
-    rules = cost_data("kinds")["gpu_formats"]
-    vector = rules["vector"].get(precision)
-    linear = rules["linear_kinds"]
+    rules = layer_kinds().gpu_formats
+    vector = rules.vector.get(precision)
+    linear = rules.linear_kinds
     if vector is None or any(layer.opaque or layer.kind in linear for layer in layers):
         return ("LINEAR",)
     if any(len(network.tensors[n].shape) < 4 for layer in layers for n in layer.outputs):
         return ("LINEAR",)
-    if all(layer.kind in rules["any_kinds"] for layer in layers):
+    if all(layer.kind in rules.any_kinds for layer in layers):
         writers = network.producers()
         read = {writers[n].kind for n in layers[0].inputs if n in writers}
         # what comes in lines stays in lines, such as the heads of an attention: no vectors to fill
@@ -164,8 +162,7 @@ def takes_image(kernel: LayerKernel, network: Network) -> bool:
 # second over arrays.
 
 
-@dataclass(frozen=True, slots=True)
-class GpuWork:
+class GpuWork(NamedTuple):
     """The work of one kernel on a GPU, whatever the fitted constants are.
 
     Attributes:
@@ -203,7 +200,7 @@ class GpuWork:
     once_us: float = 0.0
 
 
-def gpu_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
+def gpu_time(work: Any, precision: str, data: GpuConstants) -> Any:
     """Returns the microseconds of a kernel; of many, where the attributes of ``work`` are arrays.
 
     Args:
@@ -211,23 +208,19 @@ def gpu_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
         precision: "int8", "fp16" or "fp32".
         data: The constants of the GPU's architecture.
     """
-    slower = work.slowdown ** data["clock_exponent"]
-    share = data["efficiency"][precision] * work.tiles ** data["tile_exponent"]
-    share = share * (1 - work.grouped + work.grouped * data["groups"])
-    share = share * (1 - work.depthwise) + data["depthwise"] * work.depthwise
-    narrow = (1 + data["out_half"] * work.narrow) * (1 + data["depth_half"] * work.shallow)
+    slower = work.slowdown**data.clock_exponent
+    share = data.efficiency[precision] * work.tiles**data.tile_exponent
+    share = share * (1 - work.grouped + work.grouped * data.groups)
+    share = share * (1 - work.depthwise) + data.depthwise * work.depthwise
+    narrow = (1 + data.out_half * work.narrow) * (1 + data.depth_half * work.shallow)
     busy = work.macs_us * narrow / share
-    cached = work.tensor_us * (1 - work.cached + work.cached / data["cache_speedup"])
-    moved = (work.weight_us + cached) / data["memory"]
-    minimum_us = slower * (
-        data["floor_us"] * (1 - work.light) + data["light_floor_us"] * work.light
-    )
-    power = data["overlap"]
+    cached = work.tensor_us * (1 - work.cached + work.cached / data.cache_speedup)
+    moved = (work.weight_us + cached) / data.memory
+    minimum_us = slower * (data.floor_us * (1 - work.light) + data.light_floor_us * work.light)
+    power = data.overlap
     together = (minimum_us**power + busy**power + moved**power) ** (1 / power)
-    fixed = slower * (
-        data["launch_us"] + data["row_us"] * work.rows + data["depth_us"] / 1e3 * work.depth
-    )
-    return work.steps * (fixed + together) + work.once_us / data["memory"]
+    fixed = slower * (data.launch_us + data.row_us * work.rows + data.depth_us / 1e3 * work.depth)
+    return work.steps * (fixed + together) + work.once_us / data.memory
 
 
 def gpu_us(
@@ -237,7 +230,7 @@ def gpu_us(
     format: str,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: GpuConstants,
 ) -> float:
     """Returns microseconds; 0 for layers that TensorRT makes disappear.
 
@@ -259,7 +252,7 @@ def gpu_works(
     format: str,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: GpuConstants,
 ) -> Iterator[tuple[LayerKernel, GpuWork]]:
     """Yields what the GPU runs for a kernel, one after the other, each with its work."""
     for part in operations(network, kernel, gpu_joins):
@@ -274,7 +267,7 @@ def gpu_joins(before: Sequence[Layer], layer: Layer) -> bool:
         return True
     done = [pointwise_function(one) for one in before[1:]]
     own = pointwise_function(layer)
-    return own in cost_data("kinds")["runs_as_one"]["gpu"] and not (own == "SUM" and "SUM" in done)
+    return own in layer_kinds().runs_as_one.gpu and not (own == "SUM" and "SUM" in done)
 
 
 def product_us(
@@ -283,12 +276,12 @@ def product_us(
     precision: str,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: GpuConstants,
 ) -> float:
     """Returns a product's microseconds inside a fused part, whose tensors stay on the chip."""
     one = LayerKernel((), (), ())
     work = _gpu_work(network, one, [layer], precision, "LINEAR", target, mode, data)
-    return float(gpu_time(replace(work, **ON_CHIP), precision, data))
+    return float(gpu_time(work._replace(**ON_CHIP), precision, data))
 
 
 def _gpu_work(
@@ -299,13 +292,13 @@ def _gpu_work(
     format: str,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: GpuConstants,
 ) -> GpuWork:
     gpu = target.gpu
     rate = gpu.int8_ops_per_clock_per_sm if precision == "int8" else gpu.fp16_ops_per_clock_per_sm
     peak = rate / 2 * mode.gpu_sms * mode.gpu_mhz  # multiply-accumulates a microsecond
     if precision == "fp32":
-        peak *= data["fp32_of_fp16"]
+        peak *= data.fp32_of_fp16
     macs_us, tiles, depth, heavy = 0.0, 1.0, 0.0, None
     for layer in layers:
         if layer.macs:
@@ -338,7 +331,7 @@ def _gpu_work(
         float(most if most > 1 else 0),
         weights / rate_us,
         tensors / rate_us,
-        float(tensors <= data["cache_bytes_per_sm"] * target.gpu.sms),
+        float(tensors <= data.cache_bytes_per_sm * target.gpu.sms),
         slow,
         float(heavy is None),
     )
@@ -352,7 +345,7 @@ def _recurrence(
     rate_us: float,
     slow: float,
     target: Target,
-    data: Mapping[str, Any],
+    data: GpuConstants,
 ) -> GpuWork:
     """Returns a recurrence's work: its steps wait for one another, each a kernel of its own.
 
@@ -362,7 +355,7 @@ def _recurrence(
     weights = layer.weight_elements * BYTES[precision]
     names = (*layer.inputs, *layer.outputs)
     tensors = sum(padded_bytes(network.tensors[n].shape, (precision, "LINEAR")) for n in names)
-    fits = weights <= data["cache_bytes_per_sm"] * target.gpu.sms
+    fits = weights <= data.cache_bytes_per_sm * target.gpu.sms
     return GpuWork(
         macs_us=layer.macs / steps / peak, tiles=1.0, depthwise=0.0, grouped=0.0, narrow=0.0,
         shallow=0.0, depth=layer.params["products"], rows=0.0, weight_us=0.0,
@@ -371,13 +364,13 @@ def _recurrence(
     )  # fmt: skip
 
 
-def gpu_slowdown(mode: PowerMode, mhz: float, data: Mapping[str, Any]) -> float:
+def gpu_slowdown(mode: PowerMode, mhz: float, data: GpuConstants) -> float:
     """Returns what a fixed time at another clock is multiplied by."""
-    return float((mhz / mode.gpu_mhz) ** data["clock_exponent"])
+    return float((mhz / mode.gpu_mhz) ** data.clock_exponent)
 
 
 def _fill_and_share(
-    network: Network, layer: Layer, precision: str, sms: int, data: Mapping[str, Any]
+    network: Network, layer: Layer, precision: str, sms: int, data: GpuConstants
 ) -> tuple[float, float]:
     """Returns how much more a layer does to fill up channels, and the share of SMs it occupies."""
     if is_depthwise(network, layer):
@@ -389,14 +382,14 @@ def _fill_and_share(
     maps = int(layer.params.get("out_maps", shape[1]) or shape[1])
     pixels = shape[0] * math.prod(shape[2:]) if len(shape) > 2 else math.prod(shape) // maps
     # tensor cores work on whole atoms of channels, SMs on whole tiles of pixels by channels
-    atom = data["channel_atom"]["fp16" if many > 1 else precision]
+    atom = data.channel_atom["fp16" if many > 1 else precision]
     inside = max(1, input_channels(network, layer) // many)
     fill = 1.0
-    if inside > data["image_channels"]:
+    if inside > data.image_channels:
         fill *= -(-inside // atom) * atom / inside
     each = -(-maps // many)
     fill *= -(-each // atom) * atom / each
-    tile = data["tile"]
+    tile = data.tile
     tiles = many * -(-pixels // tile) * max(1, -(-each // tile))
     rounds = -(-tiles // sms)
     return float(fill), float(tiles / (rounds * sms))
@@ -404,10 +397,10 @@ def _fill_and_share(
 
 def is_free(layer: Layer) -> bool:
     """Whether TensorRT needs no kernel for a layer on the GPU."""
-    free = cost_data("kinds")["free_on_gpu"]
-    if layer.kind in free["kinds"]:
+    free = layer_kinds().free_on_gpu
+    if layer.kind in free.kinds:
         return True
-    return layer.kind in SHUFFLES and layer.params.get("mode") in free["shuffle_modes"]
+    return layer.kind in SHUFFLES and layer.params.get("mode") in free.shuffle_modes
 
 
 # A DLA operation's time, and what a tensor's format at a loadable's border adds.
@@ -416,8 +409,7 @@ def is_free(layer: Layer) -> bool:
 # it (:func:`dla_time`) are apart.
 
 
-@dataclass(frozen=True, slots=True)
-class DlaWork:
+class DlaWork(NamedTuple):
     """The work of one operation on a DLA core, whatever the fitted constants are.
 
     Attributes:
@@ -444,7 +436,7 @@ class DlaWork:
     operations: float = 1.0
 
 
-def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
+def dla_time(work: Any, precision: str, data: DlaConstants) -> Any:
     """Returns the microseconds of an operation; of many, where ``work`` has arrays.
 
     Args:
@@ -452,18 +444,18 @@ def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
         precision: "int8" or "fp16".
         data: The constants of the DLA's generation.
     """
-    few = 1 + data["channel_half"] * work.few
-    busy = (work.macs_us * few + work.deep_us * data["grouped_atom"][precision]) / data[
-        "efficiency"
-    ][precision]
-    moved = work.moved_us / data["memory"]
-    again = work.again / (data["row_gb_per_second"] * 1e3)
-    pooled = work.pooled / data["pool_bytes_per_clock"]
-    softmax = work.softmax * data["softmax_clocks"]
-    power = data["overlap"]
+    few = 1 + data.channel_half * work.few
+    busy = (work.macs_us * few + work.deep_us * data.grouped_atom[precision]) / data.efficiency[
+        precision
+    ]
+    moved = work.moved_us / data.memory
+    again = work.again / (data.row_gb_per_second * 1e3)
+    pooled = work.pooled / data.pool_bytes_per_clock
+    softmax = work.softmax * data.softmax_clocks
+    power = data.overlap
     parts = busy**power + moved**power + again**power + pooled**power + softmax**power
     together = parts ** (1 / power)
-    return data["operation_us"] * work.slowdown * work.operations + together
+    return data.operation_us * work.slowdown * work.operations + together
 
 
 def dla_us(
@@ -473,7 +465,7 @@ def dla_us(
     core: int,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: DlaConstants,
 ) -> float:
     """Returns microseconds of a kernel inside a loadable.
 
@@ -497,7 +489,7 @@ def dla_works(
     core: int,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: DlaConstants,
 ) -> Iterator[tuple[LayerKernel, DlaWork]]:
     """Yields the operations of a kernel, one after the other, each with its work."""
     for part in operations(network, kernel, dla_joins):
@@ -507,7 +499,7 @@ def dla_works(
 
 def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
     """What the pointwise engine does on the way out of an operation is no pass of its own."""
-    allowed = cost_data("kinds")["runs_as_one"]["dla"]
+    allowed = layer_kinds().runs_as_one.dla
     done = [pointwise_function(one) for one in before[1:]]
     own = pointwise_function(layer)
     if not before[0].macs:
@@ -523,10 +515,10 @@ def _dla_work(
     core: int,
     target: Target,
     mode: PowerMode,
-    data: Mapping[str, Any],
+    data: DlaConstants,
 ) -> DlaWork:
     slow = precision != "int8"
-    rate = data["fp16_macs_per_clock"] if slow else target.dla.int8_macs_per_clock
+    rate = data.fp16_macs_per_clock if slow else target.dla.int8_macs_per_clock
     mhz = mode.dla_mhz[core]
     peak = rate * mhz
     macs_us = deep_us = few = 0.0
@@ -536,7 +528,7 @@ def _dla_work(
         else:
             macs_us += layer.macs * _padding(network, layer, precision, data) / peak
             inside = max(1, input_channels(network, layer) // convolution_groups(layer))
-            if layer.weight_elements and inside > data["image_channels"] and not slow:
+            if layer.weight_elements and inside > data.image_channels and not slow:
                 few = 1 / inside
     steps = int(layers[0].params.get("steps", 0))
     # weights are read for every item of a batch, or in every step
@@ -582,7 +574,7 @@ def _spatial_softmax(network: Network, layer: Layer) -> int:
 
 def _written_out(layer: Layer) -> int:
     """Returns the operations of a step where a recurrence is written out, as a DLA needs it."""
-    known = cost_data("kinds")["written_out"]["operations"]
+    known = layer_kinds().written_out.operations
     return int(known.get(layer.op, max(known.values()))) * int(layer.params["directions"])
 
 
@@ -593,18 +585,18 @@ def _bytes_inside(shape: tuple[int, ...], layout: tuple[str, str]) -> float:
     return math.prod(shape) * BYTES[layout[0]]
 
 
-def _padding(network: Network, layer: Layer, precision: str, data: Mapping[str, Any]) -> float:
+def _padding(network: Network, layer: Layer, precision: str, data: DlaConstants) -> float:
     """Returns how much more the MAC array does than the layer needs."""
     if not layer.macs or not layer.weight_elements:
         return 1.0
     many = convolution_groups(layer)
     inside = max(1, input_channels(network, layer) // many)
-    atom = data["channel_atom"][precision]
+    atom = data.channel_atom[precision]
     if many > 1:  # one group at a time: few channels in and few out, both padded
         maps = int(layer.params.get("out_maps", 0) or input_channels(network, layer)) // many
         return _filled(inside, atom) * _filled(max(1, maps), atom)
-    if inside <= data["image_channels"]:
-        atom = data["image_channels"]
+    if inside <= data.image_channels:
+        atom = data.image_channels
     return _filled(inside, atom)
 
 
@@ -618,7 +610,7 @@ def io_us(
     precision: str,
     direction: str,
     generation: str,
-    data: Mapping[str, Any],
+    data: DlaConstants,
 ) -> float:
     """Returns what a format at a loadable's border costs over the best one, at the highest clock.
 
@@ -633,8 +625,8 @@ def io_us(
     if direction == "read" and len(shape) == 4 and shape[1] in (1, 3, 4):
         held = padded_bytes(shape, (precision, "DLA_HWC4"), generation)
         wide = padded_bytes(shape, vector, generation)
-        found += (wide - held) * data["image_us_per_megabyte"] / 1e6
+        found += (wide - held) * data.image_us_per_megabyte / 1e6
     if format == "DLA_LINEAR":
         lines = padded_bytes(shape, (precision, "DLA_LINEAR"), generation)
-        found += lines * data["linear_us_per_megabyte"][direction] / 1e6
+        found += lines * data.linear_us_per_megabyte[direction] / 1e6
     return found

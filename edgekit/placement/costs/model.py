@@ -1,5 +1,5 @@
-"""The cost model: what a kernel takes on each device, what the GPU takes to reformat a tensor,
-and how devices that work at once slow each other down.
+"""The cost model: what a kernel takes on each device (``kernel_costs``), what the GPU takes to
+reformat a tensor (``reformat``), and how devices that work at once slow each other down.
 Times are in microseconds, predicted where no profile measured them.
 
 A roofline with a floor: ``launch + row_us * rows + depth_us * depth + max(floor, macs / peak,
@@ -11,25 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import combinations
 from typing import Any
 
 from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.costs.constants import (
+    DeviceConstants,
+    DlaConstants,
+    GpuConstants,
+    contention_constants,
+    extrapolation,
+    layer_kinds,
+    model_errors,
+    power_constants,
+)
 from edgekit.placement.costs.kernel_costs import (
     BYTES,
     Layout,
-    cost_data,
     dla_formats,
     dla_joins,
     dla_us,
     gpu_formats,
     gpu_joins,
-    gpu_slowdown,
     gpu_us,
     io_us,
-    padded_bytes,
 )
+from edgekit.placement.costs.reformat import reformat_us
 from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
 
@@ -37,12 +44,6 @@ SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for t
 # they round what the kernel before them writes, and scale what the one after them reads: no
 # kernels of their own (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
 _FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
-CLASSES = {
-    "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
-    "HWC8": "HWC", "DLA_HWC4": "HWC",
-}  # fmt: skip
-SECTOR = 32  # bytes that a GPU reads at least
-ALIGNED = 16  # elements of a line that kernels take at a time
 
 
 def _is_free(network: Network, layer: Layer) -> bool:
@@ -149,7 +150,7 @@ class CostModel:
     mode: PowerMode
     precision: str
     fp16_layers: frozenset[str]
-    constants: Mapping[str, Any]
+    constants: DeviceConstants
     power: str = ""
     concurrent: str = ""
     measured: Measurements = PREDICTED
@@ -158,11 +159,19 @@ class CostModel:
         default_factory=dict, init=False, compare=False, repr=False
     )
 
+    @property
+    def _gpu_constants(self) -> GpuConstants:
+        return self.constants.gpu[self.target.gpu.arch]
+
+    @property
+    def _dla_constants(self) -> DlaConstants:
+        return self.constants.dla[self.target.dla.generation]
+
     def layer_precision(self, layer: Layer, device: str) -> str:
         """Returns the precision that a layer runs in on a device ("GPU", "DLA0", ...)."""
         if self.precision != "int8":
             return self.precision
-        lacks_int8 = layer.kind in cost_data("kinds")["no_int8_on_gpu"]["kinds"]
+        lacks_int8 = layer.kind in layer_kinds().no_int8_on_gpu.kinds
         forced = layer.name in self.fp16_layers or layer.opaque
         predicted = "fp16" if forced or (device == "GPU" and lacks_int8) else "int8"
         return self.measured.layer_precision(self, layer, device, predicted)
@@ -204,11 +213,11 @@ class CostModel:
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
         if device != "GPU":
             core = int(device.removeprefix("DLA"))
-            constants = self.constants["dla"][self.target.dla.generation]
-            return dla_us(network, kernel, precision, core, self.target, self.mode, constants)
+            data = self._dla_constants
+            return dla_us(network, kernel, precision, core, self.target, self.mode, data)
         form = format or self.formats(network, kernel, device)[0]
-        constants = self.constants["gpu"][self.target.gpu.arch]
-        return gpu_us(network, kernel, precision, form, self.target, self.mode, constants)
+        on_gpu = self._gpu_constants
+        return gpu_us(network, kernel, precision, form, self.target, self.mode, on_gpu)
 
     def layer_shares(self, network: Network, kernel: LayerKernel, device: str) -> tuple[float, ...]:
         """Returns each layer's part of a kernel's time, in the order of its layers.
@@ -245,21 +254,22 @@ class CostModel:
         precision = self.layer_precision(network.layers[part.layers[0]], device)
         dram = self.target.dram.bytes_per_second * self.mode.memory_share / 1e6
         if device == "GPU":
-            gpu, data = self.target.gpu, self.constants["gpu"][self.target.gpu.arch]
+            gpu, constants = self.target.gpu, self._gpu_constants
             ops = gpu.int8_ops_per_clock_per_sm
             if precision != "int8":
                 ops = gpu.fp16_ops_per_clock_per_sm
             peak = ops / 2 * self.mode.gpu_sms * self.mode.gpu_mhz
             if precision == "fp32":
-                peak *= data["fp32_of_fp16"]
+                peak *= constants.fp32_of_fp16
+            share, memory = constants.efficiency[precision], constants.memory
         else:
-            data = self.constants["dla"][self.target.dla.generation]
-            rate = self.target.dla.int8_macs_per_clock
-            if precision != "int8":
-                rate = data["fp16_macs_per_clock"]
+            on_dla = self._dla_constants
+            rate = on_dla.fp16_macs_per_clock
+            if precision == "int8":
+                rate = self.target.dla.int8_macs_per_clock
             peak = rate * self.mode.dla_mhz[int(device.removeprefix("DLA"))]
-        busy = layer.macs / (peak * data["efficiency"][precision])
-        return float(busy + moved * BYTES[precision] / (dram * data["memory"]))
+            share, memory = on_dla.efficiency[precision], on_dla.memory
+        return float(layer.macs / (peak * share) + moved * BYTES[precision] / (dram * memory))
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
@@ -273,22 +283,10 @@ class CostModel:
         key = (tensor.shape, source, goal)
         known = self._reformats.get(key)
         if known is None:
-            known = self._reformats[key] = self._reformat(tensor, source, goal)
+            known = self._reformats[key] = reformat_us(
+                tensor.shape, source, goal, self.target, self.mode, self._gpu_constants
+            )
         return known
-
-    def _reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        generation = self.target.dla.generation or "2.0"
-        board = cost_data("reformat")["measured_on"]
-        memory = self.target.dram.bytes_per_second * self.mode.memory_share
-        # most pairs of layouts move a fraction of what the DRAM could: the SMs are what limits them
-        share = min(
-            memory / board["dram_bytes_per_second"],
-            self.mode.gpu_sms * self.mode.gpu_mhz / (board["gpu_sms"] * board["gpu_mhz"]),
-        )
-        constants = self.constants["gpu"][self.target.gpu.arch]
-        slower = gpu_slowdown(self.mode, board["gpu_mhz"], constants)
-        moving = moving_us(tensor.shape, source, goal, generation)
-        return float(fixed_us() * slower + moving / share)
 
     def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
         """Returns what a loadable takes longer because a tensor at its border has this format.
@@ -307,8 +305,8 @@ class CostModel:
     def predicted_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
         """Returns what :meth:`dla_io_us` does, had nothing been measured."""
         generation = self.target.dla.generation
-        constants = self.constants["dla"][generation]
-        found = io_us(tensor.shape, format, precision, direction, generation, constants)
+        data = self._dla_constants
+        found = io_us(tensor.shape, format, precision, direction, generation, data)
         return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
 
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
@@ -318,23 +316,22 @@ class CostModel:
         fitted without their network or board; where there is none, the band is wide.
         """
         kind, own = "gpu" if device == "GPU" else "dla", precision or self.precision
-        bands = cost_data("error")["bands"]
-        low, high = bands.get(f"{kind}_{own}", bands["all"])
         if not self.has_rows(device, own):
-            low, high = cost_data("extrapolated")["band"]
-        return float(low), float(high)
+            return extrapolation().band
+        bands = model_errors().bands
+        return bands.get(f"{kind}_{own}", bands["all"])
 
     def has_rows(self, device: str, precision: str) -> bool:
         """Whether the model has seen a published time of this kind of device and precision."""
         kind = self.target.gpu.arch if device == "GPU" else self.target.dla.generation
         family = "gpu" if device == "GPU" else "dla"
-        return bool(cost_data("error")["rows_of"].get(f"{family} {kind} {precision}"))
+        return bool(model_errors().rows_of.get(f"{family} {kind} {precision}"))
 
     def launch_us(self) -> float:
         """Returns the cost of starting one loadable; 0 without a DLA."""
         if not self.target.dla.cores:
             return 0.0
-        predicted = float(self.constants["dla"][self.target.dla.generation]["launch_us"])
+        predicted = self._dla_constants.launch_us
         return self.measured.launch_us(predicted)
 
     def energy(
@@ -390,76 +387,21 @@ class CostModel:
         return own * alone + others * self._watts(other)
 
     def _watts(self, device: str) -> float:
-        data = cost_data("power")
-        exponent = data["clock_exponent"]
+        data = power_constants()
         if device == "GPU":
-            per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch][self.power or self.precision]
-            own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** exponent["gpu"]
+            per_sm = data.gpu_watts_per_sm[self.target.gpu.arch][self.power or self.precision]
+            own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** data.clock_exponent.gpu
         else:
             mhz = self.mode.dla_mhz[int(device.removeprefix("DLA"))]
-            watts = data["dla_watts"][self.target.dla.generation]
-            own = watts * (mhz / 1e3) ** exponent["dla"]
+            watts = data.dla_watts[self.target.dla.generation]
+            own = watts * (mhz / 1e3) ** data.clock_exponent.dla
         return float(self.target.idle_watts + own)
 
 
 def _standby(device: str) -> float:
     """Returns the watts that a device in use adds to the idle module between its work."""
-    return float(cost_data("power")["standby_watts"]["gpu" if device == "GPU" else "dla"])
-
-
-# What the GPU takes to bring a tensor from one layout into another.
-#
-# ``time = launch + bytes read * read + bytes written * written``, with rates by the classes of
-# the two layouts, their types and whether lines are whole vectors. ``scripts/fit_reformat.py``
-# fits them on 2,046 kernels that TensorRT timed on an AGX Orin; ``targets/costs/reformat.yaml``
-# keeps them. What a pair of layouts was measured too little for takes what it does in any pair.
-
-
-def is_aligned(width: int) -> bool:
-    """Whether lines of this many elements are whole vectors; single pixels are."""
-    return width % ALIGNED == 0 or width == 1
-
-
-def sectors(channels: int, vector: int, size: int) -> int:
-    """Returns the bytes of a pixel that a kernel has to read from a padded layout."""
-    full, rest = divmod(channels, vector)
-    return full * vector * size + min(vector * size, -(-rest * size // SECTOR) * SECTOR)
-
-
-def fixed_us() -> float:
-    """Returns the time of a reformat that moves nothing, at MAXN of an AGX Orin."""
-    return float(cost_data("reformat")["launch_us"])
-
-
-def moving_us(shape: tuple[int, ...], source: Layout, goal: Layout, generation: str) -> float:
-    """Returns the time for a tensor's bytes, at MAXN of an AGX Orin."""
-    width = shape[-1] if len(shape) > 2 else 1
-    read, written = _rates(source, goal, is_aligned(width))
-    return float(_read(shape, source, generation) * read) + float(
-        padded_bytes(shape, goal, generation) * written
-    )
-
-
-def _read(shape: tuple[int, ...], source: Layout, generation: str) -> int:
-    dtype, form = source
-    padded = padded_bytes(shape, source, generation)
-    if CLASSES[form] not in ("CHW", "HWC") or len(shape) < 2:
-        return padded
-    vector = 4 if form == "DLA_HWC4" else int(form[3:])
-    pixels = padded // (-(-shape[1] // vector) * vector * BYTES[dtype])
-    return min(padded, sectors(shape[1], vector, BYTES[dtype]) * pixels)
-
-
-@cache
-def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
-    """Returns microseconds per byte read and written."""
-    data = cost_data("reformat")
-    pair = f"{CLASSES[source[1]]}>{CLASSES[goal[1]]}"
-    own = data["us_per_megabyte"].get(pair, {}).get("aligned" if aligned else "unaligned", {})
-    any_pair = data["us_per_megabyte_of_any_pair"]
-    read = {**any_pair["read"], **own.get("read", {})}[source[0]]
-    written = {**any_pair["written"], **own.get("written", {})}[goal[0]]
-    return read / 1e6, written / 1e6
+    watts = power_constants().standby_watts
+    return watts.gpu if device == "GPU" else watts.dla
 
 
 # How devices that work at once slow each other down: all of them share the DRAM.
@@ -476,7 +418,7 @@ def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
 
 def contention_of(target: Target) -> Mapping[str, float]:
     """Returns a board's factors: its own, else those of its DLA's generation; empty: none known."""
-    family = cost_data("contention")["extra"].get(target.dla.generation)
+    family = contention_constants().extra.get(target.dla.generation)
     return {} if family is None else {**family, **target.contention}
 
 

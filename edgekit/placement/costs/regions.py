@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from edgekit.network.model import Layer, Network
-from edgekit.placement.costs.kernel_costs import cost_data, product_us
+from edgekit.placement.costs.constants import layer_kinds
+from edgekit.placement.costs.kernel_costs import product_us
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, fuse, join
 
@@ -59,10 +60,10 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
         network: The layer graph.
         able: By layer, whether a DLA can run it; a layer that is not named cannot.
     """
-    rules = cost_data("kinds")
-    if not any(layer.kind in rules["regions"]["anchors"] for layer in network.layers):
+    rules = layer_kinds().regions
+    if not any(layer.kind in rules.anchors for layer in network.layers):
         return FusedRegions()
-    factor = model.constants["gpu"][model.target.gpu.arch]["broken"]
+    factor = model.constants.gpu[model.target.gpu.arch].broken
     measured = model.measured
     consumers = network.consumers()
     saved_us: dict[int, float] = {}
@@ -72,7 +73,7 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
         price = 0.0
         for i in sorted(layers):
             layer = network.layers[i]
-            if layer.kind not in rules["regions"]["fused"] or able.get(layer.name):
+            if layer.kind not in rules.fused or able.get(layer.name):
                 continue
             kernel = join(network, (i,), consumers)
             us = model.kernel_us(network, kernel, "GPU")
@@ -93,19 +94,18 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
 
 def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
     """Returns the connected groups of kernels without convolutions that have attention in them."""
-    rules = cost_data("kinds")
-    fusion, regions = rules["fusion"], rules["regions"]
+    fusion, regions = layer_kinds().fusion, layer_kinds().regions
     fp16 = model.fp16_layers
     kernels = fuse(
-        network, fusion["heads"], fusion["tails"], lambda layer: layer.name in fp16
+        network, fusion.heads, fusion.tails, lambda layer: layer.name in fp16
     )  # fmt: skip
     group_of: dict[str, list[LayerKernel]] = {}  # by tensor
     groups: dict[int, list[LayerKernel]] = {}
     for kernel in kernels:
         layers = [network.layers[i] for i in kernel.layers]
         if not all(
-            (layer.kind in regions["kinds"] and layer.formula)
-            or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
+            (layer.kind in regions.kinds and layer.formula)
+            or (layer.kind == "CONVOLUTION" and layer.op in regions.ops)
             for layer in layers
         ):
             continue
@@ -123,12 +123,12 @@ def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
     found = []
     for group in groups.values():
         members = [i for kernel in group for i in kernel.layers]
-        if any(network.layers[i].kind in regions["anchors"] for i in members):
+        if any(network.layers[i].kind in regions.anchors for i in members):
             found.append(frozenset(members))
     return sorted(found, key=min)
 
 
 def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
-    data = model.constants["gpu"][model.target.gpu.arch]
+    data = model.constants.gpu[model.target.gpu.arch]
     precision = model.layer_precision(layer, "GPU")
     return product_us(network, layer, precision, model.target, model.mode, data)

@@ -12,7 +12,8 @@ import numpy as np
 
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs.kernel_costs import Layout, cost_data
+from edgekit.placement.costs.constants import layer_kinds
+from edgekit.placement.costs.kernel_costs import Layout
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.placement.profiles.measured import (
@@ -183,7 +184,7 @@ def _predicted(
     model: CostModel, network: Network, able: Mapping[str, bool]
 ) -> dict[str, np.ndarray]:
     """Returns each layer's part of what it is predicted to take, fused, on either device."""
-    rules = cost_data("kinds")["fusion"]
+    rules = layer_kinds().fusion
     found = {}
     for name, device in zip(CLASSES, ("GPU", "DLA0"), strict=True):
         found[name] = np.full(len(network.layers), np.nan)
@@ -193,7 +194,7 @@ def _predicted(
         def key(layer: Layer, dla: bool = name == "DLA") -> bool:
             return not dla or able.get(layer.name, True)
 
-        for kernel in fuse(network, rules["heads"], rules["tails"], key):
+        for kernel in fuse(network, rules.heads, rules.tails, key):
             if all(key(network.layers[i]) for i in kernel.layers):
                 us = model.kernel_us(network, kernel, device)
                 for i, part in shares(network, kernel.layers, us).items():

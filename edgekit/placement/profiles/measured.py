@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from edgekit.buildlog.timings import Combination
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs.kernel_costs import Layout, cost_data, padded_bytes
+from edgekit.placement.costs.constants import layer_kinds
+from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
 from edgekit.placement.costs.model import CostModel, Measurements
 from edgekit.placement.costs.regions import attention_parts
 from edgekit.placement.kernels import LayerKernel, fuse, join
@@ -194,7 +195,7 @@ class MeasuredTimes:
     def _of_transformer(self, index: int) -> bool:
         layer = self._network.layers[index]
         points = math.prod(layer.params.get("kernel", ()))
-        return layer.kind in cost_data("kinds")["regions"]["kinds"] or (
+        return layer.kind in layer_kinds().regions.kinds or (
             layer.kind == "CONVOLUTION" and points == 1
         )
 
@@ -205,10 +206,8 @@ class MeasuredTimes:
             return {}
         number = {i: n for n, group in enumerate(groups) for i in group.layers}
         place = self.place
-        rules = cost_data("kinds")["fusion"]
-        kernels = fuse(
-            network, rules["heads"], rules["tails"], lambda la: number.get(place[la.name], -1)
-        )
+        rules = layer_kinds().fusion
+        kernels = fuse(network, rules.heads, rules.tails, lambda la: number.get(place[la.name], -1))
         where = "GPU" if device == "GPU" else "DLA0"
         weights: dict[int, float] = {}
         for kernel in kernels:

@@ -9,7 +9,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from edgekit.placement.profiles.profile import (
     MeasuredReformat,
     Profile,
     ProfileRow,
+    ProfileTable,
     attributed,
     table_from_json,
 )
@@ -279,7 +280,7 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
             code="profile.clock", where=str(path), hint="give a bench of the board itself",
         )  # fmt: skip
     if document["schema"] == SCHEMA:
-        return _table(path, document)
+        return _of_table(path, table_from_json(document, path))
     rows, notes = bench_rows(document)
     if not rows:
         raise DataError(
@@ -296,8 +297,7 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
     )  # fmt: skip
 
 
-def _table(path: Path, document: Mapping[str, Any]) -> Profile:
-    table = table_from_json(document, path)
+def _of_table(path: Path, table: ProfileTable) -> Profile:
     rows = tuple(
         ProfileRow(f"row {number}", row.us, row.device, tuple(row.layers))
         for number, row in enumerate(table.rows)
@@ -314,13 +314,12 @@ def _table(path: Path, document: Mapping[str, Any]) -> Profile:
     )  # fmt: skip
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    listed = value if isinstance(value, list) else []
-    return [entry for entry in listed if isinstance(entry, dict)]
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def trtexec_rows(text: str) -> list[ProfileRow]:
@@ -416,7 +415,7 @@ def layer_infos(document: Any) -> dict[str, LayerInfo]:
     for layer in layers if isinstance(layers, list) else ():
         if not isinstance(layer, dict) or not isinstance(layer.get("Name"), str):
             continue
-        inputs, outputs = _tensors(layer.get("Inputs")), _tensors(layer.get("Outputs"))
+        inputs, outputs = _objects(layer.get("Inputs")), _objects(layer.get("Outputs"))
         found[layer["Name"]] = LayerInfo(
             str(layer.get("LayerType", "")),
             tuple(str(tensor.get("Name", "")) for tensor in inputs),
@@ -425,11 +424,6 @@ def layer_infos(document: Any) -> dict[str, LayerInfo]:
             tuple(str(tensor.get("Name", "")) for tensor in outputs),
         )
     return found
-
-
-def _tensors(entry: Any) -> list[Mapping[str, Any]]:
-    listed = entry if isinstance(entry, list) else []
-    return [tensor for tensor in listed if isinstance(tensor, dict)]
 
 
 def _format(tensor: Mapping[str, Any]) -> str:
@@ -447,6 +441,17 @@ def _format(tensor: Mapping[str, Any]) -> str:
 # them, and the wait for the DLA is booked to the loadable (see ``profile``).
 
 
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A segment of a bench that was timed: its microseconds, and "GPU" or "DLA" by layer."""
+
+    lane: str
+    index: str
+    device: str
+    us: float
+    devices: Mapping[str, str]
+
+
 def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tuple[str, ...]]:
     """Returns the rows of a bench and what to know of them.
 
@@ -458,34 +463,43 @@ def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tup
     rows: list[ProfileRow] = []
     notes: list[str] = []
     timed: set[tuple[str, str]] = set()
-    nodes = _nodes(document)
-    places = _places(document)
-    for segment in _objects(document.get("segments")):
-        latency, layers = _object(segment.get("latency_ms")), segment.get("layers")
-        us = _bench_us(latency.get("median") or latency.get("mean"))
-        names = [str(layer) for layer in layers] if isinstance(layers, list) else []
-        lane, index = segment.get("lane") or 0, segment.get("index", len(rows))
-        device = device_of(segment.get("device"))
-        place = places.get(str(lane), {})
-        used = {device_of(place.get(name, device)) for name in names}
-        keys = {(device_of(place.get(name, device)), name) for name in names}
-        if not us or not keys or keys & timed:
+    nodes = _nodes(document.get("nodes")) if document.get("clock") == MEASURED else {}
+    for segment in _segments(document):
+        names, used = tuple(segment.devices), set(segment.devices.values())
+        keys = {(device, name) for name, device in segment.devices.items()}
+        if keys & timed:
             continue
         timed |= keys
-        own = nodes.get((str(lane), str(index)), [])
+        own = nodes.get((segment.lane, segment.index), [])
         # cuDLA has no profiler: profiled layers on a DLA are a hybrid engine's
-        hybrid = len(used) > 1 or bool(own and device == "DLA" and "DLA" in used)
-        found = _shared(own, us) if own and (hybrid or _names(own, names)) else []
+        hybrid = len(used) > 1 or bool(own and segment.device == "DLA" and "DLA" in used)
+        found = _shared(own, segment.us) if own and (hybrid or _names(own, names)) else []
         if found:
             rows += found
         elif hybrid:
             notes.append(
-                f"segment {index} is a hybrid engine whose times are not split by device: bench "
-                "it with layer profiling"
+                f"segment {segment.index} is a hybrid engine whose times are not split by device: "
+                "bench it with layer profiling"
             )
         else:
-            rows.append(ProfileRow(f"segment {index}", us, used.pop(), tuple(names)))
+            rows.append(ProfileRow(f"segment {segment.index}", segment.us, used.pop(), names))
     return tuple(replace(row, place=number) for number, row in enumerate(rows)), tuple(notes)
+
+
+def _segments(document: Mapping[str, Any]) -> Iterator[_Segment]:
+    """Yields the segments with a time and layers."""
+    places = _places(document.get("placement"))
+    for number, entry in enumerate(_objects(document.get("segments"))):
+        latency, layers = entry.get("latency_ms"), entry.get("layers")
+        if not isinstance(latency, dict) or not isinstance(layers, list):
+            continue
+        us = _bench_us(latency.get("median") or latency.get("mean"))
+        lane, device = str(entry.get("lane") or 0), entry.get("device")
+        place = places.get(lane, {})
+        devices = {str(name): device_of(place.get(str(name), device)) for name in layers}
+        if us and devices:
+            index = str(entry.get("index", number))
+            yield _Segment(lane, index, device_of(device), us, devices)
 
 
 def device_of(name: object) -> str:
@@ -511,11 +525,10 @@ def _names(nodes: Sequence[ProfileRow], layers: Sequence[str]) -> bool:
     return sum(name in text for name in layers) >= _KNOWN * len(layers)
 
 
-def _nodes(document: Mapping[str, Any]) -> dict[tuple[str, str], list[ProfileRow]]:
-    if document.get("clock") != MEASURED:
-        return {}
+def _nodes(entries: object) -> dict[tuple[str, str], list[ProfileRow]]:
+    """Returns the profiled layers by lane and index of their segment."""
     found: dict[tuple[str, str], list[ProfileRow]] = {}
-    for node in _objects(document.get("nodes")):
+    for node in _objects(entries):
         key = str(node.get("lane") or 0), str(node.get("index"))
         if isinstance(node.get("node"), str):
             us = _bench_us(node.get("median_us"), 1.0)
@@ -523,9 +536,8 @@ def _nodes(document: Mapping[str, Any]) -> dict[tuple[str, str], list[ProfileRow
     return found
 
 
-def _places(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _places(lanes: object) -> dict[str, dict[str, str]]:
     """Returns by lane where the plan has each layer."""
-    lanes = document.get("placement")
     found: dict[str, dict[str, str]] = {}
     for number, lane in enumerate(lanes if isinstance(lanes, list) else ()):
         pairs = lane if isinstance(lane, list) else ()

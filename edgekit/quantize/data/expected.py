@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from edgekit.quantize.data.images import with_preset
+from edgekit.quantize.data.images import ImageOptions, with_preset
 from edgekit.quantize.data.rows import rows_of
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
 
+#: What calibration data are; arrays come from files or a function.
+DataKind = Literal["images", "arrays", "synthetic"]
 _CLASSES = (1000, 1001)
 _COLOURS = 3
 # Ultralytics' models take sides that are multiples of their largest stride
@@ -120,43 +122,42 @@ def family_of(model: Model) -> tuple[Family, Looks] | None:
     return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
 
 
-def describe_preprocessing(model: Model, options: Mapping[str, Any], *, images: bool) -> str:
+def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) -> str:
     """Says in one line what is done to calibration data, and what such a network usually wants.
 
     Args:
         model: The model.
-        options: ``data`` (None for synthetic inputs) and the options of images, as ``load_data``
-            takes them; None where one is not given.
-        images: Whether the data are images.
+        given: What the user said of images.
+        kind: What the data are.
     """
-    given = {key: value for key, value in options.items() if value is not None}
-    if images:
+    if kind == "images":
         text = f"Preprocessing: {_of_images(given)}"
-    elif "data" in given:
+    elif kind == "arrays":
         text = "Preprocessing: none, arrays are used as they are; mean and std: none"
     else:
         text = "Preprocessing: none, inputs are synthetic; mean and std: none"
     found = family_of(model)
-    if found is None or (images and given.keys() & {"preset", "mean", "std", "scale"}):
+    if found is None or (
+        kind == "images" and (given.preset, given.mean, given.std, given.scale) != (None,) * 4
+    ):
         return text
     family, looks = found
-    how = "" if images else ", with images" if "data" not in given else "; prepare arrays likewise"
+    how = {"images": "", "arrays": "; prepare arrays likewise", "synthetic": ", with images"}[kind]
     return (
         f"{text}. Networks of {family.name} look like this ({looks}) and want {family.wants}{how}"
     )
 
 
-def _of_images(given: Mapping[str, Any]) -> str:
+def _of_images(given: ImageOptions) -> str:
     own = with_preset(given, _COLOURS)
-    scale = own.get("scale")
     parts = [
-        f"resize {own.get('resize', 'cover')}",
-        f"pixels times {'1/255' if scale is None else format(scale, 'g')}",
+        f"resize {'cover' if own.resize is None else own.resize}",
+        f"pixels times {'1/255' if own.scale is None else format(own.scale, 'g')}",
     ]
-    for key in ("mean", "std"):
-        if key in own:
-            parts.append(f"{key} {', '.join(f'{value:g}' for value in own[key])}")
-    if not own.keys() & {"mean", "std"}:
+    for key, values in (("mean", own.mean), ("std", own.std)):
+        if values is not None:
+            parts.append(f"{key} {', '.join(f'{value:g}' for value in values)}")
+    if own.mean is None and own.std is None:
         parts.append("mean and std: none")
-    preset = f" (preset {given['preset']})" if "preset" in given else ""
+    preset = f" (preset {given.preset})" if given.preset is not None else ""
     return ", ".join(parts) + preset

@@ -9,8 +9,8 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,24 +31,41 @@ _WORKERS = min(4, os.cpu_count() or 1)
 _STEP = 257
 # warnings.catch_warnings changes the whole process
 _OPENING = threading.Lock()
-#: What known training pipelines do; a key that is given with a preset wins.
-PRESETS: dict[str, dict[str, Any]] = {
-    # torchvision's presets.ClassificationPresetEval: 256, then 224 of it
-    "imagenet": {
-        "resize": "cover", "crop": 0.875, "mean": [0.485, 0.456, 0.406],
-        "std": [0.229, 0.224, 0.225],
-    },
-    # ultralytics' LetterBox: grey bars of 114, pixels from 0 to 1
-    "yolo": {"resize": "letterbox", "pad": 114},
-    # keras.applications.imagenet_utils.preprocess_input, modes "tf" and "caffe"
-    "tf": {"resize": "stretch", "mean": [0.5], "std": [0.5]},
-    "caffe": {"color": "BGR", "scale": 1.0, "mean": [103.939, 116.779, 123.68]},
-}  # fmt: skip
 
-IMAGE_OPTIONS = frozenset({
-    "preset", "resize", "crop", "pad", "interpolation", "color", "scale", "mean", "std", "layout",
-    "skip_broken",
-})  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """What a user says of images, as docs/calibration.md has it; None: not given.
+
+    Nothing is checked yet: ``Preprocess.of`` does, and refuses what makes no sense.
+    """
+
+    preset: Any = None
+    resize: Any = None
+    crop: Any = None
+    pad: Any = None
+    interpolation: Any = None
+    color: Any = None
+    scale: Any = None
+    mean: Any = None
+    std: Any = None
+    layout: Any = None
+    skip_broken: Any = None
+
+
+#: What known training pipelines do; a key that is given with a preset wins.
+PRESETS: dict[str, ImageOptions] = {
+    # torchvision's presets.ClassificationPresetEval: 256, then 224 of it
+    "imagenet": ImageOptions(
+        resize="cover", crop=0.875, mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]
+    ),
+    # ultralytics' LetterBox: grey bars of 114, pixels from 0 to 1
+    "yolo": ImageOptions(resize="letterbox", pad=114),
+    # keras.applications.imagenet_utils.preprocess_input, modes "tf" and "caffe"
+    "tf": ImageOptions(resize="stretch", mean=[0.5], std=[0.5]),
+    "caffe": ImageOptions(color="BGR", scale=1.0, mean=[103.939, 116.779, 123.68]),
+}
+IMAGE_OPTIONS = frozenset(item.name for item in fields(ImageOptions))
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 _RESIZES = ("cover", "letterbox", "stretch")
@@ -91,7 +108,7 @@ class Preprocess:
 
     @classmethod
     def of(
-        cls, given: Mapping[str, Any], size: tuple[int, int, int], first: bool, dtype: np.dtype
+        cls, given: ImageOptions, size: tuple[int, int, int], first: bool, dtype: np.dtype
     ) -> Preprocess:
         """Checks the options for an input of ``size`` (height, width, channels).
 
@@ -100,23 +117,25 @@ class Preprocess:
         """
         height, width, channels = size
         options = with_preset(given, channels)
-        color = choice(options, "color", ("RGB", "BGR", "gray"), "RGB" if channels > 1 else "gray")
+        color = choice(
+            "color", options.color, ("RGB", "BGR", "gray"), "RGB" if channels > 1 else "gray"
+        )
         if channels == 1 and color != "gray":
             raise bad("color", color, "the input has one channel: remove it, or use gray")
         resize, crop = sizes(options, height, width)
-        pad = options.get("pad")
+        pad = options.pad
         bars = (114,) if pad is None else tuple(pad) if isinstance(pad, list | tuple) else (pad,)
         if len(bars) not in (1, channels) or not all(whole(v, 0, LEVELS) for v in bars):
             raise bad("pad", pad, f"give a value from 0 to {LEVELS}, or one per channel")
-        scale = options.get("scale")
+        scale = options.scale
         if scale is not None and not (number(scale) and scale > 0):
             raise bad("scale", scale, "give the factor for pixels 0 to 255 (default: 1/255)")
         return cls(
             height, width, channels, first, dtype, resize, crop, bars,
-            choice(options, "interpolation", INTERPOLATIONS, "bilinear"), color,
+            choice("interpolation", options.interpolation, INTERPOLATIONS, "bilinear"), color,
             1.0 if scale is None and dtype.kind in "iu" else scale,
-            per_channel(options.get("mean"), channels, 0.0, "mean"),
-            per_channel(options.get("std"), channels, 1.0, "std"),
+            per_channel(options.mean, channels, 0.0, "mean"),
+            per_channel(options.std, channels, 1.0, "std"),
         )  # fmt: skip
 
     def __call__(self, image: Image.Image) -> tuple[np.ndarray, bool]:
@@ -328,28 +347,28 @@ def _refused(path: Path, error: Exception) -> DataError:
     )
 
 
-def with_preset(given: Mapping[str, Any], channels: int) -> dict[str, Any]:
+def with_preset(given: ImageOptions, channels: int) -> ImageOptions:
     """Returns the options that are given, and those of their preset."""
-    own = {key: value for key, value in given.items() if value is not None}
-    name = own.pop("preset", None)
+    name = given.preset
     if name is None:
-        return own
+        return given
     if name not in PRESETS:
         raise bad("preset", name, f"use one of {', '.join(PRESETS)}")
     preset = PRESETS[name]
-    if channels == 1 and any(len(preset.get(key, ())) > 1 for key in ("mean", "std")):
+    if channels == 1 and any(len(values or ()) > 1 for values in (preset.mean, preset.std)):
         raise bad("preset", name, "it is for three channels, but the input has one")
-    if "resize" in own and own["resize"] != "cover":
+    if given.resize not in (None, "cover"):
         # a share of the sides goes with a covering size only
-        preset = {key: value for key, value in preset.items() if key != "crop"}
-    return {**preset, **own}
+        preset = replace(preset, crop=None)
+    own = {key: getattr(given, key) for key in IMAGE_OPTIONS}
+    return replace(preset, **{key: value for key, value in own.items() if value is not None})
 
 
 def sizes(
-    options: Mapping[str, Any], height: int, width: int
+    options: ImageOptions, height: int, width: int
 ) -> tuple[str | int | tuple[int, int], float]:
     """Checks ``resize`` and ``crop`` for an input; returns the first and the share that is kept."""
-    resize, crop = options.get("resize", "cover"), options.get("crop")
+    resize, crop = "cover" if options.resize is None else options.resize, options.crop
     pair = _pair(resize)
     if not (resize in _RESIZES or whole(resize, 1) or pair):
         raise bad(
@@ -392,11 +411,12 @@ def number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def choice(options: Mapping[str, Any], key: str, known: tuple[str, ...], default: str) -> str:
-    """Returns an option that is one of several words."""
-    value = options.get(key, default)
+def choice(option: str, value: Any, known: tuple[str, ...], default: str) -> str:
+    """Returns an option that is one of several words; the default where there is none."""
+    if value is None:
+        return default
     if value not in known:
-        raise bad(key, value, f"use one of {', '.join(known)}")
+        raise bad(option, value, f"use one of {', '.join(known)}")
     return str(value)
 
 

@@ -10,7 +10,14 @@ from edgekit.errors import DataError
 from edgekit.network.source import PYTHON
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize.data.functions import Callables
-from edgekit.quantize.data.images import IMAGE_OPTIONS, IMAGE_SUFFIXES, Images, Preprocess, files_in
+from edgekit.quantize.data.images import (
+    IMAGE_OPTIONS,
+    IMAGE_SUFFIXES,
+    ImageOptions,
+    Images,
+    Preprocess,
+    files_in,
+)
 from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
 from edgekit.text import counted
 
@@ -63,7 +70,8 @@ def load_data(
             code="data.options",
             hint=f"the options are {', '.join(sorted(_OPTIONS))}",
         )
-    limit, spread = _amount(options)
+    limit, spread = _amount(options.get("count"), options.get("pick", "first"))
+    of_images = {key: value for key, value in options.items() if key in IMAGE_OPTIONS}
     rows = rows_of(model)
     data = options["data"]
     notes = []
@@ -81,7 +89,7 @@ def load_data(
         images = files_in(path, IMAGE_SUFFIXES) if path.is_dir() else []
         arrays = _array_files(path)
         if images:
-            source = _images(path, images, options, rows)
+            source = _images(path, images, ImageOptions(**of_images), rows)
             if arrays:
                 notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
         else:
@@ -95,7 +103,7 @@ def load_data(
                     hint=f"one inference needs {rows.batch}: {list(rows.specs[name][1])}",
                 )
     if not isinstance(source, Images):
-        unused = sorted(IMAGE_OPTIONS & set(options))
+        unused = sorted(of_images)
         if unused:
             notes.append(f"{', '.join(unused)}: only for images, but the data are not images")
     return CalibrationSamples(
@@ -114,8 +122,7 @@ def check_path(path: Path) -> None:
         _array_files(path)
 
 
-def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:
-    limit, pick = options.get("count"), options.get("pick", "first")
+def _amount(limit: Any, pick: Any) -> tuple[int | None, bool]:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise DataError(f"count is {limit}", code="data.options", hint="give a whole number from 1")
     if pick not in ("first", "spread"):
@@ -149,10 +156,10 @@ def _array_files(path: Path) -> list[Path]:
     )
 
 
-def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: RowLayout) -> Images:
+def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
     shapes = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in rows.specs.items())
     name, (dtype, shape) = next(iter(rows.specs.items()))
-    layout = options.get("layout")
+    layout = options.layout
     if len(rows.specs) != 1 or len(shape) != 4 or layout not in (None, "NCHW", "NHWC"):
         raise DataError(
             "images need a model with a single input of four dimensions, NCHW or NHWC",
@@ -173,7 +180,7 @@ def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: R
             where=shown(folder),
             hint=f"check the layout ({layout}); the input is {list(shape)}",
         )
-    skip = options.get("skip_broken", False)
+    skip = False if options.skip_broken is None else options.skip_broken
     if not isinstance(skip, bool):
         raise DataError(f"skip_broken is {skip}", code="data.options", hint="use true or false")
     prepare = Preprocess.of(options, (height, width, channels), first, dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -192,7 +192,7 @@ def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | No
         model: Its model.
         problems: Where faults are noted.
     """
-    given: dict[str, Any] = {item.name: item.i for item in node.attribute}
+    given = {item.name: item.i for item in node.attribute}
     inputs = [*node.input, "", ""]
     data, scale_name, zero_name = inputs[:3]
     is_constant = model.graph.constant(data)
@@ -227,8 +227,8 @@ def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | No
     return Grid(node.name, scale, axis, shift, kind, str(raw.dtype))
 
 
-def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, Any], graph: OnnxGraph) -> str:
-    elem = int(given.get("output_dtype", 0)) or _UINT8
+def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: OnnxGraph) -> str:
+    elem = given.get("output_dtype", 0) or _UINT8
     name = zero or (node.input[0] if node.op_type == "DequantizeLinear" else "")
     if name in graph.initializers:
         elem = graph.initializers[name].data_type

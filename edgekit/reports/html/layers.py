@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from markupsafe import Markup
 
+from edgekit.placement.gpu_reasons import Why
 from edgekit.reports import charts, text
 from edgekit.reports.html.view import View
 from edgekit.reports.layers import (
@@ -21,7 +22,7 @@ from edgekit.reports.layers import (
     shape_words,
     within_words,
 )
-from edgekit.reports.schema import MeasuredPart, ReportedLayer, Why
+from edgekit.reports.schema import MeasuredPart, ReportedLayer
 from edgekit.text import ABSENT, counted
 
 SLOWEST = 15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,30 @@ def _view(document: Plans, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SegmentRow:
+    """A segment's row of the page, as texts; ``css`` is the class of its device."""
+
+    number: int
+    device: str
+    css: str
+    layers: str
+    first: str
+    last: str
+    time: str
+
+
+@dataclass(frozen=True)
+class NetworkSegments:
+    """A network's segments; ``reformats`` is the time of those on their own, "" for none."""
+
+    name: str
+    rows: list[SegmentRow]
+    reformats: str
+    alone: str
+
+
+def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> NetworkSegments:
     """Returns a network's segments; their times are those of its first frame's turns."""
     found: dict[int, list[PlacedLayer]] = {}
     for layer in one.plan.layers:
@@ -94,17 +118,16 @@ def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> dict[str, 
         if slot.network == one.name and slot.frame == 0:
             number = slot.segment if slot.kind == "layers" else -1
             times[number] = times.get(number, 0.0) + slot.alone_us
-    return {
-        "name": text.clean(one.name),
-        "rows": [
-            {
-                "number": number, "device": layers[0].device,
-                "css": layers[0].device.lower(), "layers": text.count(len(layers)),
-                "first": text.clean(layers[0].name), "last": text.clean(layers[-1].name),
-                "time": text.microseconds(times.get(number, 0.0)),
-            }
+    return NetworkSegments(
+        name=text.clean(one.name),
+        rows=[
+            SegmentRow(
+                number=number, device=layers[0].device, css=layers[0].device.lower(),
+                layers=text.count(len(layers)), first=text.clean(layers[0].name),
+                last=text.clean(layers[-1].name), time=text.microseconds(times.get(number, 0.0)),
+            )
             for number, layers in sorted(found.items())
         ],
-        "reformats": text.microseconds(times[-1]) if -1 in times else "",
-        "alone": text.microseconds(sum(times.values())),
-    }  # fmt: skip
+        reformats=text.microseconds(times[-1]) if -1 in times else "",
+        alone=text.microseconds(sum(times.values())),
+    )  # fmt: skip

@@ -47,6 +47,7 @@ from edgekit.reports.schema import (
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, counted, listed, percent, sentence
+from edgekit_device.protocol.codec import write
 
 WIDTH = 80
 SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
@@ -415,7 +416,7 @@ def _loadables(plan: Plan) -> Table:
     head = [*first, "loadable", "layers", *text.POOLS.values(), "formats"]
     rows = []
     for loadable in plan.loadables[:SHOWN]:
-        memory = loadable.memory.to_json()
+        memory = write(loadable.memory)
         formats = ", ".join(dict.fromkeys(loadable.formats.values()))
         rows.append([
             *([str(loadable.plan + 1)] if first else []), f"DLA{loadable.core}",

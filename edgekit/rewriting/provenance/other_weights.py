@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -24,6 +23,7 @@ from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import emit
 from edgekit.rewriting.provenance.record import (
     RewriteRecord,
+    WeightType,
     built_in,
     closure,
     operators_of,
@@ -32,9 +32,6 @@ from edgekit.rewriting.provenance.record import (
     set_record,
 )
 from edgekit.text import listed
-
-#: NumPy type name and shape.
-WeightType: TypeAlias = tuple[str, tuple[int, ...]]
 
 _SHOWN = 20
 _PRINTED = 4
@@ -207,7 +204,7 @@ def _bits(value: np.ndarray) -> tuple[object, ...]:
 def _weight_types(model: Model) -> dict[str, WeightType]:
     """Returns type and shape of every weight by name, without computing any."""
     return {
-        name: (value.dtype.name, tuple(value.shape))
+        name: WeightType(value.dtype.name, tuple(value.shape))
         for name, value in entries(model.weights).items()
     }
 
@@ -232,13 +229,7 @@ def _check_weights(
     """
     proto, _ = read(Path(path))
     computed = {name for node in proto.graph.node for name in node.output}
-    found = {
-        tensor.name: (
-            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name,
-            tuple(tensor.dims),
-        )
-        for tensor in proto.graph.initializer
-    }
+    found = {tensor.name: _type(tensor) for tensor in proto.graph.initializer}
     if callable(needed):
         needed = needed(found)
     known = {name: kind for name, kind in needed.items() if name in found or name not in computed}
@@ -254,8 +245,11 @@ def _differences(found: Mapping[str, WeightType], needed: Mapping[str, WeightTyp
         if name not in found:
             faults.append(f"{name} (missing)")
         elif found[name] != wanted:
-            (dtype, shape), (was, sizes) = found[name], wanted
-            faults.append(f"{name} ({dtype} {list(shape)}, the build has {was} {list(sizes)})")
+            here = found[name]
+            faults.append(
+                f"{name} ({here.dtype} {list(here.shape)}, the build has {wanted.dtype} "
+                f"{list(wanted.shape)})"
+            )
     return faults
 
 
@@ -330,7 +324,9 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     """
     given = _constants(other)
     needed = needed_weights(rewritten, given)
-    faults = _differences({n: (v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed)
+    faults = _differences(
+        {n: WeightType(v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed
+    )
     if faults:
         raise _mismatch(faults, len(needed), other.source)
     check_network(rewritten, other)
@@ -404,7 +400,7 @@ def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, C
                 recipe.op, recipe.inputs, recipe.outputs, name=name, **recipe.attributes
             )
         )
-    values.update({name: v for name, v in record.constants.items() if name in wanted})
+    values.update({name: v.array() for name, v in record.constants.items() if name in wanted})
     # first, so that the others keep their order
     nodes += [type(node).FromString(node.SerializeToString()) for node in graph.node]
     del graph.node[:], graph.initializer[:]
@@ -413,7 +409,8 @@ def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, C
 
 
 def _type(tensor: onnx.TensorProto) -> WeightType:
-    return helper.tensor_dtype_to_np_dtype(tensor.data_type).name, tuple(tensor.dims)
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    return WeightType(dtype, tuple(tensor.dims))
 
 
 def _untrue(model: Model, reason: str) -> ModelError:

@@ -5,14 +5,13 @@ read with distrust, since files come from anywhere.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,22 +24,29 @@ from edgekit.network.model import Model, metadata, with_metadata
 from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED
 from edgekit.rewriting.graph import (
-    RECIPE_OPERATORS,
     Applied,
     Recipe,
     RewriteGraph,
     recipe_of,
 )
 from edgekit.rewriting.proof.prove import RUNS, SEED
+from edgekit.text import plain
+from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
+    document,
+    fail,
     integer,
     long_text,
     mapping,
     member,
+    read,
+    record,
     records,
+    text,
+    write,
 )
 
 # a run must stand for so many elements, on average, to be shorter than they are
@@ -54,15 +60,87 @@ _LARGEST_TEXT = 256 << 20
 _LARGEST_CONSTANT = 64 << 20
 _LARGEST_RANK = 16
 _LARGEST_SIZE = 1 << 40
-_DTYPES = frozenset({
+_DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64", "bfloat16",
-})  # fmt: skip
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+)  # fmt: skip
 RECORD_SCHEMA = "edgekit.rewrites/1"
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
+class WeightType:
+    """NumPy's name of a tensor's type ("bfloat16" among them), and its shape."""
+
+    dtype: str = member(choice(*_DTYPES))
+    shape: tuple[int, ...] = member(array(integer(0, _LARGEST_SIZE), 0, _LARGEST_RANK))
+
+    def check(self) -> None:
+        """Refuses what no tensor can be."""
+        if math.prod(self.shape) > _LARGEST_SIZE:
+            fail("shape", "it is too large")
+
+
+@document(frozen=True)
+class StoredConstant(WeightType):
+    """A constant's values.
+
+    Attributes:
+        data: In base64, the lowest byte first; of equal neighbours one, where there are counts.
+        counts: How often each value of ``data`` follows.
+    """
+
+    data: str = member(text(most=_LARGEST_CONSTANT))
+    counts: tuple[int, ...] | None = member(
+        array(integer(0, _LARGEST_CONSTANT), most=_LARGEST_CONSTANT), absent=None
+    )
+
+    @staticmethod
+    def of(value: np.ndarray) -> StoredConstant:
+        """Returns what holds an array; masks of 0 and 1, as large as weights, take few bytes."""
+        data = np.ascontiguousarray(value)
+        data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
+        # equal neighbours are written once, bit for bit
+        rows = data.view(np.uint8).reshape(data.size, data.itemsize)
+        starts = np.flatnonzero(np.r_[data.size > 0, (rows[1:] != rows[:-1]).any(axis=1)])
+        counts = None
+        if starts.size * _RUN < data.size:
+            counts = tuple(np.diff(np.r_[starts, data.size]).tolist())
+            data = data[starts]
+        text = base64.b64encode(data.tobytes()).decode("ascii")
+        return StoredConstant(value.dtype.name, value.shape, text, counts)
+
+    @property
+    def nbytes(self) -> int:
+        """The array's size, in bytes."""
+        return math.prod(self.shape) * self._kind.itemsize
+
+    def array(self) -> np.ndarray:
+        """Returns the values."""
+        plain = np.frombuffer(base64.b64decode(self.data), self._kind)
+        return (plain if self.counts is None else np.repeat(plain, self.counts)).reshape(self.shape)
+
+    def check(self) -> None:
+        """Refuses data of another type or shape."""
+        super().check()
+        try:
+            plain = base64.b64decode(self.data, validate=True)
+        except ValueError:
+            fail("data", "it is not in base64")
+        size, counts = math.prod(self.shape), self.counts
+        written = size if counts is None else len(counts)
+        if counts is not None and (self.nbytes > _LARGEST_CONSTANT or sum(counts) != size):
+            fail("counts", "they do not match its type and shape")
+        if len(plain) != written * self._kind.itemsize:
+            fail("data", "the data do not match its type and shape")
+
+    @property
+    def _kind(self) -> np.dtype[Any]:
+        import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+
+        return np.dtype(self.dtype)
+
+
+@document(frozen=True)
 class DerivedWeight:
     """Where a weight of the rewritten model comes from.
 
@@ -72,19 +150,22 @@ class DerivedWeight:
             that a rewrite brought along.
     """
 
-    sources: tuple[str, ...]
-    recipe: tuple[str, ...]
+    sources: tuple[str, ...] = member(array(long_text), key="from")
+    recipe: tuple[str, ...] = member(array(long_text))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+_TYPES = mapping(record(WeightType), long_text)
+
+
+@document(frozen=True)
 class RewriteRecord:
     """How a model was made of its original.
 
     Attributes:
         original: Digest of the model that the first rewriting started from.
         opset: ai.onnx before and after.
-        rounds: The (rewrite, anchor node) of each rewriting, in order: one for a model that was
-            rewritten once.
+        sizes: How many of ``steps`` each rewriting took: one for a model that was rewritten once.
+        steps: The (rewrite, anchor node) of all rewritings, in order.
         weights: The rewritten model's weights that the original has not, by name.
         originals: Type and shape of the original's weights that recipes read.
         stations: Type and shape of what recipes derive and a model between two rewritings has as
@@ -96,44 +177,57 @@ class RewriteRecord:
         operators: How many nodes of each operator and attributes the original has.
     """
 
-    original: str
-    opset: tuple[int, int]
-    rounds: tuple[tuple[tuple[str, str], ...], ...]
-    weights: Mapping[str, DerivedWeight]
-    originals: Mapping[str, tuple[str, tuple[int, ...]]]
-    stations: Mapping[str, tuple[str, tuple[int, ...]]]
-    recipes: tuple[Recipe, ...]
-    constants: Mapping[str, np.ndarray]
-    parameters: Mapping[str, str]
-    operators: Mapping[str, int]
+    original: str = member(digest)
+    opset: tuple[int, int] = member(array(integer(0, 1 << 16), 2, 2))
+    sizes: tuple[int, ...] = member(array(integer(0, 1 << 20)), key="rounds")
+    steps: tuple[tuple[str, str], ...] = member(array(array(long_text, 2, 2)))
+    weights: Mapping[str, DerivedWeight] = member(mapping(record(DerivedWeight), long_text))
+    originals: Mapping[str, WeightType] = member(_TYPES)
+    stations: Mapping[str, WeightType] = member(_TYPES)
+    recipes: tuple[Recipe, ...] = member(records(Recipe))
+    constants: Mapping[str, StoredConstant] = member(mapping(record(StoredConstant), long_text))
+    parameters: Mapping[str, str] = member(mapping(text(), long_text))
+    operators: Mapping[str, int] = member(mapping(integer(0, _LARGEST_SIZE), long_text))
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+    @property
+    def rounds(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """The steps of each rewriting."""
+        steps = iter(self.steps)
+        return tuple(tuple(islice(steps, size)) for size in self.sizes)
 
     def makers(self) -> dict[str, Recipe]:
         """Returns the recipes by the tensors that they write."""
         return {name: recipe for recipe in self.recipes for name in recipe.outputs if name}
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the document that stands in the model's metadata."""
-        return {
-            "schema": SCHEMA,
-            "original": self.original,
-            "opset": list(self.opset),
-            "rounds": [len(steps) for steps in self.rounds],
-            "steps": [list(step) for steps in self.rounds for step in steps],
-            "weights": {
-                name: {"from": list(item.sources), "recipe": list(item.recipe)}
-                for name, item in self.weights.items()
-            },
-            "originals": _types(self.originals),
-            "stations": _types(self.stations),
-            "recipes": [
-                {"op": r.op, "inputs": list(r.inputs), "outputs": list(r.outputs),
-                 "attributes": dict(r.attributes)}
-                for r in self.recipes
-            ],
-            "constants": {name: _encoded(value) for name, value in self.constants.items()},
-            "parameters": dict(self.parameters),
-            "operators": dict(self.operators),
-        }  # fmt: skip
+    def check(self) -> None:
+        """Refuses parts that do not fit together."""
+        if sum(self.sizes) != len(self.steps):
+            fail("rounds", "their number is not that of the steps")
+        # runs are short in the text, however long they are
+        if sum(item.nbytes for item in self.constants.values()) > _LARGEST_TEXT:
+            fail("constants", "they are too large")
+        known = {*self.originals, *self.constants}
+        # each recipe reads only what is known before it, so there are no cycles
+        for number, recipe in enumerate(self.recipes):
+            where = f"recipes[{number}]"
+            lacking = [name for name in recipe.inputs if name and name not in known]
+            if lacking:
+                fail(where, f"it reads {lacking[0][:80]!r}, which no earlier recipe computes")
+            written = [name for name in recipe.outputs if name]
+            if not written or len(set(written)) < len(written) or known & set(written):
+                words = "it writes no tensor, or one that exists already"
+                fail(where, f"{words}: {str(written)[:80]}")
+            known |= set(written)
+        made = set(self.makers())
+        if not set(self.stations) <= made:
+            fail("stations", f"no recipe computes {min(set(self.stations) - made)[:80]!r}")
+        for name, item in self.weights.items():
+            where = f"weights.{name[:80]}"
+            if not (set(item.recipe) <= made and set(item.sources) <= set(self.originals)):
+                fail(where, "its source does not exist")
+            if item.recipe and item.recipe[-1] != name:
+                fail(where, "its recipe ends in another one")
 
 
 def closure(
@@ -158,23 +252,6 @@ def closure(
             done[top] = None
             stack.pop()
     return list(done)
-
-
-def _types(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Any]:
-    return {name: {"dtype": d, "shape": list(shape)} for name, (d, shape) in types.items()}
-
-
-def _encoded(value: np.ndarray) -> dict[str, Any]:
-    data = np.ascontiguousarray(value)
-    data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
-    found: dict[str, Any] = {"dtype": value.dtype.name, "shape": list(value.shape)}
-    # equal neighbours are written once, bit for bit: masks of 0 and 1 are as large as weights
-    rows = data.view(np.uint8).reshape(data.size, data.itemsize)
-    starts = np.flatnonzero(np.r_[data.size > 0, (rows[1:] != rows[:-1]).any(axis=1)])
-    if starts.size * _RUN < data.size:
-        found["counts"] = np.diff(np.r_[starts, data.size]).tolist()
-        data = data[starts]
-    return {**found, "data": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
 def parameters_of(model: Model) -> dict[str, str]:
@@ -248,167 +325,11 @@ def _record(text: str) -> RewriteRecord:
     if len(text) > _LARGEST_TEXT:
         _refuse(f"{len(text)} bytes are too many")
     try:
-        raw = json.loads(text)
+        return read(RewriteRecord, json.loads(text))
+    except DeviceError as error:
+        _refuse(plain(f"{error.where}: {error.message}".removeprefix(": "), 300))
     except (ValueError, RecursionError):
         _refuse("it is not JSON")
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        _refuse(f"its schema is not {SCHEMA}")
-    original, opset = raw.get("original"), _numbers(raw.get("opset"), "opset", 1 << 16)
-    if not isinstance(original, str) or not _DIGEST.match(original):
-        _refuse("'original' is not a digest")
-    if len(opset) != 2:
-        _refuse("'opset' is not two numbers")
-    originals = {name: _read_type(item, name) for name, item in _mapping(raw, "originals").items()}
-    stations = {name: _read_type(item, name) for name, item in _mapping(raw, "stations").items()}
-    constants = _constants(raw)
-    recipes = _recipes(_list(raw.get("recipes"), "recipes"), {*originals, *constants})
-    made = {name for recipe in recipes for name in recipe.outputs}
-    if not set(stations) <= made:
-        _refuse(f"no recipe computes {min(set(stations) - made)!r}")
-    weights = {}
-    for name, item in _mapping(raw, "weights").items():
-        if not isinstance(item, dict):
-            _refuse(f"weight {name!r} is not an object")
-        found = DerivedWeight(_texts(item.get("from"), name), _texts(item.get("recipe"), name))
-        if not (set(found.recipe) <= made and set(found.sources) <= set(originals)):
-            _refuse(f"the source of weight {name!r} does not exist")
-        if found.recipe and found.recipe[-1] != name:
-            _refuse(f"the recipe of weight {name!r} ends in another one")
-        weights[name] = found
-    parameters, operators = _mapping(raw, "parameters"), _mapping(raw, "operators")
-    if not all(isinstance(item, str) for item in parameters.values()):
-        _refuse("'parameters' are not digests")
-    _numbers(list(operators.values()), "operators", _LARGEST_SIZE)
-    return RewriteRecord(
-        original,
-        (opset[0], opset[1]),
-        _rounds(raw),
-        weights,
-        originals,
-        stations,
-        recipes,
-        constants,
-        parameters,
-        operators,
-    )
-
-
-def _constants(raw: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    found, total = {}, 0
-    for name, item in _mapping(raw, "constants").items():
-        found[name] = _decoded(item, name)
-        total += found[name].nbytes
-        # runs are short in the text, however long they are
-        if total > _LARGEST_TEXT:
-            _refuse("its constants are too large")
-    return found
-
-
-def _rounds(raw: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    steps = [_texts(step, "steps") for step in _list(raw.get("steps"), "steps")]
-    counts = _numbers(raw.get("rounds"), "rounds", len(steps))
-    if any(len(step) != 2 for step in steps) or sum(counts) != len(steps):
-        _refuse("'steps' are not pairs, or their number differs from 'rounds'")
-    rounds, start = [], 0
-    for count in counts:
-        rounds.append(tuple((step[0], step[1]) for step in steps[start : start + count]))
-        start += count
-    return tuple(rounds)
-
-
-def _recipes(raw: Sequence[Any], known: set[str]) -> tuple[Recipe, ...]:
-    """Reads recipes; each reads only what is known before it, so there are no cycles."""
-    found = []
-    for item in raw:
-        op = item.get("op") if isinstance(item, dict) else None
-        if not isinstance(op, str) or op not in RECIPE_OPERATORS:
-            _refuse(f"{str(op)[:80]!r} is not an operator for weights")
-        inputs, outputs = (
-            _texts(item.get("inputs"), "inputs"),
-            _texts(item.get("outputs"), "outputs"),
-        )
-        lacking = [name for name in inputs if name and name not in known]
-        if lacking:
-            _refuse(f"a recipe reads {lacking[0][:80]!r}, which no earlier recipe computes")
-        written = [name for name in outputs if name]
-        if not written or len(set(written)) < len(written) or known & set(written):
-            _refuse(f"a recipe writes no tensor, or one that exists already: {str(written)[:80]}")
-        attributes = item.get("attributes")
-        if not isinstance(attributes, dict) or not all(map(_is_attribute, attributes.values())):
-            _refuse("an attribute of a recipe is not a number, a text or a list of these")
-        known |= set(written)
-        found.append(Recipe(op, inputs, outputs, attributes))
-    return tuple(found)
-
-
-def _is_attribute(value: object) -> bool:
-    # a bool is an int of Python's, and none of ONNX's
-    if isinstance(value, list):
-        kinds = {type(part) for part in value}
-        return len(kinds) == 1 and kinds <= {int, float, str} and all(map(_is_attribute, value))
-    if type(value) is float:
-        return math.isfinite(value)
-    return type(value) is str or (type(value) is int and abs(value) < 1 << 63)
-
-
-def _decoded(item: Any, name: str) -> np.ndarray:
-    import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
-
-    dtype, shape = _read_type(item, name)
-    data = item.get("data")
-    if not isinstance(data, str) or len(data) > _LARGEST_CONSTANT:
-        _refuse(f"constant {name!r} has no data, or too much")
-    try:
-        plain = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        _refuse(f"constant {name!r} is not in base64")
-    kind = np.dtype(dtype)
-    size, counts = math.prod(shape), item.get("counts")
-    if counts is not None:
-        most = _LARGEST_CONSTANT // kind.itemsize
-        counts = _numbers(counts, name, most)
-        if size > most or sum(counts) != size or len(plain) != kind.itemsize * len(counts):
-            _refuse(f"the data of constant {name!r} do not match its type and shape")
-        return np.repeat(np.frombuffer(plain, kind), counts).reshape(shape)
-    if len(plain) != kind.itemsize * size:
-        _refuse(f"the data of constant {name!r} do not match its type and shape")
-    return np.frombuffer(plain, kind).reshape(shape)
-
-
-def _read_type(item: Any, name: str) -> tuple[str, tuple[int, ...]]:
-    dtype = item.get("dtype") if isinstance(item, dict) else None
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        _refuse(f"{name!r} has an unknown type")
-    shape = _numbers(item.get("shape"), name, _LARGEST_SIZE)
-    if len(shape) > _LARGEST_RANK or math.prod(shape) > _LARGEST_SIZE:
-        _refuse(f"{name!r} is too large")
-    return dtype, tuple(shape)
-
-
-def _mapping(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = raw.get(key)
-    if not isinstance(value, dict):
-        _refuse(f"{key!r} is not an object")
-    return value
-
-
-def _list(value: Any, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        _refuse(f"{name!r} is not a list")
-    return value
-
-
-def _texts(value: Any, name: str) -> tuple[str, ...]:
-    if not all(isinstance(part, str) for part in _list(value, name)):
-        _refuse(f"{name!r} is not a list of texts")
-    return tuple(value)
-
-
-def _numbers(value: Any, name: str, most: int) -> list[int]:
-    for part in _list(value, name):
-        if type(part) is not int or not 0 <= part <= most:
-            _refuse(f"{name!r} is not a list of numbers up to {most}")
-    return list(value)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -444,7 +365,8 @@ def with_record(
     made = RewriteRecord(
         original.digest,
         (original.graph.opset, graph.opset),
-        (steps,),
+        (len(steps),),
+        steps,
         {},
         {},
         {},
@@ -459,7 +381,8 @@ def with_record(
             made,
             original=before.original,
             opset=(before.opset[0], graph.opset),
-            rounds=(*before.rounds, steps),
+            sizes=(*before.sizes, len(steps)),
+            steps=(*before.steps, *steps),
             recipes=(*before.recipes, *made.recipes),
         )
     return set_record(model, _completed(made, before, graph, known, model))
@@ -467,11 +390,11 @@ def with_record(
 
 def set_record(model: Model, record: RewriteRecord) -> Model:
     """Returns the model with another record."""
-    text = json.dumps(record.to_json(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(write(record), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return with_metadata(model, KEY, text)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class AppliedRewrites(FormerDict):
     """An ``edgekit.rewrites/1``: what was applied to a model, and how it was proved.
 
@@ -528,9 +451,9 @@ def _completed(
     """Keeps the recipes that end in one of the final constants, and what they read."""
     makers = record.makers()
     weights: dict[str, DerivedWeight] = {}
-    originals: dict[str, tuple[str, tuple[int, ...]]] = {}
+    originals: dict[str, WeightType] = {}
     stations = dict(before.stations) if before is not None else {}
-    constants: dict[str, np.ndarray] = {}
+    constants: dict[str, StoredConstant] = {}
     needed: set[str] = set()
     for name in [tensor.name for tensor in model.proto.graph.initializer]:
         if name not in makers:
@@ -542,7 +465,7 @@ def _completed(
             if tensor in makers:
                 recipe.append(tensor)
                 if tensor in known:
-                    stations[tensor] = graph.dtype(tensor), graph.shape(tensor)
+                    stations[tensor] = WeightType(graph.dtype(tensor), graph.shape(tensor))
                 continue
             value = _constant(tensor, before, graph, known)
             if value is None:
@@ -572,7 +495,7 @@ def _survives(name: str, before: RewriteRecord | None, known: set[str]) -> bool:
 
 def _constant(
     name: str, before: RewriteRecord | None, graph: RewriteGraph, known: set[str]
-) -> np.ndarray | None:
+) -> StoredConstant | None:
     """The value of what a recipe reads and no weight decides; None for the original's weights."""
     if before is not None and name in before.constants:
         return before.constants[name]
@@ -580,19 +503,18 @@ def _constant(
         return None
     fixed = graph.fixed(name)
     if fixed is not None:
-        return fixed.stored()
+        return StoredConstant.of(fixed.stored())
     if _survives(name, before, known) and graph.floats(name):
         return None
     # a shape or an index list, of which another export may have another name
-    return graph.value(name)
+    value = graph.value(name)
+    return None if value is None else StoredConstant.of(value)
 
 
-def _type_before(
-    name: str, before: RewriteRecord | None, graph: RewriteGraph
-) -> tuple[str, tuple[int, ...]]:
+def _type_before(name: str, before: RewriteRecord | None, graph: RewriteGraph) -> WeightType:
     if before is not None and name in before.originals:
         return before.originals[name]
-    return graph.dtype(name), graph.shape(name)
+    return WeightType(graph.dtype(name), graph.shape(name))
 
 
 def _nodes(graph: RewriteGraph) -> list[Node]:
@@ -609,7 +531,7 @@ def _apart(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
     for name in (*inner, *before.constants):
         # the model has no such tensor any more, or it would not have been free
         if name in taken:
-            count = len(before.rounds)
+            count = len(before.sizes)
             while f"{name}@{count}" in used or graph.taken(f"{name}@{count}"):
                 count += 1
             names[name] = f"{name}@{count}"

@@ -23,6 +23,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     choice,
     digest,
+    document,
     flag,
     integer,
     long_text,
@@ -126,7 +127,7 @@ def claim_of_document(raw: Any, where: str) -> Claim:
     )
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class NetworkError:
     """How far two networks are apart on random inputs.
 
@@ -145,7 +146,7 @@ class NetworkError:
     holds: bool = member(flag)
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class RecordedErrors:
     """The errors of a proof as a record has them."""
 
@@ -153,7 +154,7 @@ class RecordedErrors:
     max_error_float64: float | None = member(_ERROR)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class VerifiedRewrite(Applied):
     """A rewrite whose proof was repeated.
 
@@ -168,7 +169,7 @@ class VerifiedRewrite(Applied):
     holds: bool = member(flag)
 
 
-@dataclass(frozen=True, kw_only=True)
+@document(frozen=True, kw_only=True)
 class Verified(FormerDict):
     """An ``edgekit.verified/1``: a rewriting repeated with its proofs.
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.dla.fact_files import memory_facts
 from edgekit.dla.memory import cbuf_banks
-from edgekit.dla.rules import limit, memory_facts
+from edgekit.dla.rules import limit
 from edgekit.network.graph import Node, form
 from edgekit.network.windows import KernelWindow, cropped_by_same, window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
@@ -122,7 +123,7 @@ def within(rule: str, *values: int) -> bool:
 
 def banks_available() -> int:
     """Banks of the DLA's convolution buffer; a convolution that needs them all was refused."""
-    return int(memory_facts()["cbuf"]["banks"])
+    return memory_facts().cbuf.banks
 
 
 def vector(graph: RewriteGraph, new: Writer, tensor: str, size: int) -> str:

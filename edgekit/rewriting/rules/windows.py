@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgekit.dla.fact_files import memory_facts
 from edgekit.dla.memory import cbuf_banks
-from edgekit.dla.rules import limit, memory_facts
+from edgekit.dla.rules import limit
 from edgekit.network.graph import Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
@@ -532,7 +533,7 @@ def _apart(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both
 
 def _in_buffer(stages: Sequence[_Both], height: int, width: int, channels: int) -> bool:
     """Whether each convolution leaves a bank of the buffer free in FP16, which needs most."""
-    most = memory_facts()["cbuf"]["banks"]
+    most = memory_facts().cbuf.banks
     for down, across in stages:
         if down.conv or across.conv:
             kernel = (down.size, across.size)

@@ -47,8 +47,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Writes the recap."""
-        hosts = {
-            host: {**stats.summarize(host), "why": self._why.get(host)} for host in stats.processed
-        }
+        hosts = {}
+        for host in stats.processed:
+            counts = stats.summarize(host)
+            hosts[host] = {key: counts[key] for key in ("unreachable", "failures", "changed")}
+            hosts[host]["why"] = self._why.get(host)
         with open(os.environ["EDGEKIT_RECAP"], "w", encoding="utf-8") as file:
             json.dump(hosts, file)

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network.parts import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftPart, parts
 
 
 def left(call: int, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:

@@ -5,32 +5,52 @@ release, what the parser refuses of them, and the plugins that TensorRT ships.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from edgekit.network.protos import operators_document
+from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.releases import parse_version, within
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    fail,
+    flag,
+    integer,
+    long_text,
+    mapping,
+    member,
+    record,
+    records,
+)
 from edgekit_device.versions import Version
 
 Value = int | float | str
+_texts = array(long_text)
+_index = integer(0, 1 << 16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _value(value: object) -> Value:
+    """An attribute's value."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        fail("", f"expected a number or a text, found {value!r}")
+    return value
+
+
+@document(frozen=True, eq=False, kw_only=True)
 class _Row:
-    since: str | None = None
-    until: str | None = None
-    avoid: str = ""
-    rewrite: str = ""
-    source: tuple[str, ...] = ()
-    interpolated: bool = False
+    since: str | None = member(long_text, absent=None)
+    until: str | None = member(long_text, absent=None)
+    avoid: str = member(long_text, absent="")
+    rewrite: str = member(long_text, absent="")
+    source: tuple[str, ...] = member(_texts, absent=())
+    interpolated: bool = member(flag, absent=False)
 
     def holds(self, version: Version) -> bool:
         """Whether the row holds for a release: from ``since`` up to, without, ``until``."""
         return within(version, self.since, self.until)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class Importer(_Row):
     """An operator; ``avoid`` is how a network does without it.
 
@@ -38,10 +58,10 @@ class Importer(_Row):
         foreign: Whether it is no operator of ONNX, but one of NVIDIA's or ONNX Runtime's.
     """
 
-    foreign: bool = False
+    foreign: bool = member(flag, absent=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@document(frozen=True, eq=False, kw_only=True)
 class Refusal(_Row):
     """What the parser refuses or ignores of operators that it imports; all of a row's tests must
     hold.
@@ -74,62 +94,63 @@ class Refusal(_Row):
         opset_until: The first version of ai.onnx that is not refused.
     """
 
-    id: str
-    operators: tuple[str, ...]
-    what: str
-    ignores: bool = False
-    attribute: str | None = None
-    default: Value | None = None
-    values: tuple[Value, ...] | None = None
-    other_than: tuple[Value, ...] | None = None
-    present: bool = False
-    matches: str | None = None
-    output: int | None = None
-    input: int | None = None
-    types: tuple[str, ...] | None = None
-    ranks_other_than: tuple[int, ...] | None = None
-    most_dimensions: int | None = None
-    variable: bool = False
-    nonzero: bool = False
-    nonpositive: bool = False
-    not_from: tuple[str, ...] | None = None
-    absent: bool = False
-    given: bool = False
-    condition: str | None = None
-    opset_since: int | None = None
-    opset_until: int | None = None
+    id: str = member(long_text)
+    operators: tuple[str, ...] = member(_texts)
+    what: str = member(long_text)
+    ignores: bool = member(flag, absent=False)
+    attribute: str | None = member(long_text, absent=None)
+    default: Value | None = member(_value, absent=None)
+    values: tuple[Value, ...] | None = member(array(_value), absent=None)
+    other_than: tuple[Value, ...] | None = member(array(_value), absent=None)
+    present: bool = member(flag, absent=False)
+    matches: str | None = member(long_text, absent=None)
+    output: int | None = member(_index, absent=None)
+    input: int | None = member(_index, absent=None)
+    types: tuple[str, ...] | None = member(_texts, absent=None)
+    ranks_other_than: tuple[int, ...] | None = member(array(_index), absent=None)
+    most_dimensions: int | None = member(_index, absent=None)
+    variable: bool = member(flag, absent=False)
+    nonzero: bool = member(flag, absent=False)
+    nonpositive: bool = member(flag, absent=False)
+    not_from: tuple[str, ...] | None = member(_texts, absent=None)
+    absent: bool = member(flag, absent=False)
+    given: bool = member(flag, absent=False)
+    condition: str | None = member(long_text, absent=None)
+    opset_since: int | None = member(_index, absent=None)
+    opset_until: int | None = member(_index, absent=None)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True, eq=False)
 class Opsets:
     """Releases, and the newest version of ai.onnx that their parser reads as it is meant."""
 
-    newest: int
-    why: str
-    until: str
-    source: tuple[str, ...]
+    newest: int = member(_index)
+    why: str = member(long_text)
+    until: str = member(long_text)
+    source: tuple[str, ...] = member(_texts)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True, eq=False)
 class Plugins:
     """The plugins that TensorRT ships, with their versions."""
 
-    source: tuple[str, ...]
-    names: Mapping[str, tuple[str, ...]]
+    source: tuple[str, ...] = member(_texts)
+    names: Mapping[str, tuple[str, ...]] = member(mapping(_texts))
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True, eq=False)
 class OperatorTable:
     """``trt/operators.yaml``: operators by name, and what is refused of them."""
 
-    oldest: str
-    newest: str
-    source: tuple[str, ...]
-    opsets: tuple[Opsets, ...]
-    operators: Mapping[str, Importer]
-    missing: Mapping[str, Importer]
-    refusals: tuple[Refusal, ...]
-    plugins: Plugins
+    schema: str = member(choice("edgekit.tensorrt-operators/1"))
+    oldest: str = member(long_text)
+    newest: str = member(long_text)
+    source: tuple[str, ...] = member(_texts)
+    opsets: tuple[Opsets, ...] = member(records(Opsets))
+    operators: Mapping[str, Importer] = member(mapping(record(Importer)))
+    missing: Mapping[str, Importer] = member(mapping(record(Importer)))
+    refusals: tuple[Refusal, ...] = member(records(Refusal))
+    plugins: Plugins = member(record(Plugins))
 
     def imports(self, operator: str, version: Version) -> bool:
         """Whether the parser of a release has an importer for an operator, in any domain."""
@@ -140,25 +161,12 @@ class OperatorTable:
 @lru_cache(maxsize=1)
 def operator_table() -> OperatorTable:
     """Returns ``trt/operators.yaml``."""
-    content = operators_document()
-    plugins = content["plugins"]
-    return OperatorTable(
-        oldest=content["oldest"],
-        newest=content["newest"],
-        source=tuple(content["source"]),
-        opsets=tuple(Opsets(**_values(row)) for row in content["opsets"]),
-        operators={name: Importer(**_values(row)) for name, row in content["operators"].items()},
-        missing={name: Importer(**_values(row)) for name, row in content["missing"].items()},
-        refusals=tuple(Refusal(**_values(row)) for row in content["refusals"]),
-        plugins=Plugins(
-            tuple(plugins["source"]),
-            {name: tuple(versions) for name, versions in plugins["names"].items()},
-        ),
-    )
+    return read_document(OperatorTable, data_folder("trt") / "operators.yaml")
 
 
-def _values(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(one) if isinstance(one, list) else one for key, one in row.items()}
+def has_importer(operator: str) -> bool:
+    """Whether the parser of any release imports an operator."""
+    return operator in operator_table().operators
 
 
 def newest_opset(release: str) -> int | None:

@@ -1,5 +1,5 @@
-"""What loading does to a Q/DQ model: its translation to a plain model and scales where the release
-takes implicit INT8, and the notes on releases that are strongly typed.
+"""What a Q/DQ model becomes before it is placed: a plain model and scales where the release takes
+implicit INT8; and the notes on releases that are strongly typed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgekit.targets.releases import drives_dla
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.scales import KnownScales
+    from edgekit.quantize.given_scales import KnownScales
     from edgekit.quantize.qdq.to_implicit import Translated
     from edgekit.targets.board import Target
 
@@ -102,8 +102,8 @@ def judged_translation(
     judging: Callable[[Mapping[str, float] | None], Judgement],
 ) -> KnownScales:
     """Judges a translated model with its scales; ``judging`` is as for ``judge_with``."""
-    from edgekit.pipeline.steps.scales import judge_with
     from edgekit.quantize.caches import cache_of
+    from edgekit.quantize.given_scales import judge_with
 
     # the release of a cache that is not written does not matter
     return judge_with(cache_of(translated.scales, "8.6"), model, network, judging)

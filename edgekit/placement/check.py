@@ -33,14 +33,6 @@ from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name
 from edgekit.parsing.nvidia import ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, Parse, parse_check
-from edgekit.pipeline.steps.translation import (
-    is_typed,
-    judged_translation,
-    lowered_note,
-    translation,
-    translation_note,
-    translation_notes,
-)
 from edgekit.placement.check_document import (
     Check,
     CheckedLayer,
@@ -66,6 +58,14 @@ from edgekit.placement.forecast import (
     fixes,
     saved_us,
     timer_of,
+)
+from edgekit.placement.translation import (
+    is_typed,
+    judged_translation,
+    lowered_note,
+    translation,
+    translation_note,
+    translation_notes,
 )
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
@@ -271,8 +271,8 @@ def check_model(
         judgement = known.judgement
         notes += translation_notes(translated, known)
     elif isinstance(scales, str | Path) and precision == "int8":
-        from edgekit.pipeline.steps.scales import judge_with
         from edgekit.quantize.caches import load_cache
+        from edgekit.quantize.given_scales import judge_with
 
         cache = load_cache(scales)
         known = judge_with(cache, loaded, network, judging, name=str(scales), typed=bool(lowered))

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.pipeline.context import Context
-from edgekit.pipeline.steps.plan import plan
-from edgekit.pipeline.steps.rewrite import network
+from edgekit.network.model import Network
 from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.placement.plan import Plan
 
 Feeds = Iterable[Mapping[str, np.ndarray]]
 
@@ -49,9 +51,8 @@ class SearchBounds:
         return SearchBounds(self.ranked, self.tried, max(self.builds - builds, _LAST_BUILDS))
 
 
-def bounds_of_question(context: Context, minimum: float | None) -> SearchBounds:
+def bounds_of_question(minimum: float | None, *, thorough: bool) -> SearchBounds:
     """Returns the bounds for somebody who asks for the fewest layers: all inputs count."""
-    thorough = context.file.accuracy.thorough
     return SearchBounds(builds=None if thorough else most_builds(minimum))
 
 
@@ -60,14 +61,19 @@ def most_builds(minimum: float | None) -> int:
     return _FEWEST_BUILDS if minimum is None else _MOST_BUILDS
 
 
-def bounds_of_run(context: Context, minimum: float | None) -> SearchBounds:
-    """Returns the bounds for a run whose INT8 misses the gate."""
-    if context.file.accuracy.thorough:
-        return SearchBounds()
-    macs = max(1, int(sum(layer.macs for layer in network(context).layers)))
-    layers = sum(layer.precision == "int8" for layer in plan(context).layers)
+def bounds_of_run(network: Network, plan: Plan, count: int, minimum: float | None) -> SearchBounds:
+    """Returns the bounds for a run whose INT8 misses the gate.
+
+    Args:
+        network: The layers.
+        plan: Their places.
+        count: Calibration inputs.
+        minimum: What the gate asks for; None if only nothing may collapse.
+    """
+    macs = max(1, int(sum(layer.macs for layer in network.layers)))
+    layers = sum(layer.precision == "int8" for layer in plan.layers)
     tried = min(max(_TRIAL_MACS // macs, _FEWEST_INPUTS), _MOST_INPUTS)
-    inputs = min(tried, context.file.calibration.count)
+    inputs = min(tried, count)
     builds = max(_SEARCH_MACS // (macs * inputs), _FEWEST_BUILDS)
     return SearchBounds(
         ranked=max(1, 2 * _RANKING_MACS // (macs * max(1, layers))),

@@ -1,0 +1,300 @@
+"""Facts under ``dla/`` that no layer alone breaks: memory, tensor formats, structured sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from edgekit.dla.rule_files import Rule, RuleSource, sources, texts
+from edgekit.knowledge import data_folder, read_document
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    integer,
+    long_text,
+    mapping,
+    member,
+    number,
+    record,
+    records,
+)
+
+_count = integer(1, 1 << 62)
+_real = number(0, 1 << 62)
+_TYPES = ("int8", "float16")
+
+
+@document(frozen=True, eq=False)
+class Fact:
+    """A number, its sources, and what it was derived from where no source states it."""
+
+    value: int = member(_count)
+    source: tuple[RuleSource, ...] = member(sources)
+    derived: str = member(long_text, absent="")
+
+
+@document(frozen=True, eq=False)
+class Factor:
+    """A factor, as :class:`Fact`."""
+
+    value: float = member(_real)
+    source: tuple[RuleSource, ...] = member(sources)
+    derived: str = member(long_text, absent="")
+
+
+@document(frozen=True, eq=False)
+class ByPrecision:
+    """A number of bytes or channels for each precision of a DLA."""
+
+    int8: int = member(integer(0, 1 << 62))
+    fp16: int = member(integer(0, 1 << 62))
+    source: tuple[RuleSource, ...] = member(sources, absent=())
+    derived: str = member(long_text, absent="")
+
+    def of(self, precision: str) -> int:
+        """Returns the number for "int8" or "fp16"."""
+        return self.int8 if precision == "int8" else self.fp16
+
+
+@document(frozen=True, eq=False, kw_only=True)
+class ExtraBytes(ByPrecision):
+    """Bytes beyond the tensors, at most ``of_tensors`` times these."""
+
+    of_tensors: float = member(_real)
+
+
+@document(frozen=True, eq=False)
+class FactorByPrecision:
+    """A factor for each precision of a DLA."""
+
+    int8: float = member(_real)
+    fp16: float = member(_real)
+    source: tuple[RuleSource, ...] = member(sources)
+    derived: str = member(long_text, absent="")
+
+
+@document(frozen=True, eq=False)
+class DisputedDefault:
+    """What other sources say of a pool's default, in bytes and in words."""
+
+    value: int = member(_count)
+    text: str = member(long_text)
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False)
+class PoolDefault:
+    """A pool of a loadable, in bytes.
+
+    Attributes:
+        default: What a build gets by default.
+        source: Where that is from.
+        floor: The least that a build was seen to take; None where that is the default.
+        disputed: What other sources say of the default, by DLA generation.
+    """
+
+    default: int = member(_count)
+    source: tuple[RuleSource, ...] = member(sources)
+    floor: int | None = member(_count, absent=None)
+    disputed: Mapping[str, DisputedDefault] = member(mapping(record(DisputedDefault)), absent=dict)
+
+
+@document(frozen=True, eq=False, kw_only=True)
+class WeightBytes(Fact):
+    """Bytes of a convolution's weight: as builds take them, and as documented."""
+
+    documented: ByPrecision = member(record(ByPrecision))
+
+
+@document(frozen=True, eq=False)
+class OtherWeightBytes:
+    """Bytes of any other weight, by DLA generation."""
+
+    xavier: int = member(_count, key="1.0")
+    orin: int = member(_count, key="2.0")
+    source: tuple[RuleSource, ...] = member(sources)
+
+    def of(self, generation: str) -> int:
+        """Returns the bytes on a DLA generation, "1.0" or "2.0"."""
+        return self.xavier if generation == "1.0" else self.orin
+
+
+@document(frozen=True, eq=False)
+class Cbuf:
+    """The convolution buffer: banks, their entries, and the sizes that data are rounded up to.
+
+    ``near``: from so many banks on the formula and boards may disagree.
+    """
+
+    banks: int = member(_count)
+    bank_bytes: int = member(_count)
+    kernel_multiple: int = member(_count)
+    vector_bytes: int = member(_count)
+    vectors_per_entry: int = member(_count)
+    entries_per_bank: int = member(_count)
+    near: int = member(_count)
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False, kw_only=True)
+class Slots(Fact):
+    """Loadables that a core holds; ``before`` some TensorRT releases it was another number."""
+
+    before: Mapping[str, int] = member(mapping(_count))
+
+
+_HOW = choice("sum", "largest")
+
+
+@document(frozen=True, eq=False)
+class PoolTotals:
+    """What a core's loadables take of each pool: their "sum", or as much as the "largest"."""
+
+    managed_sram: str = member(_HOW)
+    local_dram: str = member(_HOW)
+    global_dram: str = member(_HOW)
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False)
+class MemoryFacts:
+    """``dla/memory.yaml``: pools, floors, paddings, the convolution buffer. Sizes are bytes.
+
+    Attributes:
+        smallest: The smallest pool.
+        managed_sram: On-chip memory.
+        local_dram: For tensors.
+        global_dram: For weights.
+        local_extra: What a precision takes besides the tensors inside a loadable.
+        local_factor: By which these take more than their sizes.
+        local_borders: Of the tensors that enter and leave it.
+        local_rows: For each row of a matrix product of several rows.
+        convolution_weight_bytes: Of a weight.
+        other_weight_bytes: Of a bias, scale or slope.
+        map_multiple: Output maps are rounded up to a multiple of it.
+        channel_multiple: Channels are rounded up to a multiple of it.
+        cbuf: The convolution buffer.
+        loadables_per_core: How many a core holds.
+        totals: How loadables add up.
+        rules: Which limits a loadable can break.
+    """
+
+    schema: str = member(choice("edgekit.dla-memory/1"))
+    smallest: int = member(_count)
+    managed_sram: PoolDefault = member(record(PoolDefault))
+    local_dram: PoolDefault = member(record(PoolDefault))
+    global_dram: PoolDefault = member(record(PoolDefault))
+    local_extra: ExtraBytes = member(record(ExtraBytes))
+    local_factor: FactorByPrecision = member(record(FactorByPrecision))
+    local_borders: Factor = member(record(Factor))
+    local_rows: Fact = member(record(Fact))
+    convolution_weight_bytes: WeightBytes = member(record(WeightBytes))
+    other_weight_bytes: OtherWeightBytes = member(record(OtherWeightBytes))
+    map_multiple: Fact = member(record(Fact))
+    channel_multiple: ByPrecision = member(record(ByPrecision))
+    cbuf: Cbuf = member(record(Cbuf))
+    loadables_per_core: Slots = member(record(Slots))
+    totals: PoolTotals = member(record(PoolTotals))
+    rules: tuple[Rule, ...] = member(records(Rule))
+
+
+@lru_cache(maxsize=1)
+def memory_facts() -> MemoryFacts:
+    """Returns ``dla/memory.yaml``."""
+    return read_document(MemoryFacts, data_folder("dla") / "memory.yaml")
+
+
+@document(frozen=True, eq=False)
+class FormatFacts:
+    """A format of a tensor (N, C, H, W) where it enters or leaves a loadable.
+
+    Attributes:
+        layout: "linear" [N][C][H][W], "hwc" [N][H][W][C] or "vector" [N][C/v][H][W][v].
+        roles: What it can be: "input" or "output"; neither for a format of the GPU alone.
+        source: Where that is from.
+        types: NumPy types that it holds; None for all.
+        line_bytes: A line of W is padded to a multiple of it, by DLA generation.
+        held: The channels that it can hold, and as how many they lie in memory; empty for any.
+        vector: Channels next to each other.
+        gpu: Types in which engines of the GPU take it too.
+        readers: Kinds of layers that can read it; empty for all.
+        most_groups: Groups that a convolution that reads it has at most; None for no limit.
+        readers_type: "same" where its type is that of its readers.
+    """
+
+    layout: str = member(choice("linear", "hwc", "vector"))
+    roles: tuple[str, ...] = member(array(choice("input", "output")))
+    source: tuple[RuleSource, ...] = member(sources)
+    types: tuple[str, ...] | None = member(array(choice(*_TYPES)), absent=None)
+    line_bytes: Mapping[str, int] = member(mapping(_count), absent=dict)
+    held: Mapping[str, int] = member(mapping(_count), absent=dict)
+    vector: int = member(_count, absent=0)
+    gpu: tuple[str, ...] = member(array(choice(*_TYPES)), absent=())
+    readers: tuple[str, ...] = member(texts, absent=())
+    most_groups: int | None = member(_count, absent=None)
+    readers_type: str = member(choice("same"), absent="")
+
+
+@document(frozen=True, eq=False)
+class FormatsFile:
+    """``dla/formats.yaml``: the tensor formats by TensorRT's names, and the rules about them."""
+
+    schema: str = member(choice("edgekit.dla-formats/1"))
+    formats: Mapping[str, FormatFacts] = member(mapping(record(FormatFacts)))
+    rules: tuple[Rule, ...] = member(records(Rule))
+
+
+@lru_cache(maxsize=1)
+def format_facts() -> FormatsFile:
+    """Returns ``dla/formats.yaml``."""
+    return read_document(FormatsFile, data_folder("dla") / "formats.yaml")
+
+
+@document(frozen=True, eq=False)
+class SparsePattern:
+    """Of every ``of`` weights next to each other at least ``zeros`` are zero."""
+
+    zeros: int = member(_count)
+    of: int = member(_count)
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False)
+class SparseSaving:
+    """What a convolution limited by arithmetic saves: shares of its products and weights."""
+
+    macs: float = member(number(0, 1))
+    weights: float = member(number(0, 1))
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False)
+class MeasuredGain:
+    """Speed-ups of whole networks, the least and the most that was measured."""
+
+    least: float = member(_real)
+    most: float = member(_real)
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False)
+class SparsityFacts:
+    """``dla/sparsity.yaml``: the pattern, its conditions, and what it gains.
+
+    ``kinds`` are those of layers that can have it.
+    """
+
+    schema: str = member(choice("edgekit.dla-sparsity/1"))
+    kinds: tuple[str, ...] = member(texts)
+    pattern: SparsePattern = member(record(SparsePattern))
+    saved: SparseSaving = member(record(SparseSaving))
+    measured: MeasuredGain = member(record(MeasuredGain))
+    rules: tuple[Rule, ...] = member(records(Rule))
+    notes: tuple[Rule, ...] = member(records(Rule))
+
+
+@lru_cache(maxsize=1)
+def sparsity_facts() -> SparsityFacts:
+    """Returns ``dla/sparsity.yaml``."""
+    return read_document(SparsityFacts, data_folder("dla") / "sparsity.yaml")

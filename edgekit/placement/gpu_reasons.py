@@ -1,0 +1,128 @@
+"""Why layers are on the GPU that could run on a DLA, for all of them at once.
+
+``explain_layer`` tests one layer by solving again; this compares what each kernel takes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgekit.dla.verdicts import Judgement
+from edgekit.documents import Document
+from edgekit.network.layer_names import layers_matching
+from edgekit.network.model import Network
+from edgekit.placement.forecast import timer_of
+from edgekit.placement.plan import Plan
+from edgekit.targets.board import Target
+
+_FIX = "explain one layer with: edgekit plan CONFIG --why LAYER"
+_SOURCE = "predicted by edgekit's cost model, each kernel alone"
+
+
+class WhyLayer(Document):
+    """A layer against a rule."""
+
+    name: str
+    message: str
+    found: str
+    limit: str
+
+
+class Why(Document):
+    """A rule with the layers that it keeps off the DLA."""
+
+    rule: str
+    count: int
+    sources: list[str]
+    fixes: list[str]
+    layers: list[WhyLayer]
+
+
+def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
+    """Returns the reasons by kind, the most frequent first, with the layers that each is of.
+
+    Only layers of the first plan are meant that a DLA could run.
+    """
+    able = {name for name, verdict in judgement.verdicts.items() if verdict.placeable}
+    there = [x.name for x in plan.layers if x.device == "GPU" and x.name in able]
+    if not there or not target.dla.cores:
+        return []
+    elsewhere: dict[str, set[str]] = {}
+    for share in plan.plans[1:]:
+        for layer in share.layers:
+            if layer.device != "GPU":
+                elsewhere.setdefault(layer.name, set()).add(layer.device)
+    sides = _sides(plan, network, judgement, target)
+    pins: dict[str, str] = {}
+    for pin in plan.constraints.pins:  # a later one wins
+        pins.update(dict.fromkeys(layers_matching(network, pin.layers), pin.layers))
+    groups: dict[str, list[WhyLayer]] = {}
+    for name in there:
+        others = sorted(elsewhere.get(name, ()))
+        rule, message, found, limit = _reason(plan, pins.get(name), others, sides.get(name))
+        why = WhyLayer(name=name, message=message, found=found, limit=limit)
+        groups.setdefault(rule, []).append(why)
+    return [
+        Why(rule=rule, count=len(layers), sources=[_SOURCE], fixes=[_FIX], layers=layers)
+        for rule, layers in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]  # fmt: skip
+
+
+def _sides(
+    plan: Plan, network: Network, judgement: Judgement, target: Target
+) -> Mapping[str, tuple[float, float]]:
+    try:
+        clock = timer_of(network, judgement, target, power_mode=plan.power_mode)
+    except (KeyError, ValueError):  # a network whose tensors are not known
+        clock = None
+    return clock.sides() if clock else {}
+
+
+def _reason(
+    plan: Plan, pin: str | None, others: Sequence[str], sides: tuple[float, float] | None
+) -> tuple[str, str, str, str]:
+    """Returns the kind of the reason; its sentence, what was found and what it is held against."""
+    limits = plan.constraints
+    if pin is not None:
+        return "pinned to the GPU", f"pin {pin} puts it on the GPU", pin, ""
+    if not limits.dla_cores:
+        return "no DLA core is allowed", "dla_cores is empty", "none", ""
+    if plan.precision == "fp32":
+        return "FP32 runs only on the GPU", "a DLA has no FP32", "FP32", "INT8 or FP16"
+    if others:
+        text = f"in other frames it runs on {' or '.join(others)}: the devices share the load"
+        return "on a DLA in other frames", text, ", ".join(others), ""
+    if sides is None:
+        return "the best plan puts it there", f"best for {plan.objective}", "", ""
+    gpu, dla = sides
+    times = f"{dla:.3g} µs on the DLA", f"{gpu:.3g} µs on the GPU"
+    if not gpu and not dla:
+        return (
+            "it takes no time of its own",
+            "it belongs to the layers around it, which are on the GPU",
+            *times,
+        )
+    if plan.objective == "gpu_time":
+        return (
+            "reformats would take longer",
+            "the GPU would need longer for the reformats than for the layer",
+            *times,
+        )
+    if plan.objective in ("throughput", "period"):
+        return (
+            "the devices share the load",
+            "the work is shared so that no device waits for another",
+            *times,
+        )
+    if dla > gpu:
+        return (
+            "slower on the DLA",
+            "it takes longer on the DLA than on the GPU",
+            *times,
+        )
+    return (
+        "the transition costs more",
+        "it is not slower on the DLA, but starting a loadable and transferring its "
+        f"tensors would cost more {plan.objective}",
+        *times,
+    )

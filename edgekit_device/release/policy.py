@@ -1,0 +1,53 @@
+"""By what a board judges a release before and after it serves."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from edgekit_device.protocol.codec import document, integer, member, nullable, number, read, record
+
+_DAY_S = 86400.0
+_TIMEOUT = number(1e-3, _DAY_S)
+
+
+@document(frozen=True)
+class Timeouts:
+    """Seconds after which a state of a deployment is ended."""
+
+    refit_s: float = member(_TIMEOUT, absent=600.0, always=True)
+    test_s: float = member(_TIMEOUT, absent=300.0, always=True)
+
+
+@document(frozen=True)
+class Policy:
+    """By what a release is judged and how long that may take; the keys of ``deploy.health``.
+
+    Attributes:
+        latency_ms: What the median may be; None for no gate.
+        accuracy_min: What the bundle's metric must reach; None for no gate.
+        measure_s: Seconds of measuring before it serves.
+        soak_s: Seconds for which it is examined after the switch.
+        soak_every_s: Seconds between two examinations.
+        keep: Releases that stay on the board.
+        timeouts: Of the states.
+    """
+
+    latency_ms: Optional[float] = member(nullable(number(1e-6, 1e9)), absent=None, always=True)
+    accuracy_min: Optional[float] = member(nullable(number(-1e9, 1e9)), absent=None, always=True)
+    measure_s: float = member(number(0.0, 600.0), absent=0.5, always=True)
+    soak_s: float = member(number(0.0, _DAY_S), absent=0.0, always=True)
+    soak_every_s: float = member(number(0.01, _DAY_S), absent=1.0, always=True)
+    keep: int = member(integer(1, 1 << 20), absent=3, always=True)
+    timeouts: Timeouts = member(record(Timeouts), absent=Timeouts(), always=True)
+
+
+def read_policy(value: object) -> Policy:
+    """Checks a policy as a request brings it; None means one of defaults.
+
+    Raises:
+        DeviceError: "policy.invalid", about the first field that is wrong.
+    """
+    if value is None:
+        return Policy()
+    hint = "see docs/health.md for the fields"
+    return read(Policy, value, code="policy.invalid", hint=hint)
