@@ -221,7 +221,7 @@ def show_sensitivity(document: api.SensitivityRanking, *, json: bool) -> None:
     "-o", "--save", type=o.OUTPUT, help="Write a TensorRT calibration cache to this file."
 )
 @sensitivity_options
-@o.cut
+@o.cut_or_torch
 @o.force
 @o.reports
 def calibrate_command(
@@ -548,7 +548,7 @@ def from_qdq(
     default=True,
     help="Type of the layers that are not INT8 (FP16, with casts; a DLA has no FP32).",
 )
-@o.cut
+@o.cut_or_torch
 @o.force
 @o.talk
 def to_qdq(

@@ -60,7 +60,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 @click.option(
     "--cache", type=o.FILE, help="Calibration cache; only tensors with a scale can be INT8."
 )
-@o.cut
+@o.cut_or_torch
 @o.parser
 @click.option("--by-layer", is_flag=True, help="Show one line per layer.")
 @click.option("--layer", metavar="NAME", help="Show all details of a layer, ONNX node or loadable.")

@@ -183,7 +183,7 @@ def bench_options(function: Any) -> Any:
 @click.option(
     "--require-valid", is_flag=True, help="Exit with code 1 if the measurement is INVALID."
 )
-@o.cut
+@o.cut_or_torch
 @o.out_or_former
 @o.boards
 @o.reports
@@ -253,7 +253,7 @@ def bench_command(
     help="DLA core for layers of --profile that are not in a plan (0).",
 )  # fmt: skip
 @click.option("-o", "--output", type=o.OUTPUT, help="File for the trace (trace.json).")
-@o.cut
+@o.cut_or_torch
 @o.talk
 def trace_command(
     source: str | None,

@@ -132,7 +132,7 @@ def targets_command(json: bool) -> None:
     help="With --verify: accept a bundle that is not signed by a known key.",
 )
 @o.tensorrt
-@o.cut
+@o.cut_or_torch
 @o.talk
 def rewrite_command(
     model: str | None,

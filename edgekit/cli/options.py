@@ -250,6 +250,55 @@ def sizes(function: Any) -> Any:
     return all_of(_shape, batch, _outputs)(with_part)
 
 
+def inputs_of(options: Iterable[str]) -> dict[str, str]:
+    """Parses ``--input NAME=1x3x224x224:float32``.
+
+    Raises:
+        UsageError: An option is something else.
+    """
+    found = {}
+    for option in options:
+        name, is_given, size = option.partition("=")
+        if not (name and is_given and size):
+            raise UsageError(
+                f"--input {option!r} is not NAME=SIZE", hint="--input x=1x3x224x224:float32"
+            )
+        found[name] = size
+    return found
+
+
+_torch_options = all_of(
+    click.option(
+        "--input", "inputs",
+        multiple=True,
+        metavar="NAME=SIZE",
+        callback=lambda _context, _option, values: inputs_of(values) or None,
+        help="Input of a PyTorch network, as x=1x3x224x224:float32; repeatable.",
+    ),
+    click.option(
+        "--exporter", type=click.Choice(["dynamo", "legacy"]),
+        help="PyTorch's exporter (default: the first that fits the board's TensorRT).",
+    ),
+    click.option(
+        "--trust", metavar="SHA256",
+        help="Run the pickle in a PyTorch file with this SHA-256.",
+    ),
+)  # fmt: skip
+
+
+def cut_or_torch(function: Any) -> Any:
+    """As ``cut``, for commands that take PyTorch networks."""
+
+    @wraps(function)
+    def with_torch(
+        *, part: api.ModelPart, inputs: Any, exporter: Any, trust: Any, **others: Any
+    ) -> Any:
+        part = replace(part, inputs=inputs, exporter=exporter, trust=trust)
+        return function(part=part, **others)
+
+    return _torch_options(cut(with_torch))
+
+
 def cut(function: Any) -> Any:
     """As ``sizes``, with the board's plugins: for commands that read a model for a board."""
 

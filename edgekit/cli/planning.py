@@ -293,7 +293,7 @@ def parse_metrics(text: str) -> tuple[str, str]:
 @click.option("--report", type=o.FILE, help="Also write the plan as an HTML page.")
 @annotate
 @o.tensorrt
-@o.cut
+@o.cut_or_torch
 @o.parser
 @o.force
 @o.reports
@@ -462,7 +462,7 @@ def _print(document: Any, text: str, json: bool) -> None:
 )  # fmt: skip
 @click.option("--anew", is_flag=True, help="Start over and ignore earlier measurements.")
 @click.option("--keep", is_flag=True, help="Keep the trial application on the board.")
-@o.cut
+@o.cut_or_torch
 @o.out_or_former
 @o.boards
 @o.talk

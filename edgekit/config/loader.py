@@ -14,7 +14,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -27,7 +27,14 @@ from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
 from edgekit.files import read_file
-from edgekit.network.source import PYTHON, missing_model, parse_builtin, refuse_foreign
+from edgekit.network.source import (
+    PYTHON,
+    is_factory,
+    is_torch_file,
+    missing_model,
+    parse_builtin,
+    refuse_foreign,
+)
 from edgekit.targets.loader import get, names, same_words, unknown_target
 
 TUNED_HEAD = "# What edgekit tune found"
@@ -458,21 +465,31 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
 
 def _of_model(path: str, given: dict[str, Any]) -> Config:
-    if parse_builtin(path) is None:
+    torch = _torch_source(path)
+    if parse_builtin(path) is None and torch is None:
         refuse_foreign(Path(path))
     if "target" not in given:
-        if parse_builtin(path) is None and not Path(path).exists():
+        if parse_builtin(path) is None and torch is None and not Path(path).exists():
             raise missing_model(path)
         raise UsageError(
             "a model needs --target", where=path, hint="edgekit targets lists the boards"
         )
-    if (builtin := parse_builtin(path)) is None:
-        model: dict[str, str | int] = {"onnx": path}
+    if torch is not None:
+        model: dict[str, str | int] = {torch: path}
+    elif (builtin := parse_builtin(path)) is None:
+        model = {"onnx": path}
     else:
         name, seed = builtin
         model = {"builtin": name, "seed": seed} if seed else {"builtin": name}
     base = {"version": 1, "name": _name_of(path), "model": model}
     return _changed(YamlDocument(path, base, {}, ()), Path(), given)
+
+
+def _torch_source(path: str) -> Literal["python", "pt2"] | None:
+    """Returns the key of "model" for a PyTorch network; None for another model."""
+    if is_factory(path) and not Path(path).exists():
+        return "python"
+    return "pt2" if is_torch_file(Path(path)) else None
 
 
 def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
@@ -494,7 +511,8 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _name_of(path: str) -> str:
-    stem = Path(path.removeprefix("builtin:").partition("?")[0]).stem.lower()
+    last = path.rpartition(":")[2] if is_factory(path) else path.removeprefix("builtin:")
+    stem = Path(last.partition("?")[0]).stem.lower()
     return re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
 
 

@@ -540,8 +540,35 @@ class NetworkSection(_Source):
 
 
 class ModelSection(_Source):
-    """The network: a file, one of the built-in networks, or several of both."""
+    """The network: a file, one of the built-in networks, a PyTorch network, or several files."""
 
+    python: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="A function that returns a PyTorch module, or a module and its example inputs: "
+        "`package.module:factory`, from Python's path. See [pytorch.md](pytorch.md).",
+        examples=["models.lenet:make"],
+    )
+    pt2: FilePath = Field(
+        None,
+        description="A program of `torch.export`, or a TorchScript file.",
+        examples=["lenet.pt2"],
+    )
+    inputs: dict[str, Text] = Field(
+        default_factory=dict,
+        description="Sizes of a PyTorch network's inputs, if the program or function has no "
+        "example.",
+        examples=[{"x": "1x3x224x224:float32"}],
+    )
+    exporter: Literal["dynamo", "legacy"] | None = Field(
+        None,
+        description="PyTorch's exporter; when absent the first that fits the board's TensorRT.",
+    )
+    trust: str | None = Field(
+        None,
+        pattern=r"^[0-9a-fA-F]{64}$",
+        description="SHA-256 of a PyTorch file whose pickle may be run.",
+    )
     networks: list[NetworkSection] = Field(
         default_factory=list,
         max_length=16,
@@ -552,9 +579,13 @@ class ModelSection(_Source):
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSection:
-        given = [self.onnx is not None, self.builtin is not None, bool(self.networks)]
-        if sum(given) != 1:
-            raise ValueError("give exactly one of 'onnx', 'builtin' and 'networks'")
+        sources = self.onnx, self.builtin, self.python, self.pt2
+        if sum(source is not None for source in sources) + bool(self.networks) != 1:
+            raise ValueError(
+                "give exactly one of 'onnx', 'builtin', 'python', 'pt2' and 'networks'"
+            )
+        if not self.is_torch and (self.inputs or self.exporter or self.trust):
+            raise ValueError("'inputs', 'exporter' and 'trust' are for 'python' and 'pt2'")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
         if self.networks and any(parts):
             raise ValueError(
@@ -568,6 +599,11 @@ class ModelSection(_Source):
         if rated not in (0, len(names)):
             raise ValueError("give every network a 'rate_hz', or none")
         return self
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether it is a PyTorch network, which is exported first."""
+        return self.python is not None or self.pt2 is not None
 
 
 class RewriteSection(Section):

@@ -18,14 +18,20 @@ class ModelPart:
         batch: The batch where the model leaves it open.
         outputs: Tensors to cut the network at.
         plugins: Operators of the model for which the board has a plugin of the same name.
+        inputs: Of a PyTorch network, sizes by input: ``{"x": "1x3x224x224:float32"}``.
+        exporter: Of a PyTorch network, "dynamo" or "legacy".
+        trust: SHA-256 of a PyTorch file whose pickle may be run.
     """
 
     shapes: Mapping[str, Sequence[int]] | None = None
     batch: int | None = None
     outputs: Sequence[str] | None = None
     plugins: Sequence[str] | None = None
+    inputs: Mapping[str, str] | None = None
+    exporter: str | None = None
+    trust: str | None = None
 
     @property
     def given(self) -> bool:
         """Whether anything is given."""
-        return any((self.shapes, self.batch, self.outputs, self.plugins))
+        return any(vars(self).values())

@@ -20,6 +20,7 @@ from edgekit.text import listed
 
 #: In the place of data, before a function of a module: ``python:module:function``.
 PYTHON = "python:"
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BUILTIN = "builtin:"
 #: The networks of ``edgekit.network.zoo``.
 BUILTIN_NAMES = (
@@ -116,6 +117,20 @@ def source_name(source: str) -> str:
 #
 # They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of
 # them is run or unpacked.
+
+
+def is_factory(source: str) -> bool:
+    """Whether a text names a Python function: "package.module:factory"."""
+    return _FACTORY.fullmatch(source) is not None and not source.startswith(_BUILTIN)
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether a file is a program of ``torch.export`` or a TorchScript file."""
+    try:
+        found = foreign(path) if path.is_file() else None
+    except OSError:
+        return False
+    return found is not None and found[0] in (TORCH_PROGRAM, TORCHSCRIPT)
 
 
 def refuse_foreign(path: Path) -> None:

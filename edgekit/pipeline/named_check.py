@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
 from edgekit.network.part import ModelPart
+from edgekit.network.source import is_factory
 from edgekit.parsing.nvidia import wheels
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
@@ -189,9 +190,10 @@ def check_named(
 def _is_file(config: object) -> bool:
     if not isinstance(config, str | Path):
         return False
-    return not str(config).startswith("builtin:") and Path(config).suffix.lower() not in (
-        ".yaml", ".yml",
-    )  # fmt: skip
+    if str(config).startswith("builtin:") or is_factory(str(config)):
+        return False
+    # PyTorch's files are exported, by the configuration's way
+    return Path(config).suffix.lower() not in (".yaml", ".yml", ".pt2", ".pt", ".pth", ".ts")
 
 
 def _is_plain(**options: Any) -> bool:

@@ -88,7 +88,7 @@ def call_of(
             "there is no tensor among the example inputs",
             code="torch.inputs",
             hint="give them: edgekit.export(model, (x,)), with keywords kwargs={...}, or by size: "
-            'inputs={"x": "1x3x224x224"}',
+            'inputs={"x": "1x3x224x224"}; to a command: --input x=1x3x224x224:float32',
         )
     return Call(
         names=tuple(name for name, _ in tensors),

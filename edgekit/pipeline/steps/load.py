@@ -5,6 +5,8 @@ it; the INT8 scales that the user gave; and the layers that stay in FP16.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.judge import release_notes
@@ -25,6 +27,7 @@ from edgekit.text import listed
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
+    from edgekit.pytorch.document import Exported
 
 
 _LAYERS_SHOWN = 3
@@ -34,13 +37,14 @@ _LAYERS_SHOWN = 3
 def named(context: Context) -> Model:
     """Returns the model as the user named it."""
     section, cache = context.file.model, context.cache
-    if section.onnx is not None:
-        path = context.config.resolve(section.onnx)
+    exported = _exported(context) if section.is_torch else None
+    if section.onnx is not None or exported is not None:
+        path = context.config.resolve(section.onnx) if exported is None else Path(exported.file)
         loaded = load(
             path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None
         )
         context.note(*loaded.notes)
-        return loaded
+        return loaded if exported is None else replace(loaded, source=exported.source)
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
     model = load_model(cache, stored) if stored else None
@@ -59,6 +63,30 @@ def named(context: Context) -> Model:
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
     return model
+
+
+def _exported(context: Context) -> Exported:
+    """Exports a PyTorch network for the board's release, and notes how."""
+    from edgekit.pytorch.export import export
+
+    section = context.file.model
+    file = None if section.pt2 is None else context.config.resolve(section.pt2)
+    context.update(0, 0, "exporting the PyTorch network")
+    found = export(
+        section.python if file is None else file,
+        release=context.tensorrt,
+        inputs=section.inputs,
+        exporter=section.exporter,
+        trust=section.trust,
+    )
+    agreement = found.agreement
+    context.note(
+        f"exported from PyTorch {found.torch} by the {found.exporter} exporter in opset "
+        f"{found.opset}; differs from PyTorch by {agreement.difference:.2g} of an output's largest "
+        f"value (tolerance {agreement.tolerance:.2g})",
+        *found.notes,
+    )
+    return found
 
 
 @computed(named, "target", "tensorrt", "precision")
