@@ -104,7 +104,7 @@ def resume(
     return found, failed
 
 
-def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ResumeAnswer:
     """Carries on the deployments whose processes died, as jobs; --wait until they ended.
 
     What a benchmark that died has left of power mode and clocks is taken back.
@@ -114,7 +114,7 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
         found = [replace(one, state=_ended(open_job(root, one.job))) for one in found]
-    return dict(write(ResumeAnswer(tuple(found), tuple(failed), left)))
+    return ResumeAnswer(tuple(found), tuple(failed), left)
 
 
 def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

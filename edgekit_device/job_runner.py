@@ -77,11 +77,11 @@ CONCURRENT_JOBS = ("deploy",)
 """Kinds that do not wait for the board's turn: they run beside a build."""
 
 
-def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> StartedJob:
     """Starts a job, joins the same one that runs, or answers that it is done already."""
     document = read_json(stdin, MAX_REQUEST)
     request = read(JobRequest, document, "stdin", code="protocol.invalid")
-    return dict(write(start_job(root, request, held_back=arguments.no_run)))
+    return start_job(root, request, held_back=arguments.no_run)
 
 
 def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> StartedJob:

@@ -192,11 +192,10 @@ def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
     return job is not None and Job(root, job).is_cancelled()
 
 
-def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RolledBack:
     """Goes back to the previous release."""
     app = root.app(arguments.app)
-    found = roll_back(root, app, arguments.reason or "requested", to=arguments.release)
-    return dict(write(found))
+    return roll_back(root, app, arguments.reason or "requested", to=arguments.release)
 
 
 def roll_back(

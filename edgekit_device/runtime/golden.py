@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Dict, Mapping, Sequence, Tuple
 from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
+    array,
     document,
     flag,
     integer,
+    long_text,
     mapping,
     member,
     number,
     record,
     records,
+    release_name,
 )
 from edgekit_device.protocol.manifest import Manifest, TensorEntry
 from edgekit_device.trust.bundle import Checked, read_checked
@@ -66,6 +69,14 @@ class SelfTest:
     ok: bool = member(flag)
     bit_equal: bool = member(flag)
     cases: Tuple[ComparedCase, ...] = member(records(ComparedCase))
+
+
+@document(frozen=True)
+class ReleaseSelfTest(SelfTest):
+    """The answer of ``selftest``: with the release that was run, and what its loading noted."""
+
+    release: str = member(release_name)
+    notes: Tuple[str, ...] = member(array(long_text))
 
 
 def golden_inputs(
