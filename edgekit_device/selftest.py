@@ -38,6 +38,7 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     number,
+    read,
     records,
     text,
     write,
@@ -199,15 +200,12 @@ class SelftestResult:
 
 # Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
 # document says whose board it is: names of host and account and the home folder are taken out.
-def run(context: JobContext) -> Dict[str, Any]:
+def run(context: JobContext) -> SelftestResult:
     """Runs the check of every item of ``ITEMS``.
 
     Args:
         context: Its request has "model" (the digest of the toy network's ONNX file) and
             "engine" (the part of an engine's request that all builds share).
-
-    Returns:
-        A ``SelftestResult``.
 
     Raises:
         JobCancelled: It was cancelled.
@@ -223,8 +221,7 @@ def run(context: JobContext) -> Dict[str, Any]:
         items.append(SelftestAnswer(item.id, item.what, item.expected, status, found, seconds))
     context.progress("done", len(ITEMS), len(ITEMS))
     result = SelftestResult(fingerprint(context.root.folder), tuple(items))
-    cleaned: Dict[str, Any] = scrub(write(result), _private(context))
-    return cleaned
+    return read(SelftestResult, scrub(write(result), _private(context)))
 
 
 def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
