@@ -28,7 +28,8 @@ def known_flags(version: str) -> set[str]:
     data = yaml.safe_load(_FLAGS.read_text())
     here = _parts(version)
     last = max((one for one in data["versions"] if _parts(one) <= here), key=_parts)
-    return {flag for flag, where in data["flags"].items() if where == "all" or last in where}
+    sampled = {flag for flag, where in data["flags"].items() if last in where}
+    return sampled.union(data["everywhere"])
 
 
 def _parts(version: str) -> tuple[int, ...]:
