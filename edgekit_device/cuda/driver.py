@@ -82,7 +82,7 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no hidden waiting for the default s
 _COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMemcpyDtoDAsync"}
 
 # CUdevice_attribute
-_INTEGRATED, _MAJOR, _MINOR = 18, 75, 76
+_MAJOR, _MINOR = 75, 76
 
 _OPEN: List[Cuda] = []
 _LOCK = threading.Lock()
@@ -138,8 +138,6 @@ class PythonDriverApi(DriverApi):
         if len(found) > 1:
             return tuple(map(int, found))
         value = found[0]
-        if isinstance(value, bytes):
-            return value.split(b"\0", 1)[0].decode("utf-8", "replace")
         return value if isinstance(value, float) else int(value)
 
 
@@ -152,10 +150,6 @@ class CtypesDriverApi(DriverApi):
         self.library = library
 
     def call(self, name: str, *arguments: Any) -> Any:
-        if name == "cuDeviceGetName":
-            text = ctypes.create_string_buffer(int(arguments[0]))
-            self._check(name, self.library.cuDeviceGetName(text, *map(_I, arguments)))
-            return text.value.decode("utf-8", "replace")
         symbol, written, kinds = _CALLS[name]
         values = [kind(value) for kind, value in zip(kinds, arguments)]  # noqa: B905
         if written is None:
@@ -374,25 +368,12 @@ class Cuda:
         said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
         self._marked("compute", stream, ("cuLaunchKernel", *said))
 
-    def facts(self) -> Dict[str, Any]:
-        """Describes driver and device.
-
-        Returns:
-            ``{"way", "driver" ("12.6"), "device", "compute_capability" ("8.7"), "integrated"}``;
-            an integrated GPU shares its memory with the processor.
-        """
-        version = int(self.call("cuDriverGetVersion"))
-        attribute = [
-            int(self.call("cuDeviceGetAttribute", which, self.device))
-            for which in (_MAJOR, _MINOR, _INTEGRATED)
-        ]
-        return {
-            "way": self._way.name,
-            "driver": "{}.{}".format(version // 1000, version % 1000 // 10),
-            "device": self._way.call("cuDeviceGetName", 256, self.device),
-            "compute_capability": "{}.{}".format(*attribute[:2]),
-            "integrated": bool(attribute[2]),
-        }
+    def compute_capability(self) -> Tuple[int, int]:
+        """The device's, such as (8, 7)."""
+        major, minor = (
+            int(self.call("cuDeviceGetAttribute", which, self.device)) for which in (_MAJOR, _MINOR)
+        )
+        return major, minor
 
 
 def _bytes(size: int) -> int:
