@@ -47,10 +47,10 @@ from edgekit_device.versions import agree, parse_version
 
 def run(context: JobContext) -> BuildResult:
     """Does the job: as ``build``."""
-    return build(context)
+    return build(context, read_request(context.request))
 
 
-def build(context: JobContext) -> BuildResult:
+def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     """Builds what the request names; engines, logs and outputs are blobs.
 
     Raises:
@@ -58,7 +58,6 @@ def build(context: JobContext) -> BuildResult:
             "build.*" where no other attempt could help; "blob.*"; "board.*".
         JobCancelled: It was cancelled; nothing of it is left but blobs that a collection takes.
     """
-    request = read_request(context.request)
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
