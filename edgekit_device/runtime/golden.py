@@ -151,7 +151,7 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputD
     if not bit_equal and same_places:
         parts = Deviation(by_channel=True)
         parts.add(expected, found)
-        lost = any(group["collapsed"] for group in parts.groups())
+        lost = any(group.collapsed for group in parts.groups())
     ok = bit_equal or (same_places and not lost and max_abs <= relative * scale)
     return OutputDifference(max_abs, error, relative, bit_equal, ok)
 

@@ -269,5 +269,5 @@ def test_an_answer_that_is_no_number_agrees_with_nothing() -> None:
         np.float32([[1, 3, 2]]), np.float32([[1, np.nan, 2]])
     )  # argmax takes it for a largest
     found = worst_of([error])
-    assert (found["cosine"], found["cosine_min"]) == (0.0, 0.0)
+    assert (found.cosine, found.cosine_min) == (0.0, 0.0)
     assert error.top1_agreement() == 0.5

@@ -252,11 +252,11 @@ def test_channels_are_grouped_by_range_and_a_lost_group_is_seen():
         for a, b in ((wanted, found), (wanted.transpose(0, 2, 1), found.transpose(0, 2, 1))):
             parts = Deviation(by_channel=True)
             parts.add(a, b)
-            assert [g["channels"] for g in parts.groups()] == [[[0, 3]], [[4, 6]]]
-            assert [g["collapsed"] for g in parts.groups()] == collapsed
+            assert [g.channels for g in parts.groups()] == [((0, 3),), ((4, 6),)]
+            assert [g.collapsed for g in parts.groups()] == collapsed
     # within the tolerance of the widest channels, and still nothing of the others is left
-    assert compare(near, wanted, 0.02)["ok"]
-    assert not compare(lost, wanted, 0.02)["ok"]
+    assert compare(near, wanted, 0.02).ok
+    assert not compare(lost, wanted, 0.02).ok
     alike = Deviation(by_channel=True)
     alike.add(wanted[:, :4], near[:, :4])
     assert alike.groups() == []
