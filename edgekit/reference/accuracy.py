@@ -18,16 +18,6 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
-from edgekit_device.arrays.deviation import (
-    COLLAPSED_COSINE,
-    HARDLY,
-    SCORE,
-    Deviation,
-    Measures,
-    SimilarChannels,
-    decibels,
-    worst_of,
-)
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -39,6 +29,16 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
+)
+from edgekit_device.runtime.deviation import (
+    COLLAPSED_COSINE,
+    HARDLY,
+    SCORE,
+    Deviation,
+    Measures,
+    SimilarChannels,
+    decibels,
+    worst_of,
 )
 
 # Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
@@ -58,10 +58,17 @@ _name = text(most=1 << 20)
 
 @document(frozen=True, kw_only=True)
 class ChannelGroup(SimilarChannels):
-    """A group of channels of one output.
+    """Channels of an output whose ranges are alike, and different from the other channels'.
 
     Attributes:
         output: The output.
+        channels: Pairs of first and last.
+        range: Largest magnitude.
+        snr_db: As of ``Measures``.
+        exact: As of ``Measures``.
+        cosine: Cosine similarity of the group.
+        worst: Its worst channel.
+        collapsed: A constant would be as near as the result, or the cosine is below 0.9.
     """
 
     output: str = member(_name)

@@ -20,7 +20,6 @@ from edgekit.reference.gate import GateChoice
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import WeightStore
 from edgekit.text import counted, listed
-from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -31,6 +30,7 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
+from edgekit_device.runtime.deviation import Deviation, decibels, worst_of
 
 Feed = Mapping[str, "np.ndarray"]
 # inputs after which the methods are compared, until the best is known well enough

@@ -23,7 +23,6 @@ from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.gate import METRICS
 from edgekit.reference.kernels import Kernels, ReferenceKernel
 from edgekit.removed import FormerDict
-from edgekit_device.arrays.deviation import Deviation, worst_of
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -38,6 +37,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
+from edgekit_device.runtime.deviation import Deviation, worst_of
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement

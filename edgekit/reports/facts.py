@@ -30,7 +30,7 @@ from edgekit.reports.schema import (
 )
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
-from edgekit_device.arrays.deviation import decibels
+from edgekit_device.runtime.deviation import decibels
 
 if TYPE_CHECKING:
     from edgekit.benchmark.trace.chrome import Trace

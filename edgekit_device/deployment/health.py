@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.benchmark.statistics import summary
 from edgekit_device.errors import DeviceError, counted
 from edgekit_device.protocol.manifest import TensorEntry
@@ -26,6 +25,7 @@ from edgekit_device.release.changed import (
 from edgekit_device.release.journal import stamp
 from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, need_ready
+from edgekit_device.runtime.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.runtime.golden import frame_of, need_golden
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.pipeline import share_lanes

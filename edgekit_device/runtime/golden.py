@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Mapping, Sequence, Tuple
 
-from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
@@ -20,6 +19,7 @@ from edgekit_device.protocol.codec import (
     release_name,
 )
 from edgekit_device.protocol.manifest import Manifest, TensorEntry
+from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.trust.bundle import Checked, read_checked
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan, take
 from edgekit.quantize.caches import cache_of, write_cache
-from edgekit_device.arrays.deviation import Deviation
+from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.runtime.golden import compare
 from tests.pipeline.nets import small_net
 

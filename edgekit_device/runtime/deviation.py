@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
+from edgekit_device.arrays.classes import class_axis
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -147,7 +148,7 @@ class Deviation:
             same = not difference.any()
             # two zero vectors agree, a zero and another do not
             self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
-            axis = _class_axis(reference.shape)
+            axis = class_axis(reference.shape)
             matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
             # the arg max of NaN means nothing
             self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
@@ -372,30 +373,13 @@ def _channel_axis(shape: Sequence[int]) -> int:
     return 1 if len(shape) == 4 else len(shape) - 1
 
 
-def _class_axis(shape: Sequence[int]) -> Optional[int]:
-    """The axis of the classes: the first after the batch that has more than one."""
-    for axis in range(1, len(shape)):
-        if shape[axis] > 1:
-            return axis
-    return None
-
-
-def classes_of(shape: Sequence[int]) -> Optional[Tuple[int, int]]:
-    """The batch and the number of classes of an output that names one class for each input."""
-    axis = _class_axis(shape)
-    others = [size for place, size in enumerate(shape) if place not in (0, axis)]
-    if axis is None or any(size != 1 for size in others):
-        return None
-    return shape[0], shape[axis]
-
-
 def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
     """How many rows have their largest value at their label; none where there are NaNs."""
     import numpy as np
 
     if not np.isfinite(found.astype(np.float64)).all():
         return 0
-    largest = found.argmax(axis=_class_axis(found.shape)).reshape(-1)
+    largest = found.argmax(axis=class_axis(found.shape)).reshape(-1)
     return int(np.count_nonzero(largest == np.asarray(labels)))
 
 
