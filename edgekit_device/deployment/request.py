@@ -18,9 +18,10 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.release.changed import changed_of, is_read
 from edgekit_device.release.journal import busy, is_claimed, read_journal
+from edgekit_device.release.offer import read_incoming
 from edgekit_device.release.policy import Policy, read_policy
 from edgekit_device.store.root import Root, sha256
-from edgekit_device.trust.bundle import MANIFEST
+from edgekit_device.trust.bundle import MANIFEST, open_release
 
 
 @document(frozen=True)
@@ -99,6 +100,9 @@ def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     folder = app.releases_folder / facts.release
     if not _is_intact(folder, requested.digest) or changed_of(root, app) is not None:
         return None
+    offered = read_incoming(root, requested.digest)
+    if offered is not None and offered[1] != open_release(root, folder).signature:
+        return None  # the signature that was sent counts
     job = Job(root, facts.job)
     return job if job.complete() else None
 

@@ -214,12 +214,23 @@ class Deployment:
 
     def _tidy(self) -> None:
         """Removes what is no longer needed; a failure costs space alone."""
-        facts = self.journal.facts
         self._record()
         with contextlib.suppress(DeviceError, OSError):
-            drop_incoming(self.root, facts.digest)
+            self._drop_offer()
         with contextlib.suppress(DeviceError, OSError):
             collect(self.root, app=self.app, keep=self.policy.keep, wait_s=_TIDY_S)
+
+    def _drop_offer(self) -> None:
+        """Forgets what was offered, unless the same bundle is offered anew with another signature:
+        the next deployment may begin while this one tidies up.
+        """
+        facts = self.journal.facts
+        if facts.release is not None:
+            files = open_release(self.root, self.app.releases_folder / facts.release)
+            offered = read_incoming(self.root, facts.digest)
+            if offered is not None and offered != (files.manifest, files.signature):
+                return
+        drop_incoming(self.root, facts.digest)
 
     def _go_back(self) -> None:
         facts = self.journal.facts

@@ -25,17 +25,17 @@ def test_the_table_has_each_rule_as_it_is():
         for line in SECTION.splitlines()
         if line.startswith("| `")
     ]
-    ties = sorted(scale_ties(), key=lambda tie: (tie.rule.family, tie.apart))
+    ties = sorted(scale_ties(), key=lambda tie: (tie.rule.family, tie.ties.apart))
     wanted = []
     for tie in ties:
         limited = ", ".join(written(tie.rule).get("when", {}).get("in", ()))
-        tensors = "inputs" if tie.inputs_only else "inputs and output"
+        tensors = "inputs" if (tie.ties.tensors == "inputs") else "inputs and output"
         wanted.append(
             [
                 tie.rule.id,
                 ", ".join(tie.kinds) + (f": {limited}" if limited else ""),
-                f"nothing: {tensors} keep their own" if tie.apart else tensors,
-                "DLA and GPU" if tie.everywhere else "DLA",
+                f"nothing: {tensors} keep their own" if tie.ties.apart else tensors,
+                "DLA and GPU" if tie.ties.everywhere else "DLA",
                 tie.rule.certainty,
             ]
         )

@@ -11,7 +11,7 @@ from edgekit.reports.terminal.check import (
     sparsity_text,
     summary_check,
 )
-from edgekit_device.protocol.codec import read
+from edgekit_device.protocol.codec import read, write
 from tests.reports import handmade_run
 from tests.reports.handmade_check import NO_SPARSITY, POOLS, document, fix, layer, loadable, raw
 
@@ -273,7 +273,7 @@ def whole_sparsity(report):
 
 
 def test_sparsity_is_reported_by_convolution():
-    reason = {**handmade_run.REASON.to_json(), "rule": "sparsity.channels"}
+    reason = {**write(handmade_run.REASON), "rule": "sparsity.channels"}
     other = sparse("stem", possible=False, share=0.25, macs_saved=0, reasons=[reason])
     report = {
         **NO_SPARSITY, "convolutions": [sparse("conv"), other], "possible": 1, "present": 1,

@@ -28,8 +28,8 @@ def known_flags(version: str) -> set[str]:
     data = yaml.safe_load(_FLAGS.read_text())
     here = _parts(version)
     last = max((one for one in data["versions"] if _parts(one) <= here), key=_parts)
-    sampled = {flag for flag, where in data["flags"].items() if last in where}
-    return sampled.union(data["everywhere"])
+    others = (flag for flag, releases in data["flags"].items() if last in releases)
+    return {*data["everywhere"], *others}
 
 
 def _parts(version: str) -> tuple[int, ...]:
