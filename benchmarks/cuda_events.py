@@ -34,6 +34,7 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
 from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 
 _MS = 2.0
 _FRAMES = 60
@@ -220,7 +221,7 @@ def main() -> int:
             sys.modules.update({"cuda.bindings.driver": None, "cuda.cuda": None})  # type: ignore[dict-item]
         kind, _, wanted = given.one.partition(":")
         answer = waiting(wanted) if wanted else CHECKS[kind](open_cuda())
-        print(json.dumps({**answer, "device": open_cuda().facts()}))
+        print(json.dumps({**answer, "device": write(open_cuda().facts())}))
         return 0
     found: dict[str, Any] = {}
     for way in ("python", "ctypes"):

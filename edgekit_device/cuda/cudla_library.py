@@ -12,7 +12,7 @@ import glob
 import os
 import threading
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
@@ -143,7 +143,7 @@ class Library:
     def __init__(self, path: str) -> None:
         self.path = path
         handle = ctypes.CDLL(path)
-        self._functions: Dict[str, Any] = {}
+        self._functions: Dict[str, Callable[..., int]] = {}
         for name, kinds in FUNCTIONS.items():
             function = getattr(handle, name, None)
             if function is None:

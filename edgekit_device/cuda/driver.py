@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import document, flag, member, text
 
 LIBRARY = "libcuda.so.1"
 
@@ -82,7 +83,7 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no hidden waiting for the default s
 _COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMemcpyDtoDAsync"}
 
 # CUdevice_attribute
-_MAJOR, _MINOR = 75, 76
+_INTEGRATED, _MAJOR, _MINOR = 18, 75, 76
 
 _OPEN: List[Cuda] = []
 _LOCK = threading.Lock()
@@ -138,6 +139,8 @@ class PythonDriverApi(DriverApi):
         if len(found) > 1:
             return tuple(map(int, found))
         value = found[0]
+        if isinstance(value, bytes):
+            return value.split(b"\0", 1)[0].decode("utf-8", "replace")
         return value if isinstance(value, float) else int(value)
 
 
@@ -150,6 +153,10 @@ class CtypesDriverApi(DriverApi):
         self.library = library
 
     def call(self, name: str, *arguments: Any) -> Any:
+        if name == "cuDeviceGetName":
+            text = ctypes.create_string_buffer(int(arguments[0]))
+            self._check(name, self.library.cuDeviceGetName(text, *map(_I, arguments)))
+            return text.value.decode("utf-8", "replace")
         symbol, written, kinds = _CALLS[name]
         values = [kind(value) for kind, value in zip(kinds, arguments)]  # noqa: B905
         if written is None:
@@ -227,6 +234,25 @@ def _no_driver(reason: str) -> DeviceError:
 # in the device's primary context, which is the one that TensorRT and the runtime API use too, so
 # that pointers, streams and events can be handed to them as plain integers. Names and arguments:
 # CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
+@document(frozen=True)
+class CudaFacts:
+    """What a driver and its device are.
+
+    Attributes:
+        way: How the driver is called: the module of cuda-python, or "ctypes".
+        driver: The CUDA that it supports, such as "12.6".
+        device: The device's name.
+        compute_capability: Such as "8.7".
+        integrated: Whether the GPU shares its memory with the processor.
+    """
+
+    way: str = member(text())
+    driver: str = member(text())
+    device: str = member(text())
+    compute_capability: str = member(text())
+    integrated: bool = member(flag)
+
+
 class Cuda:
     """One device's primary context; every method may be called from any thread.
 
@@ -370,10 +396,21 @@ class Cuda:
 
     def compute_capability(self) -> Tuple[int, int]:
         """The device's, such as (8, 7)."""
-        major, minor = (
-            int(self.call("cuDeviceGetAttribute", which, self.device)) for which in (_MAJOR, _MINOR)
+        return self._attribute(_MAJOR), self._attribute(_MINOR)
+
+    def facts(self) -> CudaFacts:
+        """Describes driver and device."""
+        version = int(self.call("cuDriverGetVersion"))
+        return CudaFacts(
+            way=self._way.name,
+            driver="{}.{}".format(version // 1000, version % 1000 // 10),
+            device=self._way.call("cuDeviceGetName", 256, self.device),
+            compute_capability="{}.{}".format(*self.compute_capability()),
+            integrated=bool(self._attribute(_INTEGRATED)),
         )
-        return major, minor
+
+    def _attribute(self, which: int) -> int:
+        return int(self.call("cuDeviceGetAttribute", which, self.device))
 
 
 def _bytes(size: int) -> int:
