@@ -411,14 +411,14 @@ def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
-    return {"modes": read_modes(), "now": (said or "").splitlines()}
+    return {"modes": write(read_modes()), "now": (said or "").splitlines()}
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     _need("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
-    return power.document()
+    return write(power.report)
 
 
 def _need(program: str) -> str:

@@ -77,7 +77,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         if settings.trtexec is not None:
             on_stage("trtexec")
             trtexec = cross_check(root, folder, check_release(root, folder), settings.trtexec)
-    return dict(found, power=power.document(), trtexec=trtexec)
+    return dict(found, power=write(power.report), trtexec=trtexec)
 
 
 def _nobody(stage: str) -> None:

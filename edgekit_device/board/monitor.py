@@ -230,4 +230,4 @@ def _power_mode() -> Optional[str]:
         mode = PowerTools().mode()
     except DeviceError:
         return None
-    return None if mode is None else str(mode["name"])
+    return None if mode is None else mode.name

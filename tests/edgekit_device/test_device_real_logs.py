@@ -49,8 +49,8 @@ def test_every_clock_is_read() -> None:
         lines = [x for x in text.splitlines() if "MaxFreq=" in x and not x.startswith("#")]
         assert len(clocks) == len(lines), path.name
         for name, one in clocks.items():
-            assert one["min"] <= one["max"], (path.name, name)
-            assert 1e6 < one["max"] < 1e10, (path.name, name)  # Hz, whatever unit it was in
+            assert one.min <= one.max, (path.name, name)
+            assert 1e6 < one.max < 1e10, (path.name, name)  # Hz, whatever unit it was in
         assert {"gpu", "emc"} <= set(clocks), path.name
 
 
