@@ -400,7 +400,7 @@ def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     with Sampler(100) as sampler:
         time.sleep(_SAMPLED_S)
-        found = sampler.stop()
+        found = write(sampler.stop())
     samples = found.pop("samples")
     return dict(found, count=len(samples), last=samples[-1:])
 

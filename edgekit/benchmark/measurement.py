@@ -10,9 +10,9 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.monitor import Monitor
-from edgekit.documents import Document, Number, fault_words, place
+from edgekit.documents import Coded, Document, Number, fault_words, place
 from edgekit.errors import BoardError, DataError
+from edgekit_device.board.samples import Monitor
 
 BOARD_MEASURED: Final = "board-measured"
 CPU_MEASURED: Final = "cpu-measured"
@@ -190,7 +190,7 @@ class Measured(Document):
     streams: list[StreamRate] | None = None
     cold: ColdStart | None = None
     memory: MemoryTaken | None = None
-    monitor: Monitor | None = None
+    monitor: Annotated[Monitor, Coded()] | None = None
     power: PowerSettings | None = None
     runtime: Runtime | None = None
     environment: dict[str, Fact] | None = Field(None, description="release, versions, machine")

@@ -22,6 +22,7 @@ from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
+from edgekit_device.board.samples import MonitorFacts
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
 Micro = Annotated[float, Field(description="microseconds")]
@@ -275,7 +276,7 @@ class MonitorSummary(Document):
     sources: list[str] = Field([])
     samples: int = 0
     idle_samples: int = 0
-    facts: Facts = Field({})
+    facts: Annotated[MonitorFacts, Coded()] = MonitorFacts()
     unknown: int = 0
     warnings: list[str] = Field([])
 

@@ -32,6 +32,7 @@ from edgekit_device.benchmark.statistics import median
 from edgekit_device.benchmark.trtexec import cross_check
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import held_power
+from edgekit_device.board.samples import Monitor
 from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
@@ -111,7 +112,7 @@ def _measured(
         cold={"open_ms": open_ms, "first_ms": first_ms},
         memory=memory,
         runtime=runtime,
-        monitor=watch.document,
+        monitor=write(watch.document),
         nodes=None,
     )
     if settings.profile:
@@ -233,9 +234,9 @@ class BoardWatch:
     """
 
     def __init__(self, folder: Path, interval_ms: float, on_stage: Callable[[str], None]) -> None:
-        self.document: Optional[Dict[str, Any]] = None
+        self.document: Optional[Monitor] = None
         self._on_stage = on_stage
-        self._sampler: Any = None
+        self._sampler: Optional[Sampler] = None
         if interval_ms:
             self._sampler = Sampler(int(interval_ms), root=folder)
 

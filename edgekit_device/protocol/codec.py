@@ -49,6 +49,7 @@ from edgekit_device.errors import DeviceError
 Rule = Callable[[Any], Any]
 _Document = TypeVar("_Document")
 
+_KEPT = object()
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -224,11 +225,13 @@ def write(value: Any) -> Any:
     """Returns the JSON document of a value; fields that hold what ``absent`` says are left out, and
     a path is its text.
     """
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if dataclasses.is_dataclass(value):
         return {
-            item.metadata["key"] or item.name: write(getattr(value, item.name))
-            for item in dataclasses.fields(value)
-            if "rule" in item.metadata and not _left_out(item, getattr(value, item.name))
+            key: write(held)
+            for name, key, absent in _written(value.__class__)
+            if (held := getattr(value, name)) != absent
         }
     if isinstance(value, Mapping):
         return {name: write(item) for name, item in value.items()}
@@ -310,11 +313,19 @@ def dump(value: Any) -> bytes:
     return (json.dumps(write(value), sort_keys=True) + "\n").encode("utf-8")
 
 
-def _left_out(item: "dataclasses.Field[Any]", value: Any) -> bool:
-    if item.metadata["needed"] or item.metadata["always"]:
-        return False
-    made = item.default_factory
-    return bool(value == (item.default if made is dataclasses.MISSING else made()))
+@lru_cache(None)
+def _written(kind: Any) -> List[Tuple[str, str, Any]]:
+    """Field, key, and what it holds where it is left out; ``_KEPT`` for one that never is."""
+    rows = []
+    for item in dataclasses.fields(kind):
+        if "rule" in item.metadata:
+            absent = item.default
+            if item.metadata["needed"] or item.metadata["always"]:
+                absent = _KEPT
+            elif item.default_factory is not dataclasses.MISSING:
+                absent = item.default_factory()
+            rows.append((item.name, item.metadata["key"] or item.name, absent))
+    return rows
 
 
 @lru_cache(None)
@@ -528,6 +539,15 @@ def number(low: float, high: float) -> Rule:
 
     return rule
 
+
+def amount(value: Any) -> Any:
+    """A finite number as it was written: 5 does not become 5.0."""
+    _FINITE(value)
+    return value
+
+
+# beyond these arithmetic overflows
+_FINITE = number(-1e100, 1e100)
 
 #: A text of any length, such as a message with names.
 long_text = text(most=_MAX_FILE)
