@@ -508,12 +508,12 @@ def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> D
         result = run_plan(program, arguments, work, core, _TIMEOUT_S)
     lines = [
         line
-        for line in result["console"].splitlines()
+        for line in result.console.splitlines()
         if any(word in line for word in _SHOWN_PREFIXES)
     ]
     return {
-        "command": result["command"],
-        "why": result["why"],
+        "command": result.command,
+        "why": result.why,
         "lines": lines,
-        "times": (result["times"] or "")[:1000],
+        "times": (result.times or "")[:1000],
     }
