@@ -12,6 +12,14 @@ from pydantic import Field, ValidationError
 
 from edgekit.documents import Coded, Document, Number, fault_words, place
 from edgekit.errors import BoardError, DataError
+from edgekit_device.benchmark.measurement import (
+    ColdStart,
+    MemoryTaken,
+    Pipelined,
+    StreamRate,
+    TrtexecRuns,
+)
+from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
 
 BOARD_MEASURED: Final = "board-measured"
@@ -77,70 +85,6 @@ class MeasuredNode(Document):
     median_us: Micro | None = None
 
 
-class Pipelined(Document):
-    """Frames in a pipeline, where each device is at another frame."""
-
-    frames: int
-    throughput_qps: Number
-
-
-class StreamRate(Document):
-    """One of several streams."""
-
-    stream: int
-    iterations: int
-    throughput_qps: Number
-
-
-class ColdStart(Document):
-    """Milliseconds until the release was open, and of its first frame."""
-
-    open_ms: Milli | None = None
-    first_ms: Milli | None = None
-
-
-class MemoryTaken(Document):
-    """Memory of the process and, where there is a GPU, of the device; bytes."""
-
-    rss_bytes: int | None = None
-    peak_rss_bytes: int | None = None
-    gpu_bytes: int | None = None
-    gpu_free_bytes: int | None = None
-    gpu_total_bytes: int | None = None
-
-
-class MeasuredPowerMode(Document):
-    """A power mode of nvpmodel."""
-
-    name: str | None = None
-    id: int | None = None
-
-
-class ClockRates(Document):
-    """What a clock is held between, and its rate; hertz."""
-
-    min: Number | None = None
-    max: Number | None = None
-    current: Number | None = None
-    locked: bool = False
-
-
-class PowerSettings(Document):
-    """Power mode and clocks before, during and after the measurement."""
-
-    mode: dict[str, MeasuredPowerMode | None] | None = None
-    clocks: dict[str, dict[str, ClockRates] | None] | None = None
-    locked: bool = False
-    restored: bool | None = None
-    changed: bool | None = None
-    notes: list[str] = Field([])
-
-    def mode_name(self, when: str) -> str | None:
-        """Returns the mode's name "before", "during" or "after"; None if it is not known."""
-        mode = (self.mode or {}).get(when)
-        return (mode.name or None) if mode else None
-
-
 class Settings(Document):
     """How it was measured, as it was asked for: ``bench`` of the configuration."""
 
@@ -180,41 +124,20 @@ class Measured(Document):
     duration_s: Number | None = None
     latency_ms: Times | None = Field(None, description="min, mean, median, p50 to p999, max")
     throughput_qps: Number | None = None
-    pipelined: Pipelined | None = None
+    pipelined: Annotated[Pipelined, Coded()] | None = None
     segments: list[SegmentTimes] = Field([])
     nodes: list[MeasuredNode] | None = None
     samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
     segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
     settings: Settings | None = None
     phases_ms: dict[str, Times | None] | None = None
-    streams: list[StreamRate] | None = None
-    cold: ColdStart | None = None
-    memory: MemoryTaken | None = None
+    streams: list[Annotated[StreamRate, Coded()]] | None = None
+    cold: Annotated[ColdStart, Coded()] | None = None
+    memory: Annotated[MemoryTaken, Coded()] | None = None
     monitor: Annotated[Monitor, Coded()] | None = None
-    power: PowerSettings | None = None
+    power: Annotated[PowerReport, Coded()] | None = None
     runtime: Runtime | None = None
     environment: dict[str, Fact] | None = Field(None, description="release, versions, machine")
-
-
-class TrtexecRun(Document):
-    """A plan file that trtexec ran, with what it printed and wrote (--exportTimes)."""
-
-    lane: int | None = None
-    index: int | None = None
-    device: str | None = None
-    command: str | None = None
-    status: int | None = None
-    console: str = ""
-    times: str | None = None
-    why: str | None = None
-
-
-class TrtexecRuns(Document):
-    """What trtexec ran, or ``why`` it did not."""
-
-    program: str | None = None
-    why: str | None = None
-    engines: list[TrtexecRun] = Field([])
 
 
 class Measurement(Measured):
@@ -222,7 +145,7 @@ class Measurement(Measured):
 
     schema_: str = Field("edgekit.device.bench/1", alias="schema")
     release: str | None = None
-    trtexec: TrtexecRuns | None = None
+    trtexec: Annotated[TrtexecRuns, Coded()] | None = None
     events: list[MeasuredEvent] | None = Field(
         None, description="a few frames, one after the other"
     )

@@ -287,7 +287,7 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
     if seen:
         return max(seen)
     monitor, power = measured.facts.monitor, measured.facts.power
-    during = ((power.clocks or {}).get("during") if power else None) or {}
+    during = (power.clocks.during if power else None) or {}
     rates = during.get(f"dla{core}_core")
     caps = (monitor.facts.clock_caps_hz if monitor else None) or {}
     for hertz in (rates.current if rates else None, caps.get(f"dla{core}_core")):

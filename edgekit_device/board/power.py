@@ -148,18 +148,18 @@ class _GuardAnswer:
 class ModeChange:
     """The power mode before, during and after a measurement; None where it is not known."""
 
-    before: Optional[PresentMode] = member(_PRESENT)
-    during: Optional[PresentMode] = member(_PRESENT)
-    after: Optional[PresentMode] = member(_PRESENT)
+    before: Optional[PresentMode] = member(_PRESENT, absent=None, always=True)
+    during: Optional[PresentMode] = member(_PRESENT, absent=None, always=True)
+    after: Optional[PresentMode] = member(_PRESENT, absent=None, always=True)
 
 
 @document(frozen=True)
 class ClockChange:
     """The clocks by name before, during and after a measurement; None where they are not known."""
 
-    before: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS)
-    during: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS)
-    after: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS)
+    before: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, always=True)
+    during: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, always=True)
+    after: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, always=True)
 
 
 @document(frozen=True)
@@ -175,12 +175,12 @@ class PowerReport:
         notes: Sentences about what is not as it was.
     """
 
-    mode: ModeChange = member(record(ModeChange))
-    clocks: ClockChange = member(record(ClockChange))
-    locked: bool = member(flag)
-    changed: bool = member(flag)
-    restored: bool = member(flag)
-    notes: Tuple[str, ...] = member(_NOTES)
+    mode: ModeChange = member(record(ModeChange), absent=ModeChange(), always=True)
+    clocks: ClockChange = member(record(ClockChange), absent=ClockChange(), always=True)
+    locked: bool = member(flag, absent=False, always=True)
+    changed: Optional[bool] = member(nullable(flag), absent=None, always=True)
+    restored: Optional[bool] = member(nullable(flag), absent=None, always=True)
+    notes: Tuple[str, ...] = member(_NOTES, absent=(), always=True)
 
     @classmethod
     def of(
@@ -196,6 +196,11 @@ class PowerReport:
         modes = ModeChange(*(look.mode for look in looks))
         clocks = ClockChange(*(look.clocks for look in looks))
         return cls(modes, clocks, locked, changed, restored, tuple(notes))
+
+    def mode_name(self, when: str) -> Optional[str]:
+        """The mode's name "before", "during" or "after"; None where it is not known."""
+        mode: Optional[PresentMode] = getattr(self.mode, when)
+        return None if mode is None else mode.name
 
 
 def hold(

@@ -9,8 +9,6 @@ from rich.console import RenderableType, group
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import (
-    MemoryTaken,
-    PowerSettings,
     SegmentTimes,
     Settings,
     Times,
@@ -27,6 +25,8 @@ from edgekit.reports.facts import (
 from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted, sentence
+from edgekit_device.benchmark.measurement import MemoryTaken
+from edgekit_device.board.power import PowerReport
 
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
            "host": "host"}  # fmt: skip
@@ -230,7 +230,7 @@ def _hottest(lines: Sequence[Line]) -> str:
     return f"{line.name} at most {line.max:.1f} C"
 
 
-def _power(power: PowerSettings, planned: str | None) -> str:
+def _power(power: PowerReport, planned: str | None) -> str:
     during = power.mode_name("during")
     if not during:
         return ""
