@@ -279,7 +279,9 @@ def judged(document: Bench, target: Target | None, limits: MeasurementLimits) ->
     """
     if (monitor := document.monitor) is not None:
         warnings = with_release_warning(monitor.warnings, monitor.facts.l4t)
-        document = document.model_copy(update={"monitor": replace(monitor, warnings=warnings)})
+        if warnings != monitor.warnings:
+            monitor = replace(monitor, warnings=warnings)
+            document = document.model_copy(update={"monitor": monitor})
     words = config_words(document.config or "", document.target or "", document.precision or "")
     planned = document.planned_power_mode or document.power_mode or ""
     facts = MeasurementFacts(document, limits, document.trtexec, target, planned, words)

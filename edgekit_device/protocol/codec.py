@@ -50,6 +50,8 @@ Rule = Callable[[Any], Any]
 _Document = TypeVar("_Document")
 
 _KEPT = object()
+# attribute of a value that was read: fields which its document left out, and ``write`` does, too
+_LEFT_OUT = "_left_out"
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -173,7 +175,8 @@ def member(
         absent: What is held where a document leaves it out, which it may not do without this; a
             class such as ``dict`` is called.
         default: The same of a value that no document gave.
-        always: Whether it is written also where it holds ``absent``.
+        always: Whether it is written also where it holds ``absent``, unless the document that it
+            was read from left it out.
     """
     needed = absent is dataclasses.MISSING
     held = default if needed else absent
@@ -228,10 +231,11 @@ def write(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value):
+        left_out = getattr(value, _LEFT_OUT, ())
         return {
             key: write(held)
             for name, key, absent in _written(value.__class__)
-            if (held := getattr(value, name)) != absent
+            if (held := getattr(value, name)) != absent and name not in left_out
         }
     if isinstance(value, Mapping):
         return {name: write(item) for name, item in value.items()}
@@ -330,14 +334,25 @@ def _written(kind: Any) -> List[Tuple[str, str, Any]]:
 
 @lru_cache(None)
 def _reader(kind: Any) -> Rule:
-    rows, needed = [], []
+    rows, needed, always = [], [], []
     for item in dataclasses.fields(kind):
         if "rule" in item.metadata:
             key = item.metadata["key"] or item.name
             rows.append((item.name, key, item.metadata["rule"]))
             if item.metadata["needed"]:
                 needed.append(key)
-    return members(kind, rows, needed)
+            elif item.metadata["always"]:
+                always.append((item.name, key))
+    reader = members(kind, rows, needed)
+
+    def remembering(value: Any) -> Any:
+        found = reader(value)
+        left_out = [name for name, key in always if key not in value]
+        if left_out:
+            found.__dict__[_LEFT_OUT] = left_out
+        return found
+
+    return remembering if always else reader
 
 
 def members(
