@@ -74,11 +74,11 @@ class SegmentTimes:
         latency_ms: Its times.
     """
 
-    lane: int = member(_NUMBER, absent=0, always=True)
+    lane: int = member(_NUMBER, absent=0, as_given=True)
     index: int = member(_NUMBER)
     device: str = member(text())
-    layers: Tuple[str, ...] = member(array(text()), absent=(), always=True)
-    latency_ms: Optional[Times] = member(_TIMES, absent=None, always=True)
+    layers: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
+    latency_ms: Optional[Times] = member(_TIMES, absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -96,8 +96,8 @@ class MeasuredEvent:
         compute_us: How long the device was at work.
     """
 
-    frame: int = member(_COUNT, absent=0, always=True)
-    lane: int = member(_NUMBER, absent=0, always=True)
+    frame: int = member(_COUNT, absent=0, as_given=True)
+    lane: int = member(_NUMBER, absent=0, as_given=True)
     index: int = member(_NUMBER)
     device: str = member(text())
     start_us: float = member(_MICRO)
@@ -112,8 +112,8 @@ class Copy:
     the first segment does.
     """
 
-    frame: int = member(_COUNT, absent=0, always=True)
-    phase: str = member(text(), absent="copy", always=True)
+    frame: int = member(_COUNT, absent=0, as_given=True)
+    phase: str = member(text(), absent="copy", as_given=True)
     start_us: float = member(_MOMENT)
     duration_us: float = member(_MICRO)
 
@@ -122,12 +122,12 @@ class Copy:
 class MeasuredNode:
     """A node of a segment's engine and its microseconds by the backend's own profiler."""
 
-    lane: int = member(_NUMBER, absent=0, always=True)
+    lane: int = member(_NUMBER, absent=0, as_given=True)
     index: int = member(_NUMBER)
-    node: str = member(text(), absent="", always=True)
-    op: str = member(text(), absent="", always=True)
-    mean_us: Optional[float] = member(nullable(_MICRO), absent=None, always=True)
-    median_us: Optional[float] = member(nullable(_MICRO), absent=None, always=True)
+    node: str = member(text(), absent="", as_given=True)
+    op: str = member(text(), absent="", as_given=True)
+    mean_us: Optional[float] = member(nullable(_MICRO), absent=None, as_given=True)
+    median_us: Optional[float] = member(nullable(_MICRO), absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -151,8 +151,8 @@ class StreamRate:
 class ColdStart:
     """Milliseconds until the release was open, and of its first frame."""
 
-    open_ms: Optional[float] = member(nullable(_MILLI), absent=None, always=True)
-    first_ms: Optional[float] = member(nullable(_MILLI), absent=None, always=True)
+    open_ms: Optional[float] = member(nullable(_MILLI), absent=None, as_given=True)
+    first_ms: Optional[float] = member(nullable(_MILLI), absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -167,11 +167,11 @@ class MemoryTaken:
         gpu_total_bytes: Of the device.
     """
 
-    rss_bytes: Optional[int] = member(_BYTES, absent=None, always=True)
-    peak_rss_bytes: Optional[int] = member(_BYTES, absent=None, always=True)
-    gpu_bytes: Optional[int] = member(_BYTES, absent=None, always=True)
-    gpu_free_bytes: Optional[int] = member(_BYTES, absent=None, always=True)
-    gpu_total_bytes: Optional[int] = member(_BYTES, absent=None, always=True)
+    rss_bytes: Optional[int] = member(_BYTES, absent=None, as_given=True)
+    peak_rss_bytes: Optional[int] = member(_BYTES, absent=None, as_given=True)
+    gpu_bytes: Optional[int] = member(_BYTES, absent=None, as_given=True)
+    gpu_free_bytes: Optional[int] = member(_BYTES, absent=None, as_given=True)
+    gpu_total_bytes: Optional[int] = member(_BYTES, absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -184,19 +184,19 @@ class MeasuredSettings:
         data: Where the frames are from: "given", "samples" or "golden".
     """
 
-    warmup_ms: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    duration_s: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    iterations: Optional[int] = member(nullable(_COUNT), absent=None, always=True)
-    streams: int = member(_COUNT, absent=1, always=True)
-    graph: bool = member(flag, absent=False, always=True)
-    spin: Optional[bool] = member(nullable(flag), absent=None, always=True)
-    transfers: bool = member(flag, absent=True, always=True)
-    sleep_ms: float = member(amount, absent=0.0, always=True)
-    idle_ms: float = member(amount, absent=0.0, always=True)
-    monitor_ms: float = member(amount, absent=0.0, always=True)
-    threads: int = member(_COUNT, absent=0, always=True)
-    batch: int = member(_COUNT, absent=1, always=True)
-    data: str = member(text(), absent="", always=True)
+    warmup_ms: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    duration_s: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    iterations: Optional[int] = member(nullable(_COUNT), absent=None, as_given=True)
+    streams: int = member(_COUNT, absent=1, as_given=True)
+    graph: bool = member(flag, absent=False, as_given=True)
+    spin: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    transfers: bool = member(flag, absent=True, as_given=True)
+    sleep_ms: float = member(amount, absent=0.0, as_given=True)
+    idle_ms: float = member(amount, absent=0.0, as_given=True)
+    monitor_ms: float = member(amount, absent=0.0, as_given=True)
+    threads: int = member(_COUNT, absent=0, as_given=True)
+    batch: int = member(_COUNT, absent=1, as_given=True)
+    data: str = member(text(), absent="", as_given=True)
 
 
 @document(frozen=True)
@@ -210,10 +210,12 @@ class UsedRuntime:
         notes: Sentences about what was requested and not done.
     """
 
-    library: Optional[str] = member(_TEXT, absent=None, always=True)
-    version: Optional[str] = member(_TEXT, absent=None, always=True)
-    flags: Optional[Mapping[str, Flag]] = member(nullable(mapping(_fact)), absent=None, always=True)
-    notes: Tuple[str, ...] = member(_NOTES, absent=(), always=True)
+    library: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    version: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    flags: Optional[Mapping[str, Flag]] = member(
+        nullable(mapping(_fact)), absent=None, as_given=True
+    )
+    notes: Tuple[str, ...] = member(_NOTES, absent=(), as_given=True)
 
 
 @document(frozen=True)
@@ -228,29 +230,31 @@ class PlanRun:
         why: Why there are no times.
     """
 
-    command: Optional[str] = member(nullable(long_text), absent=None, always=True)
-    status: Optional[int] = member(nullable(integer(-(1 << 31), 1 << 31)), absent=None, always=True)
-    console: str = member(long_text, absent="", always=True)
-    times: Optional[str] = member(nullable(text(most=1 << 26)), absent=None, always=True)
-    why: Optional[str] = member(nullable(long_text), absent=None, always=True)
+    command: Optional[str] = member(nullable(long_text), absent=None, as_given=True)
+    status: Optional[int] = member(
+        nullable(integer(-(1 << 31), 1 << 31)), absent=None, as_given=True
+    )
+    console: str = member(long_text, absent="", as_given=True)
+    times: Optional[str] = member(nullable(text(most=1 << 26)), absent=None, as_given=True)
+    why: Optional[str] = member(nullable(long_text), absent=None, as_given=True)
 
 
 @document(frozen=True)
 class TrtexecRun(PlanRun):
     """A segment's plan that trtexec ran."""
 
-    lane: Optional[int] = member(nullable(_NUMBER), absent=None, always=True)
-    index: Optional[int] = member(nullable(_NUMBER), absent=None, always=True)
-    device: Optional[str] = member(_TEXT, absent=None, always=True)
+    lane: Optional[int] = member(nullable(_NUMBER), absent=None, as_given=True)
+    index: Optional[int] = member(nullable(_NUMBER), absent=None, as_given=True)
+    device: Optional[str] = member(_TEXT, absent=None, as_given=True)
 
 
 @document(frozen=True)
 class TrtexecRuns:
     """What trtexec ran; ``why`` says why it ran nothing."""
 
-    program: Optional[str] = member(_TEXT, absent=None, always=True)
-    why: Optional[str] = member(nullable(long_text), absent=None, always=True)
-    engines: Tuple[TrtexecRun, ...] = member(records(TrtexecRun), absent=(), always=True)
+    program: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    why: Optional[str] = member(nullable(long_text), absent=None, as_given=True)
+    engines: Tuple[TrtexecRun, ...] = member(records(TrtexecRun), absent=(), as_given=True)
 
 
 def _list(rule: Rule) -> Rule:

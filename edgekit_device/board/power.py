@@ -148,18 +148,18 @@ class _GuardAnswer:
 class ModeChange:
     """The power mode before, during and after a measurement; None where it is not known."""
 
-    before: Optional[PresentMode] = member(_PRESENT, absent=None, always=True)
-    during: Optional[PresentMode] = member(_PRESENT, absent=None, always=True)
-    after: Optional[PresentMode] = member(_PRESENT, absent=None, always=True)
+    before: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
+    during: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
+    after: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
 
 
 @document(frozen=True)
 class ClockChange:
     """The clocks by name before, during and after a measurement; None where they are not known."""
 
-    before: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, always=True)
-    during: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, always=True)
-    after: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, always=True)
+    before: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
+    during: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
+    after: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -175,12 +175,12 @@ class PowerReport:
         notes: Sentences about what is not as it was.
     """
 
-    mode: ModeChange = member(record(ModeChange), absent=ModeChange(), always=True)
-    clocks: ClockChange = member(record(ClockChange), absent=ClockChange(), always=True)
-    locked: bool = member(flag, absent=False, always=True)
-    changed: Optional[bool] = member(nullable(flag), absent=None, always=True)
-    restored: Optional[bool] = member(nullable(flag), absent=None, always=True)
-    notes: Tuple[str, ...] = member(_NOTES, absent=(), always=True)
+    mode: ModeChange = member(record(ModeChange), absent=ModeChange(), as_given=True)
+    clocks: ClockChange = member(record(ClockChange), absent=ClockChange(), as_given=True)
+    locked: bool = member(flag, absent=False, as_given=True)
+    changed: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    restored: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    notes: Tuple[str, ...] = member(_NOTES, absent=(), as_given=True)
 
     @classmethod
     def of(

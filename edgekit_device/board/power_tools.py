@@ -50,14 +50,14 @@ class PresentMode:
     """The power mode that is set; ``id`` is None where nvpmodel does not print it."""
 
     name: str = member(text())
-    id: Optional[int] = member(nullable(integer(0, 1 << 31)), absent=None, always=True)
+    id: Optional[int] = member(nullable(integer(0, 1 << 31)), absent=None, as_given=True)
 
 
 @document(frozen=True)
 class ClockEntry:
     """A clock in Hz; ``locked``: it cannot move."""
 
-    locked: bool = member(flag, absent=False, always=True)
+    locked: bool = member(flag, absent=False, as_given=True)
     min: Optional[int] = member(_COUNT, absent=None)
     max: Optional[int] = member(_COUNT, absent=None)
     current: Optional[int] = member(_COUNT, absent=None)

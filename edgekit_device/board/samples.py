@@ -34,33 +34,33 @@ class RailPower:
     """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
 
     now: float = member(amount)
-    average: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    peak: Optional[float] = member(_AMOUNT, absent=None, always=True)
+    average: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    peak: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
 
 
 @document(frozen=True)
 class EngineLoad:
     """An engine (GR3D is the GPU); ``mhz`` has a clock for each of its clusters."""
 
-    on: Optional[bool] = member(nullable(flag), absent=None, always=True)
-    percent: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    mhz: Tuple[float, ...] = member(array(amount), absent=(), always=True)
+    on: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    percent: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    mhz: Tuple[float, ...] = member(array(amount), absent=(), as_given=True)
 
 
 @document(frozen=True)
 class CpuCore:
     """A core of the CPU."""
 
-    percent: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    mhz: Optional[float] = member(_AMOUNT, absent=None, always=True)
+    percent: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    mhz: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
 
 
 @document(frozen=True)
 class MemoryUse:
     """Memory or swap."""
 
-    used_bytes: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    total_bytes: Optional[float] = member(_AMOUNT, absent=None, always=True)
+    used_bytes: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    total_bytes: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
     cached_bytes: Optional[float] = member(_AMOUNT, absent=None)
     largest_free_blocks: Optional[int] = member(nullable(integer(0, 1 << 62)), absent=None)
     largest_free_block_bytes: Optional[float] = member(_AMOUNT, absent=None)
@@ -112,7 +112,7 @@ class Sample:
     """
 
     t_s: float = member(amount)
-    wall: Optional[float] = member(_AMOUNT, absent=None, always=True)
+    wall: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
     rails_mw: Mapping[str, RailPower] = member(mapping(record(RailPower)), absent=dict)
     temperatures_c: Mapping[str, float] = member(mapping(amount), absent=dict)
     engines: Mapping[str, EngineLoad] = member(mapping(record(EngineLoad)), absent=dict)
@@ -142,9 +142,9 @@ class MonitorFacts:
         sampler_percent: The sampler's own load, in percent of a core.
     """
 
-    module: Optional[str] = member(_TEXT, absent=None, always=True)
-    board_id: Optional[str] = member(_TEXT, absent=None, always=True)
-    l4t: Optional[str] = member(_TEXT, absent=None, always=True)
+    module: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    board_id: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    l4t: Optional[str] = member(_TEXT, absent=None, as_given=True)
     machine: Optional[str] = member(_TEXT, absent=None)
     dla_cores: Optional[int] = member(nullable(integer(0, 1 << 20)), absent=None)
     clock_caps_hz: Optional[Mapping[str, float]] = member(nullable(mapping(amount)), absent=None)
@@ -164,7 +164,7 @@ class LiveSample(Sample):
         unknown: How often fields came that are not known, where there are new ones.
     """
 
-    sources: Tuple[str, ...] = member(array(text()), absent=(), always=True)
+    sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
     interval_ms: Optional[float] = member(_AMOUNT, absent=None)
     facts: Optional[MonitorFacts] = member(nullable(record(MonitorFacts)), absent=None)
     power_mode: Optional[str] = member(_TEXT, absent=None)
@@ -194,14 +194,14 @@ class Monitor:
         log: The file that it was read from; "" for a board's own.
     """
 
-    schema: str = member(choice(SCHEMA), absent=SCHEMA, always=True)
-    interval_ms: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    sources: Tuple[str, ...] = member(array(text()), absent=(), always=True)
-    started_at: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    samples: Tuple[Sample, ...] = member(records(Sample), absent=(), always=True)
-    idle: Tuple[Sample, ...] = member(records(Sample), absent=(), always=True)
-    busy_from_s: Optional[float] = member(_AMOUNT, absent=None, always=True)
-    facts: MonitorFacts = member(record(MonitorFacts), absent=MonitorFacts(), always=True)
-    unknown: Mapping[str, int] = member(_COUNTS, absent=dict, always=True)
-    warnings: Tuple[str, ...] = member(_SENTENCES, absent=(), always=True)
+    schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)
+    interval_ms: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
+    started_at: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    samples: Tuple[Sample, ...] = member(records(Sample), absent=(), as_given=True)
+    idle: Tuple[Sample, ...] = member(records(Sample), absent=(), as_given=True)
+    busy_from_s: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    facts: MonitorFacts = member(record(MonitorFacts), absent=MonitorFacts(), as_given=True)
+    unknown: Mapping[str, int] = member(_COUNTS, absent=dict, as_given=True)
+    warnings: Tuple[str, ...] = member(_SENTENCES, absent=(), as_given=True)
     log: str = member(text(), absent="")

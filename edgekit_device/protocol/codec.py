@@ -166,6 +166,7 @@ def member(
     absent: Any = dataclasses.MISSING,
     default: Any = dataclasses.MISSING,
     always: bool = False,
+    as_given: bool = False,
 ) -> Any:
     """A field of a document's class.
 
@@ -175,12 +176,18 @@ def member(
         absent: What is held where a document leaves it out, which it may not do without this; a
             class such as ``dict`` is called.
         default: The same of a value that no document gave.
-        always: Whether it is written also where it holds ``absent``, unless the document that it
-            was read from left it out.
+        always: Whether it is written also where it holds ``absent``.
+        as_given: The same, unless the document that it was read from left it out.
     """
     needed = absent is dataclasses.MISSING
     held = default if needed else absent
-    metadata = {"rule": rule, "key": key, "needed": needed, "always": always}
+    metadata = {
+        "rule": rule,
+        "key": key,
+        "needed": needed,
+        "always": always or as_given,
+        "as_given": as_given,
+    }
     if held is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(held, type):
@@ -334,25 +341,25 @@ def _written(kind: Any) -> List[Tuple[str, str, Any]]:
 
 @lru_cache(None)
 def _reader(kind: Any) -> Rule:
-    rows, needed, always = [], [], []
+    rows, needed, as_given = [], [], []
     for item in dataclasses.fields(kind):
         if "rule" in item.metadata:
             key = item.metadata["key"] or item.name
             rows.append((item.name, key, item.metadata["rule"]))
             if item.metadata["needed"]:
                 needed.append(key)
-            elif item.metadata["always"]:
-                always.append((item.name, key))
+            elif item.metadata["as_given"]:
+                as_given.append((item.name, key))
     reader = members(kind, rows, needed)
 
     def remembering(value: Any) -> Any:
         found = reader(value)
-        left_out = [name for name, key in always if key not in value]
+        left_out = [name for name, key in as_given if key not in value]
         if left_out:
             found.__dict__[_LEFT_OUT] = left_out
         return found
 
-    return remembering if always else reader
+    return remembering if as_given else reader
 
 
 def members(
