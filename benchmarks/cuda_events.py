@@ -159,15 +159,15 @@ def whole(cuda: Cuda) -> dict[str, Any]:
     }  # fmt: skip
     for name, more in ways.items():
         reported = bench(model, frames, BenchSettings(50.0, 0.5, 10, **more))
-        phases = {k: v and v["median"] for k, v in reported["phases_ms"].items()}
-        alone = reported["streams"] is None
+        phases = {k: v and v["median"] for k, v in reported.phases_ms.items()}
+        alone = reported.streams is None
         good = abs(phases["compute"] / _MS - 1) < 0.05 if alone else phases["compute"] >= _MS * 0.98
         copied = phases["h2d"] is not None and phases["d2h"] is not None
         found["ok"] &= good and copied == more.get("transfers", True)
         found[name] = {
-            "median_ms": reported["latency_ms"]["median"],
-            "p999_ms": reported["latency_ms"]["p999"],
-            "qps": reported["throughput_qps"], **phases,
+            "median_ms": reported.latency_ms["median"],
+            "p999_ms": reported.latency_ms["p999"],
+            "qps": reported.throughput_qps, **phases,
         }  # fmt: skip
     return found
 

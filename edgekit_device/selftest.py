@@ -430,7 +430,7 @@ def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     with Sampler(100) as sampler:
         time.sleep(_SAMPLED_S)
-        found = sampler.stop()
+        found = write(sampler.stop())
     samples = found.pop("samples")
     return dict(found, count=len(samples), last=samples[-1:])
 
@@ -441,14 +441,14 @@ def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
-    return {"modes": read_modes(), "now": (said or "").splitlines()}
+    return {"modes": write(read_modes()), "now": (said or "").splitlines()}
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     _need("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
-    return power.document()
+    return write(power.report)
 
 
 def _need(program: str) -> str:
@@ -537,12 +537,12 @@ def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> D
         result = run_plan(program, arguments, work, core, _TIMEOUT_S)
     lines = [
         line
-        for line in result["console"].splitlines()
+        for line in result.console.splitlines()
         if any(word in line for word in _SHOWN_PREFIXES)
     ]
     return {
-        "command": result["command"],
-        "why": result["why"],
+        "command": result.command,
+        "why": result.why,
         "lines": lines,
-        "times": (result["times"] or "")[:1000],
+        "times": (result.times or "")[:1000],
     }

@@ -21,7 +21,7 @@ from edgekit_device.protocol.codec import Rule, anything, read, record, write
 from edgekit_device.protocol.failure import Failed, Failure
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.monitor import LiveSample
+    from edgekit_device.board.samples import LiveSample
 
 
 def job_result(value: Any) -> Any:
