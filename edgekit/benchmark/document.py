@@ -38,7 +38,6 @@ from edgekit_device.benchmark.statistics import summary as latency_summary
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
-    from edgekit.deployment.board import DescribedBoard
     from edgekit.placement.plan import Plan
 
 
@@ -95,11 +94,6 @@ class BoardName(Document):
     name: str | None = None
     kind: str | None = Field(None, description="sshd, local or remote")
     note: str | None = None
-
-    @classmethod
-    def of(cls, board: DescribedBoard) -> BoardName:
-        """Returns a board as documents of measurements name it."""
-        return cls(name=board.name, kind=board.kind, note=board.note)
 
 
 class Bench(Measured):
