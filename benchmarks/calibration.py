@@ -170,7 +170,7 @@ def snr_by_method(
     from edgekit.pipeline.steps.plan import plan
     from edgekit.pipeline.steps.rewrite import model
     from edgekit.quantize.data.load import load_data
-    from edgekit_device.arrays.deviation import Deviation, worst_of
+    from edgekit_device.runtime.deviation import Deviation, worst_of
 
     path, data, test = inputs_of(net, images, tests, folder)
     calibration = {"count": images, "data": data and str(data)}
@@ -199,7 +199,7 @@ def snr_by_method(
     pooled = [
         {
             method: float(
-                worst_of([Deviation.joined(each) for each in outputs.values()])["snr_db"] or 999.0
+                worst_of([Deviation.joined(each) for each in outputs.values()]).snr_db or 999.0
             )
             for method, outputs in errors.by_output.items()
         }

@@ -34,6 +34,7 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
 from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 
 _MS = 2.0
 _FRAMES = 60
@@ -158,15 +159,15 @@ def whole(cuda: Cuda) -> dict[str, Any]:
     }  # fmt: skip
     for name, more in ways.items():
         reported = bench(model, frames, BenchSettings(50.0, 0.5, 10, **more))
-        phases = {k: v and v["median"] for k, v in reported["phases_ms"].items()}
-        alone = reported["streams"] is None
+        phases = {k: v and v["median"] for k, v in reported.phases_ms.items()}
+        alone = reported.streams is None
         good = abs(phases["compute"] / _MS - 1) < 0.05 if alone else phases["compute"] >= _MS * 0.98
         copied = phases["h2d"] is not None and phases["d2h"] is not None
         found["ok"] &= good and copied == more.get("transfers", True)
         found[name] = {
-            "median_ms": reported["latency_ms"]["median"],
-            "p999_ms": reported["latency_ms"]["p999"],
-            "qps": reported["throughput_qps"], **phases,
+            "median_ms": reported.latency_ms["median"],
+            "p999_ms": reported.latency_ms["p999"],
+            "qps": reported.throughput_qps, **phases,
         }  # fmt: skip
     return found
 
@@ -220,7 +221,7 @@ def main() -> int:
             sys.modules.update({"cuda.bindings.driver": None, "cuda.cuda": None})  # type: ignore[dict-item]
         kind, _, wanted = given.one.partition(":")
         answer = waiting(wanted) if wanted else CHECKS[kind](open_cuda())
-        print(json.dumps({**answer, "device": open_cuda().facts()}))
+        print(json.dumps({**answer, "device": write(open_cuda().facts())}))
         return 0
     found: dict[str, Any] = {}
     for way in ("python", "ctypes"):

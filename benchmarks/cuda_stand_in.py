@@ -50,8 +50,7 @@ class Kernel:
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
-        major, minor = cuda.facts()["compute_capability"].split(".")
-        image = open_compiler().compile(_SOURCE, (int(major), int(minor)), "work.cu")
+        image = open_compiler().compile(_SOURCE, cuda.compute_capability(), "work.cu")
         self._function = cuda.function(cuda.load_module(image), "work")
         self._count = cuda.malloc(8)
         zero = ctypes.c_uint64(0)

@@ -36,6 +36,7 @@ from edgekit_device.arrays.formats import convert
 from edgekit_device.cuda.driver import Cuda, open_cuda
 from edgekit_device.cuda.kernels import Layout, PackKernels, open_compiler, plan, source
 from edgekit_device.cuda.memory import DeviceBuffer
+from edgekit_device.protocol.codec import write
 
 _FORMATS = (
     ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"), ("DLA_HWC4", "int8"),
@@ -125,13 +126,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures there")
     given = parser.parse_args()
     cuda = open_cuda()
-    print(cuda.facts())
+    print(write(cuda.facts()))
     with tempfile.TemporaryDirectory() as folder:
         packer = PackKernels(cuda, Path(folder), open_compiler())
         wrong = 0 if given.measure else check(cuda, packer)
         rows = [] if given.check else measure(cuda, packer)
     if given.json:
-        given.json.write_text(json.dumps({"device": cuda.facts(), "rows": rows}, indent=1))
+        given.json.write_text(json.dumps({"device": write(cuda.facts()), "rows": rows}, indent=1))
     if rows:
         summarise(rows)
     slow = [row for row in rows if row["aligned"] and row["share"] < LEAST]

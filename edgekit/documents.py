@@ -52,7 +52,9 @@ class Coded:
                 return given if isinstance(given, kind) else read(kind, given)
             except DeviceError as error:
                 words = f"{error.where}: {error.message}" if error.where else error.message
-                raise PydanticCustomError("codec", "{words}", {"words": words}) from error
+                raise PydanticCustomError(
+                    "codec", "{words}", {"words": words, "where": error.where}
+                ) from error
 
         return core_schema.no_info_wrap_validator_function(
             value,

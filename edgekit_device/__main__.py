@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import sys
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, List, Optional
 
 from edgekit_device.commands import make_parser
 from edgekit_device.errors import EXIT_FAILED, DeviceError, map_os_errors
 from edgekit_device.processes import watch
+from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root, check_root, default_root, make_private
 
 if TYPE_CHECKING:
@@ -57,8 +59,8 @@ def main(argv: Optional[List[str]] = None) -> int:
                 hint="run it with --debug and report the output",
             )
         )
-    if isinstance(answer, dict):
-        answer = (_text(answer) + "\n").encode("ascii")
+    if is_dataclass(answer) or isinstance(answer, dict):
+        answer = (_text(write(answer)) + "\n").encode("ascii")
     return _write(
         [answer] if isinstance(answer, bytes) else answer, getattr(arguments, "live", False)
     )

@@ -13,7 +13,6 @@ from typing import (
     Any,
     BinaryIO,
     Callable,
-    Dict,
     Iterable,
     NoReturn,
     Optional,
@@ -24,12 +23,14 @@ from typing import (
 from edgekit_device.errors import DeviceError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from edgekit_device.files import Buffer
     from edgekit_device.store.root import Root
 
 
-Answer = Union[Dict[str, Any], bytes, "Iterable[Buffer]"]
-"""One JSON document, or bytes as they are."""
+Answer = Union["DataclassInstance", bytes, "Iterable[Buffer]"]
+"""A document's class, which is written as JSON, or bytes as they are."""
 
 _Command = Callable[["Root", argparse.Namespace, BinaryIO], Answer]
 

@@ -9,7 +9,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
+from typing import BinaryIO, List, Optional, Sequence, Tuple
 
 from edgekit_device.board.power import mend
 from edgekit_device.deployment.request import DeployRequest
@@ -18,17 +18,27 @@ from edgekit_device.job_runner import start_job
 from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
 from edgekit_device.protocol.codec import (
     app_name,
+    digest,
     document,
+    flag,
     member,
     nullable,
     parse_json,
     record,
     records,
+    release_name,
     text,
     write,
 )
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
+from edgekit_device.release.changed import Health
+from edgekit_device.release.journal import (
+    DeploymentResult,
+    deployment_result,
+    is_claimed,
+    read_journal,
+    refuse_taken_back,
+)
 from edgekit_device.release.offer import serves, take_offer
 from edgekit_device.release.policy import read_policy
 from edgekit_device.store.partial import BlobWriter
@@ -64,6 +74,28 @@ class ResumeAnswer:
     resumed: Tuple[Resumed, ...] = member(records(Resumed))
     failed: Tuple[NotResumed, ...] = member(records(NotResumed))
     power: Optional[str] = member(nullable(text()))
+
+
+@document(frozen=True)
+class Installed:
+    """The answer of ``install``.
+
+    Attributes:
+        changed: Whether another release serves now.
+        release: The release of the bundle.
+        digest: SHA-256 of the manifest.
+        previous: The release that served before.
+        state: How the deployment ended.
+        health: What was measured; None where the bundle served already.
+    """
+
+    changed: bool = member(flag)
+    app: str = member(app_name)
+    release: Optional[str] = member(nullable(release_name))
+    digest: str = member(digest)
+    previous: Optional[str] = member(nullable(release_name))
+    state: str = member(text())
+    health: Optional[Health] = member(record(Health), absent=None)
 
 
 def resume(
@@ -104,7 +136,7 @@ def resume(
     return found, failed
 
 
-def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ResumeAnswer:
     """Carries on the deployments whose processes died, as jobs; --wait until they ended.
 
     What a benchmark that died has left of power mode and clocks is taken back.
@@ -114,13 +146,13 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
         found = [replace(one, state=_ended(open_job(root, one.job))) for one in found]
-    return dict(write(ResumeAnswer(tuple(found), tuple(failed), left)))
+    return ResumeAnswer(tuple(found), tuple(failed), left)
 
 
-def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Installed:
     """Brings an app to a bundle that is on the board: deploys it and waits for the end.
 
-    Where the bundle serves already, and whole, nothing is done ("changed" is False).
+    Where the bundle serves already, and whole, nothing is done.
     """
     given = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
     policy = read_policy(given)
@@ -142,18 +174,18 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
         need_app(checked, arguments.app)
     refused = _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
     answer = take_offer(root, files.manifest, files.signature, trust)
-    _copy_blobs(root, checked, [digest for digest, _ in answer.missing])
+    _copy_blobs(root, checked, [blob for blob, _ in answer.missing])
     app = root.app(answer.app)
     journal = read_journal(app)
     if answer.serving and (journal is None or not journal.live):
-        return {
-            "changed": False,
-            "app": app.name,
-            "release": answer.serving,
-            "digest": answer.digest,
-            "previous": app.link("previous"),
-            "state": "committed",
-        }
+        return Installed(
+            changed=False,
+            app=app.name,
+            release=answer.serving,
+            digest=answer.digest,
+            previous=app.link("previous"),
+            state="committed",
+        )
     request = DeployRequest(
         app=app.name,
         digest=answer.digest,
@@ -166,9 +198,16 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
     )
     job = open_job(root, _start(root, request))
     _ended(job)
-    result = job.result()
-    names = ("app", "release", "digest", "previous", "state", "health")
-    return {"changed": bool(result.get("changed")), **{name: result.get(name) for name in names}}
+    result = deployment_result(job.result())
+    return Installed(
+        changed=isinstance(result, DeploymentResult) and result.changed,
+        app=result.app,
+        release=result.release,
+        digest=result.digest,
+        previous=result.previous,
+        state=result.state,
+        health=result.health,
+    )
 
 
 def _refusal(

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional
+from typing import BinaryIO, List, NamedTuple, Optional
 
 from edgekit_device.board.identity import (
     LOADER,
@@ -26,7 +26,7 @@ from edgekit_device.board.identity import (
     loader_file,
     unpacked_loader,
 )
-from edgekit_device.deployment.request import running
+from edgekit_device.deployment.request import read_request, running
 from edgekit_device.errors import DeviceError, map_os_errors, refuse_full
 from edgekit_device.files import (
     fsync_folder,
@@ -71,17 +71,19 @@ JOBS = {
     "deploy": "edgekit_device.deployment.job",
     "selftest": "edgekit_device.selftest",
 }
-"""Kinds of jobs by the module whose ``run(context: JobContext) -> dict`` does the work."""
+"""Kinds of jobs by the module whose ``run(context: JobContext)`` does the work; it returns a
+document's class.
+"""
 
 CONCURRENT_JOBS = ("deploy",)
 """Kinds that do not wait for the board's turn: they run beside a build."""
 
 
-def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> StartedJob:
     """Starts a job, joins the same one that runs, or answers that it is done already."""
     document = read_json(stdin, MAX_REQUEST)
     request = read(JobRequest, document, "stdin", code="protocol.invalid")
-    return dict(write(start_job(root, request, held_back=arguments.no_run)))
+    return start_job(root, request, held_back=arguments.no_run)
 
 
 def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> StartedJob:
@@ -96,7 +98,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
     job = Job(root, _id(root, request))
     with locked(root.folder / "jobs" / "lock"):
         if request.kind == "deploy":
-            job = running(root, request.request) or job
+            job = running(root, read_request(request.request)) or job
         state = job.read().state
         if state in LIVE:
             return StartedJob(job.name, state, joined=True)
@@ -202,6 +204,13 @@ def _link(source: Path, target: Path) -> None:
 # eat the memory or hang in a builder: the supervisor is always left to report it and to end it.
 
 
+class _End(NamedTuple):
+    """How a job ended: its last state, and why it failed."""
+
+    state: str
+    error: Optional[Failure] = None
+
+
 def _detach() -> None:
     """Leaves the caller's session; the caller continues when this process's parent ends."""
     os.setsid()
@@ -244,16 +253,16 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     except SystemExit:  # main() turns SIGTERM into it
         end = _failed("the board stopped the job, as it does on shutdown", "job.terminated")
     except DeviceError as error:
-        end = {"state": "failed", "error": Failure.of(error)}
+        end = _End("failed", Failure.of(error))
     except OSError as error:
         end = _failed("the job could not run: {}".format(error), "board.io")
     with contextlib.suppress(OSError):
         (job.folder / _RESERVED).unlink()
-    job.write(ended_at=round(time.time(), 3), **end)
+    job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
     os.close(lock)
 
 
-def _in_turn(job: Job) -> Dict[str, Any]:
+def _in_turn(job: Job) -> _End:
     if job.read().kind in CONCURRENT_JOBS:
         job.write(state="running", started_at=round(time.time(), 3))
         return _work(job)
@@ -264,7 +273,7 @@ def _in_turn(job: Job) -> Dict[str, Any]:
         reported = False
         while not _has_turn(job, handle):
             if job.is_cancelled():
-                return {"state": "cancelled"}
+                return _End("cancelled")
             if not reported:
                 with job_context(job.root, job.folder, {}) as context:
                     context.progress("queue", 0, 0, "another job runs on this board")
@@ -288,7 +297,7 @@ def _has_turn(job: Job, handle: int) -> bool:
     return take_lock(handle)
 
 
-def _work(job: Job) -> Dict[str, Any]:
+def _work(job: Job) -> _End:
     """Runs the work in a process group of its own; returns how it ended."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -308,18 +317,18 @@ def _work(job: Job) -> Dict[str, Any]:
             lambda turn, report: _do(job, report),
             on_report=group.append, stopped=stopped, apart=True,
         )  # fmt: skip
-        return {"state": "done", "error": None}
+        return _End("done")
     except ChildDied as error:
         hint = "`edgekit jobs log` shows its last step"
         if error.cause == "SIGKILL":
             hint = "usually the board ran out of memory: check `dmesg` there; " + hint
         end = _failed("the work was stopped by {}".format(error.cause), "job.crashed", hint)
     except DeviceError as error:
-        end = {"state": "failed", "error": Failure.of(error)}
+        end = _End("failed", Failure.of(error))
     finally:
         for pid in group:  # the processes that the work has started
             _signal_group(pid, signal.SIGKILL)
-    return {"state": "cancelled", "error": None} if job.is_cancelled() else end
+    return _End("cancelled") if job.is_cancelled() else end
 
 
 def _grace(job: Job) -> float:
@@ -334,8 +343,8 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
-    return {"state": "failed", "error": Failure(code, message, "", hint)}
+def _failed(message: str, code: str, hint: str = "") -> _End:
+    return _End("failed", Failure(code, message, "", hint))
 
 
 def _do(job: Job, report: Report) -> None:
@@ -352,7 +361,7 @@ def _do(job: Job, report: Report) -> None:
             raise DeviceError("unknown kind of job", code="job.kind", where=job.name)
         opened = job_context(job.root, job.folder, request.request)
         with opened as context, map_os_errors(str(job.folder)):
-            result = importlib.import_module(module).run(context)
+            result = write(importlib.import_module(module).run(context))
             write_durably(job.folder / RESULT, json.dumps(result).encode("utf-8"))
     except DeviceError as error:
         if isinstance(error.__cause__, OSError):

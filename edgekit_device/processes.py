@@ -23,9 +23,20 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import Any, BinaryIO, Callable, List, NoReturn, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    document,
+    member,
+    read,
+    record,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 
 # -I: ``python -c`` would look for modules in the working folder first, for json itself too
 _PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
@@ -41,6 +52,16 @@ Turn = Callable[[str], None]
 """Called by the work with the state that it is about to begin; returns when it may."""
 Report = Callable[..., None]
 """Called by the work; its JSON-like arguments come to ``on_report``."""
+
+
+@document(frozen=True)
+class _Message:
+    """A line of a child's answers; without any field the answer is null."""
+
+    turn: Optional[str] = member(text(), absent=None)
+    report: Optional[Tuple[Any, ...]] = member(array(anything), absent=None)
+    result: Any = member(anything, absent=None)
+    error: Optional[Failure] = member(record(Failure), absent=None)
 
 
 class ChildDied(Exception):
@@ -78,12 +99,12 @@ def in_child(
     closes: Sequence[int] = (),
     apart: bool = False,
 ) -> Any:
-    """Runs ``work`` in a forked process, which ends with this one, and returns its answer.
+    """Runs ``work`` in a forked process, which ends with this one, and returns its answer's JSON.
 
     This process has loaded no CUDA, which a fork would break.
 
     Args:
-        work: What to do there; its answer is JSON-like.
+        work: What to do there; its answer is a document's class or JSON-like.
         on_turn: Called here before a state of the work begins; returns its limit in seconds, or
             None for no limit.
         on_report: Called here with what the work reports.
@@ -116,9 +137,9 @@ def in_child(
         child.end()
     if answer is None:
         raise ChildDied(child.state, child.status)
-    if "error" in answer:
-        raise DeviceError(**answer["error"])
-    return answer["result"]
+    if answer.error is not None:
+        raise answer.error.error()
+    return answer.result
 
 
 class _Child:
@@ -140,9 +161,9 @@ class _Child:
         self._set_limit(limit_s)
         self._ended = False
         self._rest = b""
-        self._answer: Optional[Dict[str, Any]] = None
+        self._answer: Optional[_Message] = None
 
-    def listen(self, stopped: Callable[[], None]) -> Optional[Dict[str, Any]]:
+    def listen(self, stopped: Callable[[], None]) -> Optional[_Message]:
         """Follows the child to its end; returns its answer, None where it gave none."""
         while not self._ended:
             if select.select([self._reading], [], [], _POLL_S)[0]:
@@ -169,7 +190,7 @@ class _Child:
         data = os.read(self._reading, 1 << 16)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._take(json.loads(line.decode("utf-8")))
+            self._take(read(_Message, json.loads(line.decode("utf-8"))))
         if not data and not self._ended:
             self.status, self._ended = os.waitpid(self._pid, 0)[1], True
         return bool(data)
@@ -184,14 +205,14 @@ class _Child:
         self._limit_s = math.inf if limit_s is None else limit_s
         self._deadline = time.monotonic() + self._limit_s
 
-    def _take(self, message: Dict[str, Any]) -> None:
-        if "turn" in message:
-            self.state = str(message["turn"])
+    def _take(self, message: _Message) -> None:
+        if message.turn is not None:
+            self.state = message.turn
             self._set_limit(self._on_turn(self.state))
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._go, b".")
-        elif "report" in message:
-            self._on_report(*message["report"])
+        elif message.report is not None:
+            self._on_report(*message.report)
         else:
             self._answer = message
             self._set_limit(None)
@@ -220,27 +241,28 @@ def _be_child(
         else:
             os.setpgid(0, 0)
 
-        def send(message: Dict[str, Any]) -> None:
-            data = json.dumps(message).encode("utf-8") + b"\n"
+        def send(message: _Message) -> None:
+            data = json.dumps(write(message)).encode("utf-8") + b"\n"
             while data:
                 data = data[os.write(writing, data) :]
 
         def turn(state: str) -> None:
-            send({"turn": state})
+            send(_Message(turn=state))
             if not os.read(go, 1):
                 os._exit(1)
 
         try:
-            answer = {"result": work(turn, lambda *values: send({"report": values}))}
+            answer = _Message(result=work(turn, lambda *values: send(_Message(report=values))))
         except DeviceError as error:
-            answer = error.to_json()
+            answer = _Message(error=Failure.of(error))
         except MemoryError:
-            answer = DeviceError("the board ran out of memory", code="board.no-memory").to_json()
+            failed = DeviceError("the board ran out of memory", code="board.no-memory")
+            answer = _Message(error=Failure.of(failed))
         except Exception as error:
             with contextlib.suppress(OSError):  # a full disk takes none
                 traceback.print_exc()
-            text = "{}: {}".format(type(error).__name__, error)
-            answer = DeviceError(text, code="loader.internal").to_json()
+            said = "{}: {}".format(type(error).__name__, error)
+            answer = _Message(error=Failure.of(DeviceError(said, code="loader.internal")))
         send(answer)
     finally:
         os._exit(0)

@@ -24,7 +24,7 @@ from edgekit_device.board.power import held_power
 from edgekit_device.board.power_tools import read_modes
 from edgekit_device.board.probe import probe
 from edgekit_device.build.attempt import isolated
-from edgekit_device.build.request import EngineResult
+from edgekit_device.build.request import BuildJobRequest, BuildResult, EngineResult, read_request
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.cuda.driver import CudaGraph, open_cuda
 from edgekit_device.cuda.memory import io_bytes
@@ -33,11 +33,15 @@ from edgekit_device.files import workspace
 from edgekit_device.jobs.job import JobCancelled, JobContext
 from edgekit_device.protocol.codec import (
     anything,
+    array,
     choice,
     document,
+    flag,
     mapping,
     member,
     number,
+    read,
+    record,
     records,
     text,
     write,
@@ -45,8 +49,8 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header
-from edgekit_device.tensorrt.refit import weights_of
-from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
+from edgekit_device.tensorrt.refit import RefitWeight, weights_of
+from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start
 from edgekit_device.versions import show
 
 _VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
@@ -67,6 +71,7 @@ BUILDS = frozenset({"build", "build_again"})
 """Asks that run a build, which isolates itself."""
 
 _LAUNCHES = 10
+_TIMES = array(number(0.0, 1e9))
 
 _SHOWN_PREFIXES = (
     "Latency:",
@@ -199,15 +204,12 @@ class SelftestResult:
 
 # Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
 # document says whose board it is: names of host and account and the home folder are taken out.
-def run(context: JobContext) -> Dict[str, Any]:
+def run(context: JobContext) -> SelftestResult:
     """Runs the check of every item of ``ITEMS``.
 
     Args:
         context: Its request has "model" (the digest of the toy network's ONNX file) and
             "engine" (the part of an engine's request that all builds share).
-
-    Returns:
-        A ``SelftestResult``.
 
     Raises:
         JobCancelled: It was cancelled.
@@ -223,8 +225,7 @@ def run(context: JobContext) -> Dict[str, Any]:
         items.append(SelftestAnswer(item.id, item.what, item.expected, status, found, seconds))
     context.progress("done", len(ITEMS), len(ITEMS))
     result = SelftestResult(fingerprint(context.root.folder), tuple(items))
-    cleaned: Dict[str, Any] = scrub(write(result), _private(context))
-    return cleaned
+    return read(SelftestResult, scrub(write(result), _private(context)))
 
 
 def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -237,7 +238,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
             # a build takes processes of its own
             found = check(context, item, built)
         else:
-            found = isolated(context, lambda _: {"found": check(context, item, built)})["found"]
+            found = isolated(context, lambda _: check(context, item, built))
     except JobCancelled:
         raise
     except DeviceError as error:
@@ -268,41 +269,48 @@ def scrub(value: Any, names: List[str]) -> Any:
     return value
 
 
-def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Dict[str, Any]:
-    from edgekit_device.build.job import build
-
-    result = build(JobContext(context.root, context.folder, _request(context, item), context.work))
+def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    result = _built(context, item)
     engine = result.engines[0]
-    if item.id not in built:
-        built[item.id] = engine
-    found = {name: write(getattr(engine, name)) for name in _COPIED}
-    found["tensorrt"], found["notes"] = result.tensorrt, list(result.notes)
+    built[item.id] = engine
+    found = {name: getattr(engine, name) for name in _COPIED}
+    found["tensorrt"], found["notes"] = result.tensorrt, result.notes
     found["log"] = _placement(_text(context, engine.log))
     return found
 
 
-def _request(context: JobContext, item: SelftestItem) -> Dict[str, Any]:
+def _built(context: JobContext, item: SelftestItem) -> BuildResult:
+    from edgekit_device.build.job import build
+
+    return build(context, _request(context, item))
+
+
+def _request(context: JobContext, item: SelftestItem) -> BuildJobRequest:
     """The toy's request with this question's flags, device and kind."""
-    given = context.request
-    engine = dict(given["engine"])
     gpu = item.device == "GPU"
-    engine["device"] = item.device
-    engine["kind"] = "loadable" if item.standalone else "plan"
-    engine["gpu_fallback"] = not gpu and not item.standalone
-    engine["layers"] = [dict(layer, device="GPU" if gpu else "DLA") for layer in engine["layers"]]
-    formats = ["DLA_LINEAR"] if item.standalone else []
-    for side in ("inputs", "outputs"):
-        dtype = "float16" if item.standalone else "float32"
-        engine[side] = [dict(one, formats=formats, dtype=dtype) for one in engine[side]]
     flags = [*item.flags, *(["DIRECT_IO"] if item.standalone else [])]
-    engine["attempts"] = [{"flags": flags, "gives_up": ""}]
-    base = dict(given["build"])
-    return dict(base, name=item.id, engines=[engine])
+    engine = dict(
+        context.request["engine"],
+        device=item.device,
+        kind="loadable" if item.standalone else "plan",
+        gpu_fallback=not gpu and not item.standalone,
+        attempts=[{"flags": flags, "gives_up": ""}],
+    )
+    found = read_request(dict(context.request["build"], name=item.id, engines=[engine]))
+    spec = found.engines[0]
+    formats = ("DLA_LINEAR",) if item.standalone else ()
+    dtype = "float16" if item.standalone else "float32"
+    spec = replace(
+        spec,
+        layers=tuple(replace(one, device="GPU" if gpu else "DLA") for one in spec.layers),
+        inputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.inputs),
+        outputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.outputs),
+    )
+    return replace(found, engines=(spec,))
 
 
 def _build_again(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    again = item._replace(id="build-hybrid")
-    return _build(context, again, built)["timing_cache"]
+    return _built(context, item).engines[0].timing_cache
 
 
 def _verdicts(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -314,12 +322,34 @@ def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    found: Dict[str, Any] = write(probe(context.root.folder))
+    found = write(probe(context.root.folder))
     found.pop("user"), found.pop("root")
     return found
 
 
-def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]) -> Any:
+@document(frozen=True)
+class LoadedAnswer:
+    """What loading a plan found.
+
+    Attributes:
+        plan: The version in the plan's header.
+        runtime: The version of what loads it.
+        weights: The weights that a refit can set.
+        enqueued_ms: Milliseconds of ten enqueues.
+        launched_ms: Milliseconds of ten launches of the same work as a CUDA graph.
+    """
+
+    plan: str = member(text())
+    runtime: str = member(text())
+    loaded: bool = member(flag)
+    weights: Optional[Mapping[str, RefitWeight]] = member(mapping(record(RefitWeight)), absent=None)
+    enqueued_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
+    launched_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
+
+
+def _load(
+    context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]
+) -> Tuple[LoadedPlan, LoadedAnswer]:
     trt = find(flavour)
     if trt is None:
         raise DeviceError("this runtime is not on the board", code="selftest.no-" + flavour)
@@ -329,27 +359,26 @@ def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Opt
     # the runtime that the plan carries is this board's own: it was built a moment ago
     choice = RuntimeChoice(flavour, host_code=engine.lean_embedded)
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
-    facts: Dict[str, Any] = {"plan": show(read_header(plan))}
-    facts.update(runtime=str(trt.__version__), loaded=loaded.engine is not None)
-    return trt, loaded, facts
+    version = show(read_header(plan))
+    return loaded, LoadedAnswer(version, str(trt.__version__), loaded.engine is not None)
 
 
 def _load_full(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "build-hybrid", built, "full", 0)[2]
+    return _load(context, "build-hybrid", built, "full", 0)[1]
 
 
 def _load_core_1(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "build-hybrid", built, "full", 1)[2]
+    return _load(context, "build-hybrid", built, "full", 1)[1]
 
 
 def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "dla-vc", built, "lean", 0)[2]
+    return _load(context, "dla-vc", built, "lean", 0)[1]
 
 
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     engine = replace(built["dla-vc-strip"], full=None)  # the stripped one is what a board gets
-    trt, loaded, facts = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
-    return dict(facts, weights=weights_of(trt, loaded.engine))
+    loaded, found = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
+    return replace(found, weights=weights_of(loaded.trt, loaded.engine))
 
 
 def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -368,8 +397,9 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _graph(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    _, loaded, facts = _load(context, item.needs[0], built, "full", None)
-    return dict(facts, **replayed(loaded.engine, built[item.needs[0]]))
+    loaded, found = _load(context, item.needs[0], built, "full", None)
+    enqueued, launched = replayed(loaded.engine, built[item.needs[0]])
+    return replace(found, enqueued_ms=enqueued, launched_ms=launched)
 
 
 def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -400,7 +430,7 @@ def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     with Sampler(100) as sampler:
         time.sleep(_SAMPLED_S)
-        found = sampler.stop()
+        found = write(sampler.stop())
     samples = found.pop("samples")
     return dict(found, count=len(samples), last=samples[-1:])
 
@@ -411,14 +441,14 @@ def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
-    return {"modes": read_modes(), "now": (said or "").splitlines()}
+    return {"modes": write(read_modes()), "now": (said or "").splitlines()}
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     _need("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
-    return power.document()
+    return write(power.report)
 
 
 def _need(program: str) -> str:
@@ -469,7 +499,7 @@ def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
     return sides
 
 
-def replayed(engine: Any, made: EngineResult) -> Dict[str, Any]:
+def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
     """Captures an engine's work and replays it; the milliseconds of the enqueues and launches.
 
     Raises:
@@ -494,10 +524,9 @@ def replayed(engine: Any, made: EngineResult) -> Dict[str, Any]:
 
     execute()  # the first enqueue of a context must not be captured
     cuda.synchronize(stream)
-    found = {"enqueued_ms": [timed(execute) for _ in range(_LAUNCHES)]}
+    enqueued = tuple(timed(execute) for _ in range(_LAUNCHES))
     graph = CudaGraph(cuda, stream, execute)
-    found["launched_ms"] = [timed(graph.launch) for _ in range(_LAUNCHES)]
-    return found
+    return enqueued, tuple(timed(graph.launch) for _ in range(_LAUNCHES))
 
 
 def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> Dict[str, Any]:
@@ -508,12 +537,12 @@ def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> D
         result = run_plan(program, arguments, work, core, _TIMEOUT_S)
     lines = [
         line
-        for line in result["console"].splitlines()
+        for line in result.console.splitlines()
         if any(word in line for word in _SHOWN_PREFIXES)
     ]
     return {
-        "command": result["command"],
-        "why": result["why"],
+        "command": result.command,
+        "why": result.why,
         "lines": lines,
-        "times": (result["times"] or "")[:1000],
+        "times": (result.times or "")[:1000],
     }

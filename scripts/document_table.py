@@ -46,7 +46,7 @@ DOCUMENTS = {
     "edgekit.jobs/1": "edgekit.pipeline.boards.jobs.Jobs",
     "edgekit.layer/1": "edgekit.placement.check_document.LayerCheck",
     "edgekit.log/1": "edgekit.buildlog.log_document.ExplainedLog",
-    "edgekit.monitor/1": "edgekit.benchmark.monitor.Monitor",
+    "edgekit.monitor/1": "edgekit_device.board.samples.Monitor",
     "edgekit.operator/1": "edgekit.dla.explanation.ExplainedOperator",
     "edgekit.packed/1": "edgekit.pipeline.steps.bundle.Packed",
     "edgekit.pareto/1": "edgekit.placement.placing.Pareto",

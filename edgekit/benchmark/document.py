@@ -5,6 +5,7 @@ it. Measured and predicted numbers never share an object, and each carries its c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
@@ -37,7 +38,6 @@ from edgekit_device.benchmark.statistics import summary as latency_summary
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
-    from edgekit.deployment.board import DescribedBoard
     from edgekit.placement.plan import Plan
 
 
@@ -94,11 +94,6 @@ class BoardName(Document):
     name: str | None = None
     kind: str | None = Field(None, description="sshd, local or remote")
     note: str | None = None
-
-    @classmethod
-    def of(cls, board: DescribedBoard) -> BoardName:
-        """Returns a board as documents of measurements name it."""
-        return cls(name=board.name, kind=board.kind, note=board.note)
 
 
 class Bench(Measured):
@@ -278,9 +273,9 @@ def judged(document: Bench, target: Target | None, limits: MeasurementLimits) ->
     """
     if (monitor := document.monitor) is not None:
         warnings = with_release_warning(monitor.warnings, monitor.facts.l4t)
-        document = document.model_copy(
-            update={"monitor": monitor.model_copy(update={"warnings": warnings})}
-        )
+        if warnings != monitor.warnings:
+            monitor = replace(monitor, warnings=warnings)
+            document = document.model_copy(update={"monitor": monitor})
     words = config_words(document.config or "", document.target or "", document.precision or "")
     planned = document.planned_power_mode or document.power_mode or ""
     facts = MeasurementFacts(document, limits, document.trtexec, target, planned, words)

@@ -11,11 +11,11 @@ from typing import Literal
 from pydantic import Field
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, Clock
-from edgekit.benchmark.monitor import Monitor, Sample
 from edgekit.documents import Document, Number
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
 from edgekit_device.benchmark.statistics import median
+from edgekit_device.board.samples import Monitor, Sample
 
 BUSY = 1.2
 LEAST = 5

@@ -10,135 +10,37 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.monitor import Monitor
-from edgekit.documents import Document, Number, fault_words, place
+from edgekit.documents import Coded, Document, Number, fault_words, place
 from edgekit.errors import BoardError, DataError
+from edgekit_device.benchmark.measurement import (
+    LATEST_US,
+    ColdStart,
+    Copy,
+    MeasuredEvent,
+    MeasuredNode,
+    MemoryTaken,
+    Pipelined,
+    SegmentTimes,
+    StreamRate,
+    TrtexecRuns,
+)
+from edgekit_device.board.power import PowerReport
+from edgekit_device.board.samples import Monitor
 
 BOARD_MEASURED: Final = "board-measured"
 CPU_MEASURED: Final = "cpu-measured"
 PREDICTED: Final = "predicted"
 CPU_PLACE = "a CPU, reference backend (not a board time)"  # a board has one, too
 CLOCKS = (CPU_MEASURED, BOARD_MEASURED, PREDICTED)
-LATEST_US = 1e12
-"""No measurement is longer than these 11 days, and a double still holds their nanoseconds."""
 
 Clock = Literal["predicted", "cpu-measured", "board-measured"]
-Micro = Annotated[float, Field(ge=0, le=LATEST_US)]
-Moment = Annotated[float, Field(ge=-LATEST_US, le=LATEST_US)]
 Second = Annotated[float, Field(ge=0, le=LATEST_US / 1e6)]
 # a month: what is longer is no latency, and its square may be no number
 Milli = Annotated[float, Field(ge=0, lt=3e9)]
 Times = dict[str, Milli]
 Fact = bool | int | float | str | None
 _TIME = ("_us", "_s")
-_NO_TIME = ("finite_number", "float_type", "greater_than_equal", "less_than_equal")
-
-
-class SegmentTimes(Document):
-    """A segment's times; a hybrid engine's device is its DLA."""
-
-    lane: int = 0
-    index: int
-    device: str
-    layers: list[str] = Field([])
-    latency_ms: Times | None = None
-
-
-class MeasuredEvent(Document):
-    """One segment's run in one frame: the host's call of it, and the device's own time."""
-
-    frame: int = 0
-    lane: int = 0
-    index: int
-    device: str
-    start_us: Micro
-    duration_us: Micro
-    compute_start_us: Moment | None = None
-    compute_us: Micro | None = None
-
-
-class Copy(Document):
-    """A frame's copy to the device ("h2d") or back; it can begin before the first segment does."""
-
-    frame: int = 0
-    phase: str = "copy"
-    start_us: Moment
-    duration_us: Micro
-
-
-class MeasuredNode(Document):
-    """A node of a segment's engine, by the backend's own profiler."""
-
-    lane: int = 0
-    index: int
-    node: str = ""
-    op: str = ""
-    mean_us: Micro | None = None
-    median_us: Micro | None = None
-
-
-class Pipelined(Document):
-    """Frames in a pipeline, where each device is at another frame."""
-
-    frames: int
-    throughput_qps: Number
-
-
-class StreamRate(Document):
-    """One of several streams."""
-
-    stream: int
-    iterations: int
-    throughput_qps: Number
-
-
-class ColdStart(Document):
-    """Milliseconds until the release was open, and of its first frame."""
-
-    open_ms: Milli | None = None
-    first_ms: Milli | None = None
-
-
-class MemoryTaken(Document):
-    """Memory of the process and, where there is a GPU, of the device; bytes."""
-
-    rss_bytes: int | None = None
-    peak_rss_bytes: int | None = None
-    gpu_bytes: int | None = None
-    gpu_free_bytes: int | None = None
-    gpu_total_bytes: int | None = None
-
-
-class MeasuredPowerMode(Document):
-    """A power mode of nvpmodel."""
-
-    name: str | None = None
-    id: int | None = None
-
-
-class ClockRates(Document):
-    """What a clock is held between, and its rate; hertz."""
-
-    min: Number | None = None
-    max: Number | None = None
-    current: Number | None = None
-    locked: bool = False
-
-
-class PowerSettings(Document):
-    """Power mode and clocks before, during and after the measurement."""
-
-    mode: dict[str, MeasuredPowerMode | None] | None = None
-    clocks: dict[str, dict[str, ClockRates] | None] | None = None
-    locked: bool = False
-    restored: bool | None = None
-    changed: bool | None = None
-    notes: list[str] = Field([])
-
-    def mode_name(self, when: str) -> str | None:
-        """Returns the mode's name "before", "during" or "after"; None if it is not known."""
-        mode = (self.mode or {}).get(when)
-        return (mode.name or None) if mode else None
+_NO_TIME = ("codec", "finite_number", "float_type", "greater_than_equal", "less_than_equal")
 
 
 class Settings(Document):
@@ -180,41 +82,20 @@ class Measured(Document):
     duration_s: Number | None = None
     latency_ms: Times | None = Field(None, description="min, mean, median, p50 to p999, max")
     throughput_qps: Number | None = None
-    pipelined: Pipelined | None = None
-    segments: list[SegmentTimes] = Field([])
-    nodes: list[MeasuredNode] | None = None
+    pipelined: Annotated[Pipelined, Coded()] | None = None
+    segments: list[Annotated[SegmentTimes, Coded()]] = Field([])
+    nodes: list[Annotated[MeasuredNode, Coded()]] | None = None
     samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
     segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
     settings: Settings | None = None
     phases_ms: dict[str, Times | None] | None = None
-    streams: list[StreamRate] | None = None
-    cold: ColdStart | None = None
-    memory: MemoryTaken | None = None
-    monitor: Monitor | None = None
-    power: PowerSettings | None = None
+    streams: list[Annotated[StreamRate, Coded()]] | None = None
+    cold: Annotated[ColdStart, Coded()] | None = None
+    memory: Annotated[MemoryTaken, Coded()] | None = None
+    monitor: Annotated[Monitor, Coded()] | None = None
+    power: Annotated[PowerReport, Coded()] | None = None
     runtime: Runtime | None = None
     environment: dict[str, Fact] | None = Field(None, description="release, versions, machine")
-
-
-class TrtexecRun(Document):
-    """A plan file that trtexec ran, with what it printed and wrote (--exportTimes)."""
-
-    lane: int | None = None
-    index: int | None = None
-    device: str | None = None
-    command: str | None = None
-    status: int | None = None
-    console: str = ""
-    times: str | None = None
-    why: str | None = None
-
-
-class TrtexecRuns(Document):
-    """What trtexec ran, or ``why`` it did not."""
-
-    program: str | None = None
-    why: str | None = None
-    engines: list[TrtexecRun] = Field([])
 
 
 class Measurement(Measured):
@@ -222,14 +103,16 @@ class Measurement(Measured):
 
     schema_: str = Field("edgekit.device.bench/1", alias="schema")
     release: str | None = None
-    trtexec: TrtexecRuns | None = None
-    events: list[MeasuredEvent] | None = Field(
+    trtexec: Annotated[TrtexecRuns, Coded()] | None = None
+    events: list[Annotated[MeasuredEvent, Coded()]] | None = Field(
         None, description="a few frames, one after the other"
     )
     events_start_s: Second | None = None
-    pipelined_events: list[MeasuredEvent] | None = Field(None, description="frames in flight")
+    pipelined_events: list[Annotated[MeasuredEvent, Coded()]] | None = Field(
+        None, description="frames in flight"
+    )
     pipelined_start_s: Second | None = None
-    copies: list[Copy] | None = None
+    copies: list[Annotated[Copy, Coded()]] | None = None
 
 
 _Kind = TypeVar("_Kind", bound=Measured)
@@ -268,8 +151,11 @@ def read_measurement(document: object, kind: type[_Kind]) -> _Kind:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         hint = "run edgekit bench again; report it if it happens again"
-        if first["type"] in _NO_TIME and str(first["loc"][-1]).endswith(_TIME):
-            message = f"{place(first)} is {first['input']!r:.40}, which is not a valid time"
+        where, value = place(first), first["input"]
+        if first["type"] == "codec" and (key := first["ctx"]["where"]) in value:
+            where, value = f"{where}.{key}", value[key]
+        if first["type"] in _NO_TIME and where.endswith(_TIME):
+            message = f"{where} is {value!r:.40}, which is not a valid time"
             raise DataError(message, code="trace.time", hint=hint) from None
         message = (
             "the measurement does not have the form that edgekit_device writes: "

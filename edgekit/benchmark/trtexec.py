@@ -12,11 +12,12 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.measurement import Measurement, TrtexecRun, malformed
+from edgekit.benchmark.measurement import Measurement, malformed
 from edgekit.buildlog.summary import parse_summary
 from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.files import read_file
+from edgekit_device.benchmark.measurement import TrtexecRun
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
 # trtexec's --exportTimes: one object for each measured iteration.

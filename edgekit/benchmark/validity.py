@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, Measured
-from edgekit.benchmark.monitor import Sample
 from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_variation, limit
 from edgekit.benchmark.trtexec import TrtexecTimes
 from edgekit.documents import Document
 from edgekit.errors import UsageError
 from edgekit.text import counted
 from edgekit_device.benchmark.statistics import median
+from edgekit_device.board.samples import Sample
 
 if TYPE_CHECKING:
     from edgekit.targets.board import PowerMode, Target
@@ -287,7 +287,7 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
     if seen:
         return max(seen)
     monitor, power = measured.facts.monitor, measured.facts.power
-    during = ((power.clocks or {}).get("during") if power else None) or {}
+    during = (power.clocks.during if power else None) or {}
     rates = during.get(f"dla{core}_core")
     caps = (monitor.facts.clock_caps_hz if monitor else None) or {}
     for hertz in (rates.current if rates else None, caps.get(f"dla{core}_core")):

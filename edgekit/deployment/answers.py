@@ -21,7 +21,7 @@ from edgekit_device.protocol.codec import Rule, anything, read, record, write
 from edgekit_device.protocol.failure import Failed, Failure
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.monitor import LiveSample
+    from edgekit_device.board.samples import LiveSample
 
 
 def job_result(value: Any) -> Any:
@@ -29,7 +29,7 @@ def job_result(value: Any) -> Any:
     SelftestResult.
     """
     from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
-    from edgekit_device.release.journal import SCHEMA, DeploymentFacts, DeploymentResult
+    from edgekit_device.release.journal import SCHEMA, deployment_result
     from edgekit_device.selftest import SCHEMA as SELFTEST
     from edgekit_device.selftest import SelftestResult
 
@@ -39,8 +39,7 @@ def job_result(value: Any) -> Any:
     if schema == RESULT_SCHEMA:
         return read(BuildResult, value)
     if schema == SCHEMA:
-        ended = not {"refit", "changed"}.isdisjoint(value)
-        return read(DeploymentResult if ended else DeploymentFacts, value)
+        return deployment_result(value)
     return value
 
 

@@ -43,9 +43,9 @@ from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.benchmark.measurement import Measurement
-    from edgekit.benchmark.monitor import LiveSample
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
+    from edgekit_device.board.samples import LiveSample
     from edgekit_device.board.setup import SetupAnswer
     from edgekit_device.deployment.status import BoardStatus
     from edgekit_device.install import Resumed

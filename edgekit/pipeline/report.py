@@ -59,7 +59,7 @@ from edgekit_device.protocol.codec import write
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.deploy import InstalledRelease
+    from edgekit.pipeline.steps.deploy import InstalledRelease, board_name
     from edgekit.reports.facts import RunFacts
 
 
@@ -149,7 +149,7 @@ def run_document(
     check, bench = known(found.check), known(found.bench)
     releases = [
         RunRelease(
-            board=BoardName.of(one.board),
+            board=board_name(one.board),
             release=one.release,
             digest=one.digest,
             bytes_sent=one.bytes_sent,
@@ -245,7 +245,7 @@ def report_facts(
         built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
-        board=BoardName.of(release.board),
+        board=board_name(release.board),
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),

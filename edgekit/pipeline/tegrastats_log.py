@@ -6,12 +6,12 @@ too, and goes into the run's result in the history.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from edgekit.benchmark.document import SCHEMA, Bench, judged
-from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
 from edgekit.documents import fault_words, load_json
@@ -20,6 +20,8 @@ from edgekit.files import write_json
 from edgekit.pipeline.cache import Cache
 from edgekit.results.recording import amend
 from edgekit.targets.loader import get
+from edgekit_device.board.samples import Monitor
+from edgekit_device.protocol.codec import read, write
 
 _LARGEST = 512 << 20
 # what distinguishes a measurement from others, in its document
@@ -75,16 +77,12 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
             hint=_HINT,
         )  # fmt: skip
     warmup_s = (document.warmup_ms or 0.0) / 1e3
-    monitor = monitor.model_copy(
-        update={
-            "warnings": [*monitor.warnings, *differences],
-            "samples": [
-                one.model_copy(update={"t_s": round(one.t_s - warmup_s, 6)})
-                for one in monitor.samples
-            ],
-            "busy_from_s": -warmup_s,
-            "log": log.name,
-        }
+    monitor = replace(
+        monitor,
+        warnings=(*monitor.warnings, *differences),
+        samples=tuple(replace(one, t_s=round(one.t_s - warmup_s, 6)) for one in monitor.samples),
+        busy_from_s=-warmup_s,
+        log=log.name,
     )
     # a monitor that saw no rails is replaced by one that did
     mode = document.power_mode
@@ -112,14 +110,14 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
 def monitor_from_log(cache: Cache, document: Bench) -> Monitor | None:
     """Returns the monitor that a log gave this measurement, None where none did."""
     known = cache.get("tegrastats", _measurement_key(cache, document))
-    return Monitor.model_validate(known["monitor"]) if known else None
+    return read(Monitor, known["monitor"]) if known else None
 
 
 def _store_monitor(document: Bench, cache: Cache | None) -> list[str]:
     """Keeps the log with the run, in cache and history; returns what could not be."""
     try:
         cache = cache or Cache()
-        monitor = document.monitor.to_json() if document.monitor else None
+        monitor = write(document.monitor)
         cache.put("tegrastats", _measurement_key(cache, document), {"monitor": monitor})
         known = amend(document)
     except (DataError, EnvironmentLack) as error:

@@ -18,14 +18,6 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
-from edgekit_device.arrays.deviation import (
-    COLLAPSED_COSINE,
-    HARDLY,
-    SCORE,
-    Deviation,
-    decibels,
-    worst_of,
-)
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -38,6 +30,16 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
+from edgekit_device.runtime.deviation import (
+    COLLAPSED_COSINE,
+    HARDLY,
+    SCORE,
+    Deviation,
+    Measures,
+    SimilarChannels,
+    decibels,
+    worst_of,
+)
 
 # Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
 #
@@ -49,46 +51,13 @@ _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP3
 NOT_KNOWN = "unknown, because the outputs hardly differ between the inputs"
 
 
-_figure = number(-1e100, 1e100)
 _share = number(0, 1 + 1e-9)
 _count = integer(0, 1 << 40)
 _name = text(most=1 << 20)
 
 
 @document(frozen=True, kw_only=True)
-class Measures:
-    """How far outputs are from FP32's, the worst output's figures.
-
-    Attributes:
-        cosine: Cosine similarity, the mean over the inputs.
-        cosine_min: The worst input's.
-        snr_db: Variance of the reference over mean squared error, in dB; None with ``exact`` true
-            where every bit is equal, and with ``exact`` false where no output that differs varies.
-        exact: Whether every bit is equal.
-        max_abs: Largest absolute difference, in the output's unit.
-    """
-
-    cosine: float = member(_figure)
-    cosine_min: float = member(_figure)
-    snr_db: float | None = member(nullable(_figure))
-    exact: bool = member(flag)
-    max_abs: float = member(_figure)
-
-
-@document(frozen=True, kw_only=True)
-class WorstChannel:
-    """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above.
-
-    ``exact`` is None in a report that did not keep it.
-    """
-
-    channel: int = member(_count)
-    snr_db: float | None = member(nullable(_figure))
-    exact: bool | None = member(flag, absent=None)
-
-
-@document(frozen=True, kw_only=True)
-class ChannelGroup:
+class ChannelGroup(SimilarChannels):
     """Channels of an output whose ranges are alike, and different from the other channels'.
 
     Attributes:
@@ -103,13 +72,6 @@ class ChannelGroup:
     """
 
     output: str = member(_name)
-    channels: tuple[tuple[int, int], ...] = member(array(array(_count, 2, 2)))
-    range: float = member(_figure)
-    snr_db: float | None = member(nullable(_figure))
-    exact: bool | None = member(flag, absent=None)
-    cosine: float = member(_figure)
-    worst: WorstChannel = member(record(WorstChannel))
-    collapsed: bool = member(flag)
 
 
 @document(frozen=True)
@@ -392,7 +354,7 @@ def accuracy(
         for group in groups
     ]
     return Accuracy(
-        **whole,
+        **vars(whole),
         judged=bool(varying),
         top1_agreement=first.top1_agreement(),
         count=count,
@@ -428,14 +390,7 @@ def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
 def _parts(errors: Mapping[str, Deviation]) -> tuple[list[ChannelGroup], list[KeptScores]]:
     """Returns the groups of channels of outputs, and the scores that are kept."""
     groups = [
-        ChannelGroup(
-            **{
-                **group,
-                "output": name,
-                "channels": tuple((first, last) for first, last in group["channels"]),
-                "worst": WorstChannel(**group["worst"]),
-            }
-        )
+        ChannelGroup(**vars(group), output=name)
         for name, error in errors.items()
         for group in error.groups()
     ]
@@ -460,12 +415,12 @@ def _variation(total: np.ndarray, error: Deviation) -> float:
 def _of_segment(
     segment: EngineSegment, errors: Mapping[str, Deviation], varied: Mapping[str, float]
 ) -> SegmentMeasures:
-    worst = min(segment.outputs, key=lambda name: worst_of([errors[name]])["cosine"], default="")
+    worst = min(segment.outputs, key=lambda name: worst_of([errors[name]]).cosine, default="")
     return SegmentMeasures(
         segment=segment.index,
         device=segment.device,
         tensor=worst,
-        **worst_of([errors[name] for name in segment.outputs]),
+        **vars(worst_of([errors[name] for name in segment.outputs])),
         constant=all(varied[name] < HARDLY for name in segment.outputs),
     )
 

@@ -20,7 +20,6 @@ from edgekit.reference.gate import GateChoice
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import WeightStore
 from edgekit.text import counted, listed
-from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -31,6 +30,7 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
+from edgekit_device.runtime.deviation import Deviation, decibels, worst_of
 
 Feed = Mapping[str, "np.ndarray"]
 # inputs after which the methods are compared, until the best is known well enough
@@ -243,10 +243,10 @@ class MethodErrors:
         for method, each in found.items():
             joined = [Deviation.joined([one[name] for one in each]) for name in self._names]
             whole = worst_of(joined)
-            if whole["snr_db"] is None and not whole["exact"]:
+            if whole.snr_db is None and not whole.exact:
                 self._measured = {}  # the accuracy's SNR is not known: nothing varies
                 return
-            value = _EXACT if whole["exact"] else float(whole["snr_db"])
+            value = _EXACT if whole.exact or whole.snr_db is None else whole.snr_db
             self._measured[method] = round(value, 2)
 
     def _near(self) -> list[str]:

@@ -23,7 +23,6 @@ from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.gate import METRICS
 from edgekit.reference.kernels import Kernels, ReferenceKernel
 from edgekit.removed import FormerDict
-from edgekit_device.arrays.deviation import Deviation, worst_of
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -38,6 +37,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
+from edgekit_device.runtime.deviation import Deviation, worst_of
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -513,7 +513,7 @@ class KernelChain:
         for variant, at in enumerate(self._variants):
             kernel, errors = self.kernels[at], self._errors[variant]
             whole = worst_of(errors)
-            ratios = [whole["snr_db"], *(g["snr_db"] for e in errors for g in e.groups())]
+            ratios = [whole.snr_db, *(g.snr_db for e in errors for g in e.groups())]
             worst = min((ratio for ratio in ratios if ratio is not None), default=None)
             place = [
                 word
@@ -525,8 +525,8 @@ class KernelChain:
             ]
             found.append(
                 Impact(
-                    kernel.layers, kernel.device, worst, whole["cosine"],
-                    whole["cosine_min"], whole["max_abs"],
+                    kernel.layers, kernel.device, worst, whole.cosine,
+                    whole.cosine_min, whole.max_abs,
                     errors[0].top1_agreement() if errors else 1.0, tuple(place),
                 )
             )  # fmt: skip

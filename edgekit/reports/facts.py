@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
-from edgekit.benchmark.monitor import Sample
 from edgekit.benchmark.statistics import tails
 from edgekit.reference.accuracy import describe_parts
 from edgekit.reports import text
@@ -30,7 +29,8 @@ from edgekit.reports.schema import (
 )
 from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
-from edgekit_device.arrays.deviation import decibels
+from edgekit_device.board.samples import Sample
+from edgekit_device.runtime.deviation import decibels
 
 if TYPE_CHECKING:
     from edgekit.benchmark.trace.chrome import Trace
@@ -229,12 +229,12 @@ def power_of(bench: Bench | None) -> ReportedPower | None:
         clock=bench.clock,
         monitor=MonitorSummary(
             interval_ms=monitor.interval_ms,
-            sources=monitor.sources,
+            sources=list(monitor.sources),
             samples=len(monitor.samples),
             idle_samples=len(monitor.idle),
-            facts=monitor.facts.to_json(),
+            facts=monitor.facts,
             unknown=len(monitor.unknown),
-            warnings=monitor.warnings,
+            warnings=list(monitor.warnings),
         )
         if monitor
         else None,

@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
-from edgekit.benchmark.measurement import Clock, PowerSettings
+from edgekit.benchmark.measurement import Clock
 from edgekit.benchmark.validity import Reason
 from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
 from edgekit.errors import DataError
@@ -22,6 +22,8 @@ from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
+from edgekit_device.board.power import PowerReport
+from edgekit_device.board.samples import MonitorFacts
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
 Micro = Annotated[float, Field(description="microseconds")]
@@ -275,7 +277,7 @@ class MonitorSummary(Document):
     sources: list[str] = Field([])
     samples: int = 0
     idle_samples: int = 0
-    facts: Facts = Field({})
+    facts: Annotated[MonitorFacts, Coded()] = MonitorFacts()
     unknown: int = 0
     warnings: list[str] = Field([])
 
@@ -287,7 +289,7 @@ class ReportedPower(Document):
     monitor: MonitorSummary | None = None
     series: dict[str, list[Line]] = Field({})
     energy: Energy | None = None
-    settings: PowerSettings | None = None
+    settings: Annotated[PowerReport, Coded()] | None = None
 
 
 class ReportedDeviation(Document):

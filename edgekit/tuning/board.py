@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from edgekit.benchmark.document import Bench
-from edgekit.benchmark.monitor import LiveSample, Sample
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.config.schema import RewriteSection, given_keys
 from edgekit.deployment import timeouts
@@ -33,6 +32,7 @@ from edgekit.placement.plan import Plan
 from edgekit.results.store import is_trial, trial_name
 from edgekit.targets.board import Target
 from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, no_power_error
+from edgekit_device.board.samples import LiveSample, Sample
 from edgekit_device.jobs.job import LIVE
 
 if TYPE_CHECKING:

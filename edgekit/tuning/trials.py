@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench
-from edgekit.benchmark.measurement import SegmentTimes
 from edgekit.config.schema import RewriteSection
 from edgekit.documents import Document, Number, omitted
 from edgekit.errors import BoardError, EnvironmentLack
@@ -34,6 +33,7 @@ from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
 from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
 from edgekit.tuning.journal import PlanMeasured
+from edgekit_device.benchmark.measurement import SegmentTimes
 from edgekit_device.benchmark.statistics import median
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _table(origin: Mapping[str, str], rows: list[LayerRow], frames: list[FrameRo
 def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]) -> list[LayerRow]:
     segments, found, last = trial.segments(), [], trial.runs[-1]
     merged = [
-        SegmentTimes(lane=lane, index=index, device=device, layers=list(layers),
+        SegmentTimes(lane=lane, index=index, device=device, layers=layers,
                      latency_ms={"median": us / 1e3})
         for (lane, index), (device, layers, us, _) in segments.items()
     ]  # fmt: skip

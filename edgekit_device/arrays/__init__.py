@@ -1,3 +1,3 @@
-"""Arrays with NumPy alone: tensor formats, ONNX files, .npz, and how far outputs deviate.
+"""Arrays with NumPy alone: tensor formats, ONNX files and .npz.
 Start with ``pack`` in ``formats``.
 """

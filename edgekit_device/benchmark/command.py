@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -27,11 +28,22 @@ from typing import (
 from edgekit_device.arrays.npz import read_npz, receive_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.benchmark.measure import bench, cuda_of
+from edgekit_device.benchmark.measurement import (
+    BenchAnswer,
+    ColdStart,
+    Fact,
+    Flag,
+    MeasuredNode,
+    MeasuredSettings,
+    MemoryTaken,
+    UsedRuntime,
+)
 from edgekit_device.benchmark.settings import BenchSettings, parse_settings
 from edgekit_device.benchmark.statistics import median
 from edgekit_device.benchmark.trtexec import cross_check
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import held_power
+from edgekit_device.board.samples import Monitor
 from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
@@ -55,9 +67,6 @@ _ENGINE = ("runtime", "library", "host_code", "dla_core", "threads")
 _PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
 _KERNEL_TIME = "_kernel_time"
 
-# settings that the measurement has in fields of its own: "power", "trtexec" and "nodes"
-_APART = ("power_mode", "lock_clocks", "trtexec", "profile")
-
 
 # In order: power mode and clocks are set where requested, the release is opened (cold), its first
 # frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
@@ -77,7 +86,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         if settings.trtexec is not None:
             on_stage("trtexec")
             trtexec = cross_check(root, folder, check_release(root, folder), settings.trtexec)
-    return dict(found, power=power.document(), trtexec=trtexec)
+    return dict(write(replace(found, power=power.report, trtexec=trtexec)))
 
 
 def _nobody(stage: str) -> None:
@@ -91,7 +100,7 @@ def _measured(
     settings: BenchSettings,
     npz: bytes,
     on_stage: Callable[[str], None],
-) -> Dict[str, Any]:
+) -> BenchAnswer:
     on_stage("open")
     checked, model, open_ms, before = _open(root, folder, arguments, settings.spin)
     data = data_of(checked, npz)
@@ -101,23 +110,23 @@ def _measured(
     first_ms = (time.perf_counter() - began) * 1e3
     with BoardWatch(root.folder, settings.monitor_ms, on_stage) as watch:
         watch.idle(settings.idle_ms)
-        found = bench(model, data.frames, settings, watch.stage)
+        frames = bench(model, data.frames, settings, watch.stage)
         memory = memory_of(model, before)
     runtime = runtime_of(model, settings, arguments.threads)
-    runtime["notes"] += data.notes
-    found.update(
-        release=folder.name,
-        settings=_requested(settings, arguments.threads, data.source, model),
-        cold={"open_ms": open_ms, "first_ms": first_ms},
-        memory=memory,
-        runtime=runtime,
-        monitor=watch.document,
-        nodes=None,
-    )
+    nodes = None
     if settings.profile:
         on_stage("layers")
-        found["nodes"] = profile(checked, first, arguments.threads, settings.iterations)
-    return found
+        nodes = profile(checked, first, arguments.threads, settings.iterations)
+    return BenchAnswer(
+        **vars(frames),
+        release=folder.name,
+        settings=_requested(settings, arguments.threads, data.source, model),
+        cold=ColdStart(open_ms, first_ms),
+        memory=memory,
+        runtime=replace(runtime, notes=(*runtime.notes, *data.notes)),
+        monitor=watch.document,
+        nodes=nodes,
+    )
 
 
 def _open(
@@ -141,11 +150,24 @@ def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
         return None  # opening the engines says what is wrong; how it waits is read back
 
 
-def _requested(settings: BenchSettings, threads: int, data: str, model: Model) -> Dict[str, Any]:
+def _requested(settings: BenchSettings, threads: int, data: str, model: Model) -> MeasuredSettings:
     """The settings as requested; "runtime" says which of them took effect."""
-    found = {name: value for name, value in write(settings).items() if name not in _APART}
     shape = model.inputs[0].shape
-    return dict(found, threads=threads, batch=shape[0] if shape else 1, data=data)
+    return MeasuredSettings(
+        warmup_ms=settings.warmup_ms,
+        duration_s=settings.duration_s,
+        iterations=settings.iterations,
+        streams=settings.streams,
+        graph=settings.graph,
+        spin=settings.spin,
+        transfers=settings.transfers,
+        sleep_ms=settings.sleep_ms,
+        idle_ms=settings.idle_ms,
+        monitor_ms=settings.monitor_ms,
+        threads=threads,
+        batch=shape[0] if shape else 1,
+        data=data,
+    )
 
 
 # Several different ones are cycled: one frame alone would stay in caches that a camera's never are.
@@ -233,9 +255,9 @@ class BoardWatch:
     """
 
     def __init__(self, folder: Path, interval_ms: float, on_stage: Callable[[str], None]) -> None:
-        self.document: Optional[Dict[str, Any]] = None
+        self.document: Optional[Monitor] = None
         self._on_stage = on_stage
-        self._sampler: Any = None
+        self._sampler: Optional[Sampler] = None
         if interval_ms:
             self._sampler = Sampler(int(interval_ms), root=folder)
 
@@ -296,42 +318,33 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
     return report
 
 
-def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> Dict[str, Optional[int]]:
+def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
     """This process's memory and the device's, in bytes.
 
     Args:
         model: The model.
         before: The device's free and total memory before the model was opened; None where it was
             not read. What others took meanwhile is in the difference, too.
-
-    Returns:
-        "rss_bytes", "peak_rss_bytes", and "gpu_bytes" (what opening and running took),
-        "gpu_free_bytes" and "gpu_total_bytes": None without a GPU. On a board both are one memory.
     """
     status = _status()
     cuda = cuda_of(model)
     free, total = (None, None) if cuda is None else cuda.memory()
     taken = None if before is None or free is None else max(before[0] - free, 0)
-    return {
-        "rss_bytes": status.get("VmRSS"),
-        "peak_rss_bytes": status.get("VmHWM"),
-        "gpu_bytes": taken,
-        "gpu_free_bytes": free,
-        "gpu_total_bytes": total,
-    }
+    return MemoryTaken(
+        rss_bytes=status.get("VmRSS"),
+        peak_rss_bytes=status.get("VmHWM"),
+        gpu_bytes=taken,
+        gpu_free_bytes=free,
+        gpu_total_bytes=total,
+    )
 
 
-def runtime_of(model: Model, settings: BenchSettings, threads: int) -> Dict[str, Any]:
-    """What ran the model and how: what was requested, as far as it holds here.
-
-    Returns:
-        "library", "version", "flags" and "notes": docs/board-protocol.md. A flag that differs
-        between engines is a list of what it is.
-    """
+def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRuntime:
+    """What ran the model and how: what was requested, as far as it holds here."""
     graph, spin, transfers = settings.graph, settings.spin, settings.transfers
     cuda = cuda_of(model)
     notes = list(model.notes)
-    flags: Dict[str, Any] = {"streams": settings.streams, "threads": threads}
+    flags: Dict[str, Flag] = {"streams": settings.streams, "threads": threads}
     if cuda is None:
         requested = {"graph": graph, "spin": spin is not None, "no transfers": not transfers}
         left = [name for name, given in requested.items() if given]
@@ -340,7 +353,7 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> Dict[str,
                 "ignored, because the reference backend has no GPU: {}".format(", ".join(left))
             )
         flags.update(graph=False, spin=None, wait=None, transfers=None, buffers=None)
-        return dict(_onnxruntime(), flags=flags, notes=notes)
+        return UsedRuntime("onnxruntime", _onnxruntime(), flags, tuple(notes))
 
     wait = wait_of(cuda)
     if spin is not None and wait != ("spin" if spin else "blocking"):
@@ -357,28 +370,28 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> Dict[str,
         buffers="fixed" if graph or not transfers else "pooled",
     )
     versions = [fact["version"] for fact in facts if fact.get("version")]
-    return {
-        "library": "tensorrt" if versions else "cudla",
-        "version": _one(versions) if versions else None,
-        "flags": flags,
-        "notes": notes,
-    }
+    return UsedRuntime(
+        library="tensorrt" if versions else "cudla",
+        version=", ".join(dict.fromkeys(versions)) or None,
+        flags=flags,
+        notes=tuple(notes),
+    )
 
 
-def _one(values: List[Any]) -> Any:
-    different: List[Any] = []
+def _one(values: List[Fact]) -> Flag:
+    different: List[Fact] = []
     for value in values:
         if value not in different:
             different.append(value)
-    return different[0] if len(different) == 1 else different
+    return different[0] if len(different) == 1 else tuple(different)
 
 
-def _onnxruntime() -> Dict[str, Any]:
+def _onnxruntime() -> Optional[str]:
     try:
         import onnxruntime
     except Exception:  # it ran the model: a missing name is no error
-        return {"library": "onnxruntime", "version": None}
-    return {"library": "onnxruntime", "version": str(onnxruntime.__version__)}
+        return None
+    return str(onnxruntime.__version__)
 
 
 def _status() -> Dict[str, int]:
@@ -398,12 +411,12 @@ def _status() -> Dict[str, int]:
 
 def profile(
     checked: Checked, inputs: Dict[str, np.ndarray], threads: int, iterations: int
-) -> List[Dict[str, Any]]:
+) -> Tuple[MeasuredNode, ...]:
     """Runs the model a few times (``iterations``, at most 10) under the backend's own profiler.
 
     Returns:
-        ``{"lane", "index", "node", "op", "mean_us", "median_us"}`` in each segment's running order;
-        of so few runs a disturbed one spoils the mean. ``node`` is the engine's node that the
+        In each segment's running order; of so few runs a disturbed one spoils the mean. ``node``
+        is the engine's node that the
         profiler's name stands for, or that name itself for nodes that ONNX Runtime made (reorders,
         casts); TensorRT's name of a layer, without "op".
     """
@@ -421,16 +434,16 @@ def profile(
             for segment in lane.segments:
                 for node, op, spent in times[id(model.engines[segment.engine, segment.device])]:
                     found.append(
-                        {
-                            "lane": lane.number,
-                            "index": segment.index,
-                            "node": node,
-                            "op": op,
-                            "mean_us": sum(spent) / len(spent),
-                            "median_us": median(spent),
-                        }
+                        MeasuredNode(
+                            lane=lane.number,
+                            index=segment.index,
+                            node=node,
+                            op=op,
+                            mean_us=sum(spent) / len(spent),
+                            median_us=median(spent),
+                        )
                     )
-    return found
+    return tuple(found)
 
 
 def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str, List[float]]]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from edgekit_device.benchmark.measurement import Copy, MeasuredEvent, SegmentTimes
+from edgekit_device.benchmark.statistics import summary
 from edgekit_device.cuda.driver import Cuda
 
 if TYPE_CHECKING:
@@ -144,30 +146,26 @@ def by_host(events: Sequence[SegmentEvent]) -> bool:
     return any(event.device_ms is None for event in events)
 
 
-def segment_times(
-    model: Model, events: Sequence[SegmentEvent]
-) -> List[Tuple[Dict[str, Any], List[float]]]:
-    """Each segment that ran, described, and its milliseconds."""
+def segment_times(model: Model, events: Sequence[SegmentEvent]) -> Tuple[SegmentTimes, ...]:
+    """The times of each segment that ran."""
     times: Dict[Tuple[int, int], List[float]] = {}
     on_host = by_host(events)  # one clock for all: what follows compares them
     for event in events:
         device_ms = None if on_host else event.device_ms
         spent = (event.end - event.start) * 1e3 if device_ms is None else device_ms
         times.setdefault((event.lane, event.index), []).append(spent)
-    return [
-        (
-            {
-                "lane": lane.number,
-                "index": segment.index,
-                "device": segment.device,
-                "layers": list(segment.layers),
-            },
-            times[lane.number, segment.index],
+    return tuple(
+        SegmentTimes(
+            lane=lane.number,
+            index=segment.index,
+            device=segment.device,
+            layers=tuple(segment.layers),
+            latency_ms=summary(times[lane.number, segment.index]),
         )
         for lane in model.lanes
         for segment in lane.segments
         if (lane.number, segment.index) in times
-    ]
+    )
 
 
 def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
@@ -187,28 +185,31 @@ def first_of(
     return min((event.start - began for event in events if event.frame in retained), default=None)
 
 
-def events_to_json(
+def retained_events(
     events: Sequence[SegmentEvent], retained: Sequence[int], spans: Sequence[Span] = ()
-) -> List[Dict[str, Any]]:
+) -> Tuple[MeasuredEvent, ...]:
     """The retained frames' events, from zero on; of engines also the device's own times."""
     chosen = sorted((e for e in events if e.frame in retained), key=lambda event: event.start)
     computing = [span for span in spans if span.phase == "compute"]
     found = []
     for event in chosen:
-        facts = {
-            "frame": retained.index(event.frame),
-            "lane": event.lane,
-            "index": event.index,
-            "device": event.device,
-            "start_us": (event.start - chosen[0].start) * 1e6,
-            "duration_us": (event.end - event.start) * 1e6,
-        }
+        start = spent = None
         if event.device_ms is not None:
-            start = _device_start(event, event.device_ms, computing)
-            facts["compute_start_us"] = (start - chosen[0].start) * 1e6
-            facts["compute_us"] = event.device_ms * 1e3
-        found.append(facts)
-    return found
+            begun = _device_start(event, event.device_ms, computing)
+            start, spent = (begun - chosen[0].start) * 1e6, event.device_ms * 1e3
+        found.append(
+            MeasuredEvent(
+                frame=retained.index(event.frame),
+                lane=event.lane,
+                index=event.index,
+                device=event.device,
+                start_us=(event.start - chosen[0].start) * 1e6,
+                duration_us=(event.end - event.start) * 1e6,
+                compute_start_us=start,
+                compute_us=spent,
+            )
+        )
+    return tuple(found)
 
 
 def _device_start(event: SegmentEvent, device_ms: float, computing: List[Span]) -> float:
@@ -223,21 +224,21 @@ def _device_start(event: SegmentEvent, device_ms: float, computing: List[Span]) 
     return max(event.start, event.end - device_ms / 1e3)
 
 
-def copies_to_json(
+def retained_copies(
     spans: Sequence[Span], events: Sequence[SegmentEvent], retained: Sequence[int]
-) -> List[Dict[str, Any]]:
+) -> Tuple[Copy, ...]:
     """The retained frames' copies by CUDA's events, on the same axis as their segments' events."""
     starts = [event.start for event in events if event.frame in retained]
     if not starts:
-        return []
+        return ()
     zero = min(starts)
-    return [
-        {
-            "frame": retained.index(span.frame),
-            "phase": span.phase,
-            "start_us": (span.start - zero) * 1e6,
-            "duration_us": span.ms * 1e3,
-        }
+    return tuple(
+        Copy(
+            frame=retained.index(span.frame),
+            phase=span.phase,
+            start_us=(span.start - zero) * 1e6,
+            duration_us=span.ms * 1e3,
+        )
         for span in sorted(spans, key=lambda one: one.start)
         if span.frame in retained and span.phase != "compute"
-    ]
+    )

@@ -19,19 +19,38 @@ import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from edgekit_device.benchmark.events import (
     EVENT_FRAMES,
     EventPairs,
     by_host,
-    copies_to_json,
-    events_to_json,
     first_of,
+    retained_copies,
+    retained_events,
     retained_frames,
     segment_times,
 )
 from edgekit_device.benchmark.fixed_addresses import FixedLane, why_not
+from edgekit_device.benchmark.measurement import (
+    MeasuredEvent,
+    MeasuredFrames,
+    Pipelined,
+    StreamRate,
+    Times,
+)
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.benchmark.statistics import summary
 from edgekit_device.cuda.driver import Cuda
@@ -46,7 +65,6 @@ if TYPE_CHECKING:
 
 _MOST_STREAMS = 64
 _PHASES = ("enqueue", "h2d", "compute", "d2h", "host")
-_NONE = dict.fromkeys(_PHASES)
 _LOOK_S = 0.2  # how long a wait for threads may hold up a signal
 _END_S = 2.0
 
@@ -59,7 +77,7 @@ def bench(
     inputs: Frames,
     settings: Optional[BenchSettings] = None,
     on_stage: Callable[[str], None] = lambda stage: None,
-) -> Dict[str, Any]:
+) -> MeasuredFrames:
     """Measures latency (frames one after the other in each stream) and throughput.
 
     Args:
@@ -68,9 +86,6 @@ def bench(
         settings: How.
         on_stage: Called as a stage begins: "warm-up", "measure" (right before the first measured
             frame) and, where there is such, "pipelined".
-
-    Returns:
-        What ``edgekit.device.bench/1`` of docs/board-protocol.md has of the frames themselves.
 
     Raises:
         DeviceError: "bench.graph" or "bench.fixed" where the model cannot be measured so,
@@ -103,7 +118,7 @@ def bench(
         on_stage("warm-up")
         run_streams(streams, pace, lambda: on_stage("measure"))
     began = min(each.start for each in streams)
-    flight: Dict[str, Any] = {"pipelined": None, "pipelined_events": [], "pipelined_start_s": None}
+    flight = FramesInFlight(None, (), None)
     if len(model.devices) > 1 and not fixed:
         on_stage("pipelined")
         flight = in_flight(
@@ -113,17 +128,16 @@ def bench(
             duration_s=settings.duration_s,
             began=began,
         )
-    return {
-        "schema": "edgekit.device.bench/1",
-        "backend": model.backend,
-        "clock": "cpu-measured" if model.backend == "reference" else "board-measured",
-        "warmup_ms": settings.warmup_ms,
-        **_measured(model, streams, began),
-        **flight,
-    }
+    return _measured(model, streams, began, settings.warmup_ms, flight)
 
 
-def _measured(model: Model, streams: Sequence[BenchStream], began: float) -> Dict[str, Any]:
+def _measured(
+    model: Model,
+    streams: Sequence[BenchStream],
+    began: float,
+    warmup_ms: float,
+    flight: FramesInFlight,
+) -> MeasuredFrames:
     pairs = sorted(
         pair
         for each in streams
@@ -135,37 +149,35 @@ def _measured(model: Model, streams: Sequence[BenchStream], began: float) -> Dic
     retained = retained_frames(model, events)
     marks = [each.marks for each in streams if each.marks is not None]
     spans = [span for each in marks for span in each.read(EVENT_FRAMES)]
-    return {
-        "segments_clock": "cpu" if by_host(events) else "gpu",
-        "iterations": len(latencies),
-        "duration_s": duration,
-        "latency_ms": summary(latencies),
-        "samples_ms": latencies,
-        "throughput_qps": len(latencies) / duration,
-        "phases_ms": _phases(streams) if marks else dict(_NONE),
-        "streams": [_stream(number, each) for number, each in enumerate(streams)]
-        if len(streams) > 1
-        else None,
-        "segments": [
-            dict(segment, latency_ms=summary(times))
-            for segment, times in segment_times(model, events)
-        ],
-        "events": events_to_json(events, retained, spans),
-        "events_start_s": first_of(events, retained, began),
-        "copies": copies_to_json(spans, events, retained),
-    }
+    rates = tuple(_rate(number, each) for number, each in enumerate(streams))
+    return MeasuredFrames(
+        backend=model.backend,
+        clock="cpu-measured" if model.backend == "reference" else "board-measured",
+        warmup_ms=warmup_ms,
+        segments_clock="cpu" if by_host(events) else "gpu",
+        iterations=len(latencies),
+        duration_s=duration,
+        latency_ms=summary(latencies),
+        samples_ms=tuple(latencies),
+        throughput_qps=len(latencies) / duration,
+        phases_ms=_phases(streams) if marks else dict.fromkeys(_PHASES),
+        streams=rates if len(rates) > 1 else None,
+        segments=segment_times(model, events),
+        events=retained_events(events, retained, spans),
+        events_start_s=first_of(events, retained, began),
+        copies=retained_copies(spans, events, retained),
+        pipelined=flight.pipelined,
+        pipelined_events=flight.events,
+        pipelined_start_s=flight.start_s,
+    )
 
 
-def _stream(number: int, stream: BenchStream) -> Dict[str, Any]:
+def _rate(number: int, stream: BenchStream) -> StreamRate:
     count = len(stream.latencies)
-    return {
-        "stream": number,
-        "iterations": count,
-        "throughput_qps": count / (stream.ends[-1] - stream.start),
-    }
+    return StreamRate(number, count, count / (stream.ends[-1] - stream.start))
 
 
-def _phases(streams: Sequence[BenchStream]) -> Dict[str, Any]:
+def _phases(streams: Sequence[BenchStream]) -> Dict[str, Optional[Times]]:
     """Summaries by phase; None for what not every frame has: a loadable has no events."""
     found: Dict[str, List[float]] = {name: [] for name in _PHASES}
     for stream in streams:
@@ -399,6 +411,16 @@ def fixed_runs(
             one.close()
 
 
+class FramesInFlight(NamedTuple):
+    """Frames in flight: their rate, the events of a few of them, and when those began in seconds
+    from the first measured frame on.
+    """
+
+    pipelined: Optional[Pipelined]
+    events: Tuple[MeasuredEvent, ...]
+    start_s: Optional[float]
+
+
 def in_flight(
     model: Model,
     frames: Sequence[Dict[str, np.ndarray]],
@@ -406,7 +428,7 @@ def in_flight(
     iterations: int,
     duration_s: float,
     began: float,
-) -> Dict[str, Any]:
+) -> FramesInFlight:
     """Measures frames in flight.
 
     Args:
@@ -417,9 +439,8 @@ def in_flight(
         began: When the first measured frame of the run began (``time.perf_counter``).
 
     Returns:
-        "pipelined", "pipelined_events" and "pipelined_start_s" of ``edgekit.device.bench/1``. The
-        events are of the first frames that count, so that a timeline has them soon after those
-        that ran alone.
+        Its events are of the first frames that count, so that a timeline has them soon after
+        those that ran alone.
     """
     fill = 2 * len(model.devices)  # frames that fill the pipeline: they count as warm-up
     events: List[SegmentEvent] = []
@@ -439,8 +460,8 @@ def in_flight(
         count += 1
     results.close()
     retained = retained_frames(model, events)
-    return {
-        "pipelined": {"frames": count, "throughput_qps": count / (end - start)},
-        "pipelined_events": events_to_json(events, retained),
-        "pipelined_start_s": first_of(events, retained, began),
-    }
+    return FramesInFlight(
+        Pipelined(count, count / (end - start)),
+        retained_events(events, retained),
+        first_of(events, retained, began),
+    )

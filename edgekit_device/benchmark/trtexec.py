@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
+from edgekit_device.benchmark.measurement import PlanRun, TrtexecRun, TrtexecRuns
 from edgekit_device.benchmark.settings import TrtexecOptions
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
@@ -32,7 +33,7 @@ _LOADABLE = "trtexec cannot run a DLA loadable"
 
 def cross_check(
     root: Root, release: Path, checked: Checked, options: TrtexecOptions
-) -> Dict[str, Any]:
+) -> TrtexecRuns:
     """Runs trtexec on each engine of the release, one after the other.
 
     Args:
@@ -40,26 +41,20 @@ def cross_check(
         release: The release's folder.
         checked: Its manifest.
         options: With which arguments.
-
-    Returns:
-        {"program" or None, "why", "engines": [{"lane", "index", "device", "command", "status",
-        "console" (its end), "times" (what --exportTimes wrote, or None), "why"}]}; "why" says why
-        there are no times, or is None.
     """
     program = find_trtexec()
-    found: Dict[str, Any] = {"program": None, "why": None, "engines": []}
     if checked.manifest.backend != "tensorrt":
-        return dict(found, why="the reference backend has no TensorRT plan to run")
+        return TrtexecRuns(why="the reference backend has no TensorRT plan to run")
     if program is None:
-        return dict(found, why="trtexec is not on this board (package libnvinfer-bin)")
-    found["program"] = str(program)
+        return TrtexecRuns(why="trtexec is not on this board (package libnvinfer-bin)")
+    runs = []
     for place, lane in enumerate(checked.manifest.lanes):
         for segment in lane.segments:
-            result = _one(root, release, checked, options, program, segment)
-            found["engines"].append(
-                {"lane": place, "index": segment.index, "device": segment.device, **result}
+            run = _one(root, release, checked, options, program, segment)
+            runs.append(
+                TrtexecRun(lane=place, index=segment.index, device=segment.device, **vars(run))
             )
-    return found
+    return TrtexecRuns(program=str(program), engines=tuple(runs))
 
 
 def _one(
@@ -69,15 +64,14 @@ def _one(
     options: TrtexecOptions,
     program: Path,
     segment: SegmentEntry,
-) -> Dict[str, Any]:
-    nothing: Dict[str, Any] = {"command": None, "status": None, "console": "", "times": None}
+) -> PlanRun:
     entry = checked.manifest.engines[segment.engine]
     if entry.kind != "plan":
-        return dict(nothing, why=_LOADABLE)
+        return PlanRun(why=_LOADABLE)
     try:
         plan = _plan(release, checked, segment.engine, entry.stripped)
         if plan is None:
-            return dict(nothing, why="no plan with its weights is stored here: refit it again")
+            return PlanRun(why="no plan with its weights is stored here: refit it again")
         arguments = list(options.always)
         arguments += options.gpu if segment.core is None else options.dla
         arguments += options.version_compatible if entry.lean_embedded else ()
@@ -86,9 +80,9 @@ def _one(
             del plan
             return run_plan(program, arguments, work, segment.core, options.timeout_s)
     except DeviceError as error:
-        return dict(nothing, why=error.message)
+        return PlanRun(why=error.message)
     except OSError as error:
-        return dict(nothing, why="{}".format(error.strerror or error))
+        return PlanRun(why="{}".format(error.strerror or error))
 
 
 def _plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optional[Buffer]:
@@ -105,8 +99,8 @@ def _plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optio
 
 def run_plan(
     program: Path, arguments: Sequence[str], work: Path, core: Optional[int], timeout_s: float
-) -> Dict[str, Any]:
-    """Runs trtexec on ``work``/plan; "command", "status", "console", "times" and "why"."""
+) -> PlanRun:
+    """Runs trtexec on ``work``/plan."""
     places = {"engine": work / "plan", "times": work / "times.json", "core": core}
     command: List[str] = [str(program), *arguments]
     for name, value in places.items():
@@ -136,10 +130,10 @@ def run_plan(
     text = None
     if why is None and times.is_file() and times.stat().st_size <= _MOST_TIMES:
         text = times.read_text(encoding="utf-8", errors="replace")
-    return {
-        "command": " ".join([program.name, *arguments]),
-        "status": status,
-        "console": log.read_bytes()[-_MOST_TEXT:].decode("utf-8", "replace"),
-        "times": text,
-        "why": why,
-    }
+    return PlanRun(
+        command=" ".join([program.name, *arguments]),
+        status=status,
+        console=log.read_bytes()[-_MOST_TEXT:].decode("utf-8", "replace"),
+        times=text,
+        why=why,
+    )

@@ -370,7 +370,7 @@ def query_cudla_facts() -> Tuple[Dict[str, Any], str]:
     """What ``cudla_facts`` says: "path", "version", "devices", "notes"."""
     from edgekit_device.cuda.cudla_library import cudla_facts
 
-    return _query(lambda answer: answer(cudla_facts()))
+    return _query(lambda answer: answer(write(cudla_facts())))
 
 
 def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:

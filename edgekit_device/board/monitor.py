@@ -21,20 +21,22 @@ import platform
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Dict, Iterator, List, Optional, Sequence
+from typing import IO, BinaryIO, Iterator, List, Optional, Sequence
 
 from edgekit_device.board import inventory
 from edgekit_device.board.inventory import default_system, text_of
 from edgekit_device.board.power_tools import PowerTools
-from edgekit_device.board.sampling import SampleStream
+from edgekit_device.board.samples import LiveSample, Monitor, MonitorFacts, Sample
+from edgekit_device.board.sampling import SampleStream, SamplingLine
 from edgekit_device.board.sysfs import clock_caps
 from edgekit_device.board.tegrastats import TegrastatsCommand, find_commands
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
+from edgekit_device.protocol.codec import dump, parse_json, read
 from edgekit_device.store.root import Root, default_root
 
-SCHEMA = "edgekit.monitor/1"
 LEAST_MS = 10
 _CHILD = "import sys\nfrom edgekit_device.board.sampling import main\nmain(sys.argv[1])\n"
 _PATIENCE_S = 5.0
@@ -116,39 +118,36 @@ class Sampler:
         """Says that the first measured frame begins: ``t_s`` is zero here."""
         self._first = time.perf_counter()
 
-    def stop(self) -> Dict[str, Any]:
+    def stop(self) -> Monitor:
         """Ends the sampling and returns the document ``edgekit.monitor/1``; once."""
         started = self._process is not None
         found = self._end()
-        summary = found.pop() if found and "sources" in found[-1] else {}
-        if started and not summary:
+        end = found[-1].end if found else None
+        if started and end is None:
             self._warnings.append("the sampling process was killed")
         first = self._first if self._first is not None else self._begin or 0.0
-        idle: List[Dict[str, Any]] = []
-        samples: List[Dict[str, Any]] = []
-        for sample in found:
-            at = sample.pop("at")
-            ordered = {"t_s": round(at - first, 6), "wall": sample.pop("wall", None), **sample}
-            before = self._idle_end is not None and at <= self._idle_end
-            (idle if before else samples).append(ordered)
-        facts, odd = monitor_facts(self._system), release_warning(self._system)
-        if summary.get("seconds"):
-            both = summary["cpu_s"] + summary["tegrastats_cpu_s"]
-            facts["sampler_percent"] = round(100 * both / summary["seconds"], 2)
-        return {
-            "schema": SCHEMA,
-            "interval_ms": self._interval_ms,
-            "sources": summary.get("sources", []),
-            "started_at": self._started_at,
-            "busy_from_s": None if self._idle_end is None else self._idle_end - first,
-            "samples": samples,
-            "idle": idle,
-            "facts": facts,
-            "unknown": summary.get("unknown", {}),
-            "warnings": [*self._warnings, *([odd] if odd else []), *summary.get("warnings", [])],
-        }
+        idle: List[Sample] = []
+        samples: List[Sample] = []
+        for sample in (line.sample for line in found):
+            if sample is not None:
+                before = self._idle_end is not None and sample.t_s <= self._idle_end
+                there = idle if before else samples
+                there.append(replace(sample, t_s=round(sample.t_s - first, 6)))
+        odd = release_warning(self._system)
+        percent = None if end is None else end.percent()
+        return Monitor(
+            interval_ms=self._interval_ms,
+            sources=end.sources if end else (),
+            started_at=self._started_at,
+            busy_from_s=None if self._idle_end is None else self._idle_end - first,
+            samples=tuple(samples),
+            idle=tuple(idle),
+            facts=replace(monitor_facts(self._system), sampler_percent=percent),
+            unknown=end.unknown if end else {},
+            warnings=(*self._warnings, *([odd] if odd else []), *(end.warnings if end else ())),
+        )
 
-    def _end(self) -> List[Dict[str, Any]]:
+    def _end(self) -> List[SamplingLine]:
         process, self._process = self._process, None
         output, self._output = self._output, None
         if process is not None:
@@ -166,24 +165,23 @@ class Sampler:
             return [line for line in map(_line, output) if line is not None]
 
 
-def monitor_facts(system: Path) -> Dict[str, Any]:
+def monitor_facts(system: Path) -> MonitorFacts:
     """What a reader must know of the board: module, L4T, the DLA clocks that its mode allows."""
-    return {
-        "module": inventory.module(system),
-        "board_id": inventory.board_id(system),
-        "l4t": inventory.l4t(system),
-        "machine": platform.machine(),
-        "dla_cores": len(inventory.dla_devices(system)),
-        "clock_caps_hz": clock_caps(system),
-    }
+    return MonitorFacts(
+        module=inventory.module(system),
+        board_id=inventory.board_id(system),
+        l4t=inventory.l4t(system),
+        machine=platform.machine(),
+        dla_cores=len(inventory.dla_devices(system)),
+        clock_caps_hz=clock_caps(system),
+    )
 
 
-def _line(line: bytes) -> Optional[Dict[str, Any]]:
+def _line(line: bytes) -> Optional[SamplingLine]:
     try:
-        found = json.loads(line)
-    except ValueError:
+        return read(SamplingLine, parse_json(line, "the sampling process"))
+    except DeviceError:
         return None  # cut off when the process was killed
-    return found if isinstance(found, dict) and ("at" in found or "sources" in found) else None
 
 
 def release_warning(system: Path) -> str:
@@ -207,20 +205,21 @@ def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ite
     stream = SampleStream(interval_ms, system, commands)
     first, reported, mode_due = None, (0, 0), 0.0
     for number, sample in enumerate(stream, 1):
-        at = sample.pop("at")
+        at = sample.t_s
         first = at if first is None else first
-        line = {"t_s": round(at - first, 6), **sample}
+        line = LiveSample.of(sample, t_s=round(at - first, 6), sources=tuple(stream.sources))
         if number == 1:
-            line.update(interval_ms=interval_ms, facts=monitor_facts(system))
+            line = replace(line, interval_ms=interval_ms, facts=monitor_facts(system))
         if real and at >= mode_due:
             mode_due = at + _MODE_EVERY_S
-            line["power_mode"] = _power_mode()
+            line = replace(line, power_mode=_power_mode())
         news = (len(stream.warnings), len(stream.unknown.counts))
         if news != reported:
             reported = news
-            line.update(warnings=stream.warnings, unknown=stream.unknown.counts)
-        line["sources"] = stream.sources
-        yield (json.dumps(line) + "\n").encode("ascii")
+            line = replace(
+                line, warnings=tuple(stream.warnings), unknown=dict(stream.unknown.counts)
+            )
+        yield dump(line)
         if number == arguments.count:
             return
 
@@ -230,4 +229,4 @@ def _power_mode() -> Optional[str]:
         mode = PowerTools().mode()
     except DeviceError:
         return None
-    return None if mode is None else str(mode["name"])
+    return None if mode is None else mode.name

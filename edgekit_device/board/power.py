@@ -14,20 +14,27 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.board.inventory import default_system
-from edgekit_device.board.power_tools import CLOCKS_FILE, PowerTools, find_mode, gates
+from edgekit_device.board.power_tools import (
+    CLOCKS_FILE,
+    ClockEntry,
+    NvpmodelMode,
+    PowerTools,
+    PresentMode,
+    find_mode,
+    gates,
+)
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder, fsync_folder, locked, write_durably
 from edgekit_device.processes import child_argv
 from edgekit_device.protocol.codec import (
-    anything,
+    array,
     choice,
     document,
     dump,
     flag,
-    integer,
     load,
     mapping,
     member,
@@ -55,20 +62,10 @@ _END_S = 300.0
 _GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
 
 
-@document(frozen=True)
-class NvpmodelMode:
-    """A power mode of nvpmodel's."""
-
-    id: int = member(integer(0, 1 << 31))
-    name: str = member(text())
-
-    @classmethod
-    def of(cls, facts: Optional[Mapping[str, Any]]) -> "Optional[NvpmodelMode]":
-        """The mode as ``PowerTools`` describes it."""
-        return None if facts is None else cls(facts["id"], facts["name"])
-
-
 _MODE = nullable(record(NvpmodelMode))
+_PRESENT = nullable(record(PresentMode))
+_CLOCKS = nullable(mapping(record(ClockEntry)))
+_NOTES = array(text(most=1 << 18))
 
 
 @document(frozen=True)
@@ -104,17 +101,111 @@ class HoldRequest:
 
 
 @document(frozen=True)
-class _GuardAnswer:
-    """A line of the guard: what it holds, then what was after it was taken back; or an error."""
+class PowerLook:
+    """The power mode and the clocks by name at one time; None where no program shows them."""
 
-    held: Optional[Dict[str, Any]] = member(mapping(anything), absent=None)
-    undone: Optional[Dict[str, Any]] = member(mapping(anything), absent=None)
+    mode: Optional[PresentMode] = member(_PRESENT)
+    clocks: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS)
+
+    @classmethod
+    def of(cls, tools: PowerTools) -> "PowerLook":
+        """What the board's programs show now."""
+        return cls(tools.mode(), tools.clocks())
+
+
+@document(frozen=True)
+class HeldPower:
+    """What is held: the board before, and now; ``locked``: every clock is at its highest."""
+
+    before: PowerLook = member(record(PowerLook))
+    during: PowerLook = member(record(PowerLook))
+    locked: bool = member(flag)
+
+
+@document(frozen=True)
+class _Undone:
+    """The board after all was taken back, and sentences about what is not as it was."""
+
+    after: PowerLook = member(record(PowerLook))
+    notes: Tuple[str, ...] = member(_NOTES)
+    failed: bool = member(flag, absent=False)
+
+
+@document(frozen=True)
+class _GuardAnswer:
+    """A line of the guard: what it holds, then what was after it was taken back; or an error.
+
+    ``notes`` are about what a dead benchmark had left.
+    """
+
+    held: Optional[HeldPower] = member(record(HeldPower), absent=None)
+    notes: Tuple[str, ...] = member(_NOTES, absent=())
+    undone: Optional[_Undone] = member(record(_Undone), absent=None)
     error: Optional[Failure] = member(record(Failure), absent=None)
+
+
+@document(frozen=True)
+class ModeChange:
+    """The power mode before, during and after a measurement; None where it is not known."""
+
+    before: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
+    during: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
+    after: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
+
+
+@document(frozen=True)
+class ClockChange:
+    """The clocks by name before, during and after a measurement; None where they are not known."""
+
+    before: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
+    during: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
+    after: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
+
+
+@document(frozen=True)
+class PowerReport:
+    """ "power" of ``edgekit.device.bench/1``.
+
+    Attributes:
+        mode: The power mode.
+        clocks: The clocks.
+        locked: Whether the clocks could not move during the measurement.
+        changed: Whether the measurement changed mode or clocks.
+        restored: Whether they were taken back.
+        notes: Sentences about what is not as it was.
+    """
+
+    mode: ModeChange = member(record(ModeChange), absent=ModeChange(), as_given=True)
+    clocks: ClockChange = member(record(ClockChange), absent=ClockChange(), as_given=True)
+    locked: bool = member(flag, absent=False, as_given=True)
+    changed: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    restored: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    notes: Tuple[str, ...] = member(_NOTES, absent=(), as_given=True)
+
+    @classmethod
+    def of(
+        cls,
+        looks: Tuple[PowerLook, PowerLook, PowerLook],
+        *,
+        locked: bool,
+        changed: bool,
+        restored: bool,
+        notes: Sequence[str],
+    ) -> "PowerReport":
+        """The report of what the board showed before, during and after a measurement."""
+        modes = ModeChange(*(look.mode for look in looks))
+        clocks = ClockChange(*(look.clocks for look in looks))
+        return cls(modes, clocks, locked, changed, restored, tuple(notes))
+
+    def mode_name(self, when: str) -> Optional[str]:
+        """The mode's name "before", "during" or "after"; None where it is not known."""
+        mode: Optional[PresentMode] = getattr(self.mode, when)
+        return None if mode is None else mode.name
 
 
 def hold(
     folder: Path, tools: PowerTools, mode: Optional[str], lock: bool, system: Path = Path("/")
-) -> Dict[str, Any]:
+) -> HeldPower:
     """Sets the mode and holds the clocks; ROOT/power.lock is held and no journal is there.
 
     Args:
@@ -124,20 +215,17 @@ def hold(
         lock: Whether to hold every clock at its highest.
         system: The root of the file system.
 
-    Returns:
-        "mode" and "clocks", each with "before" and "during", and "locked".
-
     Raises:
         DeviceError: "power...."; what was changed until then is taken back by ``undo``.
     """
-    before, wanted = tools.mode(), None
-    clocks = tools.clocks()
+    look = PowerLook.of(tools)
+    before = wanted = None
     if mode is not None:
         wanted = find_mode(mode, system)
-        _need_way_back(before, wanted, system)
+        before = _way_back(look.mode, wanted, system)
     if lock and not tools.has("jetson_clocks"):
         tools.lock()  # says what is missing
-    change = wanted is not None and before is not None and wanted["id"] != before["id"]
+    change = wanted is not None and before is not None and wanted.id != before.id
     stores = tools.has("jetson_clocks") and (lock or change)
     if stores and tools.clocks_file.exists():
         raise DeviceError(
@@ -149,8 +237,8 @@ def hold(
         )
     if change or lock:
         journal = PowerJournal(
-            before=NvpmodelMode.of(before) if change else None,
-            wanted=NvpmodelMode.of(wanted) if change else None,
+            before=before if change else None,
+            wanted=wanted if change else None,
             stored=str(tools.clocks_file) if stores else None,
             state="storing" if stores else "set",
         )
@@ -159,16 +247,11 @@ def hold(
             tools.store()
             _write(folder, replace(journal, state="set"))
         if change and wanted is not None:
-            tools.set_mode(wanted["id"])
+            tools.set_mode(wanted.id)
             _need_mode(tools, wanted)
         if lock:
             tools.lock()
-    during = tools.clocks()
-    return {
-        "mode": {"before": before, "during": tools.mode()},
-        "clocks": {"before": clocks, "during": during},
-        "locked": lock,
-    }
+    return HeldPower(look, PowerLook.of(tools), lock)
 
 
 def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]:
@@ -211,11 +294,11 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
     if before is None or wanted is None:
         return []
     now = tools.mode()
-    if now is not None and now["id"] not in (before.id, wanted.id):
+    if now is not None and now.id not in (before.id, wanted.id):
         # another mode was chosen meanwhile: that one stays
         return [
             "the power mode was changed to {} in the meantime, so it is not restored".format(
-                now["name"]
+                now.name
             )
         ]
     try:
@@ -223,14 +306,15 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
         tools.set_mode(before.id)
     except DeviceError as error:
         # it can require a restart even for the mode that is set
-        if error.code != "power.restart" or now is None or now["id"] != before.id:
+        if error.code != "power.restart" or now is None or now.id != before.id:
             raise
-    _need_mode(tools, write(before))
+    _need_mode(tools, before)
     return []
 
 
-def _need_way_back(before: Optional[Dict[str, Any]], wanted: Dict[str, Any], system: Path) -> None:
-    if before is None or before["id"] is None:
+def _way_back(before: Optional[PresentMode], wanted: NvpmodelMode, system: Path) -> NvpmodelMode:
+    """The mode to go back to after ``wanted``."""
+    if before is None or before.id is None:
         raise DeviceError(
             "nvpmodel does not report the current power mode, so it could not be restored "
             "afterwards",
@@ -238,27 +322,26 @@ def _need_way_back(before: Optional[Dict[str, Any]], wanted: Dict[str, Any], sys
             where="nvpmodel -q",
             hint="run `sudo nvpmodel -q` on the board, or `edgekit doctor --setup`",
         )
-    here, there = gates(before["id"], system), gates(wanted["id"], system)
-    if before["id"] != wanted["id"] and here is not None and here != there:
+    here, there = gates(before.id, system), gates(wanted.id, system)
+    if before.id != wanted.id and here is not None and here != there:
         raise DeviceError(
             "power mode {} enables other parts of the GPU than {}: changing to it and back "
-            "needs a restart of the board".format(wanted["name"], before["name"]),
+            "needs a restart of the board".format(wanted.name, before.name),
             code="power.restart",
-            where="nvpmodel -m {}".format(wanted["id"]),
+            where="nvpmodel -m {}".format(wanted.id),
             hint="run `sudo nvpmodel -m {}` on the board and let it restart, then measure "
-            "without --power-mode".format(wanted["id"]),
+            "without --power-mode".format(wanted.id),
         )
+    return NvpmodelMode(before.id, before.name)
 
 
-def _need_mode(tools: PowerTools, wanted: Dict[str, Any]) -> None:
+def _need_mode(tools: PowerTools, wanted: NvpmodelMode) -> None:
     now = tools.mode()
-    if now is not None and now["id"] not in (wanted["id"], None):
+    if now is not None and now.id not in (wanted.id, None):
         raise DeviceError(
-            "power mode is still {} after nvpmodel was asked for {}".format(
-                now["name"], wanted["name"]
-            ),
+            "power mode is still {} after nvpmodel was asked for {}".format(now.name, wanted.name),
             code="power.failed",
-            where="nvpmodel -m {}".format(wanted["id"]),
+            where="nvpmodel -m {}".format(wanted.id),
             hint="run it by hand on the board to see why",
         )
 
@@ -271,17 +354,14 @@ def _write(folder: Path, journal: PowerJournal) -> None:
 
 
 class PowerRecord:
-    """What the power mode and clocks were before, during and after a measurement."""
+    """What the power mode and clocks were before, during and after a measurement.
+
+    Attributes:
+        report: After the block has ended; None where the board has no such programs.
+    """
 
     def __init__(self) -> None:
-        self.facts: Optional[Dict[str, Any]] = None
-
-    def document(self) -> Optional[Dict[str, Any]]:
-        """ "power" of ``edgekit.device.bench/1``; None where the board has no such programs.
-
-        Complete after the block has ended.
-        """
-        return self.facts
+        self.report: Optional[PowerReport] = None
 
 
 @contextmanager
@@ -313,18 +393,17 @@ def held_power(
     if mode is None and not lock:
         tools = PowerTools(clocks_file)
         left = mend(folder, system=system, clocks_file=clocks_file)
-        before = (tools.mode(), tools.clocks())
+        before = PowerLook.of(tools)
         try:
             yield power
         finally:
-            power.facts = _looked(tools, before, [left] if left else [])
+            power.report = _looked(tools, before, [left] if left else [])
         return
     guard = _Guard(HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s))
     try:
-        power.facts = dict(guard.held, restored=False)
         yield power
     finally:
-        power.facts = _whole(guard.held, guard.let_go())
+        power.report = _whole(guard, guard.let_go())
 
 
 def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") -> Optional[str]:
@@ -372,25 +451,29 @@ class _Guard:
                 "cannot start a process: {}".format(error), code="power.failed"
             ) from error
         try:
-            self.held: Dict[str, Any] = self._read_answer("held")
+            answer = self._read_answer()
+            assert answer.held is not None
+            self.held, self.notes = answer.held, answer.notes
         except BaseException:
             self._close()
             raise
 
-    def let_go(self) -> Dict[str, Any]:
+    def let_go(self) -> _Undone:
         """Ends the holding; what the guard says then, or why it says nothing."""
         try:
             self._end_input()
-            return self._read_answer("undone")
+            undone = self._read_answer().undone
+            assert undone is not None
+            return undone
         except DeviceError as error:
             text = "not restored: {}{}".format(
                 error.message, "; " + error.hint if error.hint else ""
             )
-            return {"mode": None, "clocks": None, "notes": [text], "failed": True}
+            return _Undone(PowerLook(None, None), (text,), failed=True)
         finally:
             self._close()
 
-    def _read_answer(self, what: str) -> Dict[str, Any]:
+    def _read_answer(self) -> _GuardAnswer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         try:
@@ -403,7 +486,7 @@ class _Guard:
             ) from None
         if said.error is not None:
             raise said.error.error()
-        return dict(getattr(said, what))
+        return said
 
     def _end_input(self) -> None:
         assert self._process.stdin is not None
@@ -421,33 +504,28 @@ class _Guard:
                 self._process.stdout.close()
 
 
-def _whole(held: Dict[str, Any], undone: Dict[str, Any]) -> Dict[str, Any]:
-    return {
-        "mode": dict(held["mode"], after=undone["mode"]),
-        "clocks": dict(held["clocks"], after=undone["clocks"]),
-        "locked": held["locked"],
-        "changed": True,
-        "restored": not undone.get("failed"),
-        "notes": [*held["notes"], *undone["notes"]],
-    }
-
-
-def _looked(tools: PowerTools, before: Any, notes: List[str]) -> Optional[Dict[str, Any]]:
-    after = (tools.mode(), tools.clocks())
-    if before == (None, None) == after:
-        return None
-    mode, clocks = before
-    held = bool(clocks) and all(
-        one["locked"] for name, one in clocks.items() if name == "gpu" or name.startswith("cpu")
+def _whole(guard: _Guard, undone: _Undone) -> PowerReport:
+    held = guard.held
+    return PowerReport.of(
+        (held.before, held.during, undone.after),
+        locked=held.locked,
+        changed=True,
+        restored=not undone.failed,
+        notes=(*guard.notes, *undone.notes),
     )
-    return {
-        "mode": {"before": mode, "during": mode, "after": after[0]},
-        "clocks": {"before": clocks, "during": clocks, "after": after[1]},
-        "locked": held,
-        "changed": False,
-        "restored": True,
-        "notes": notes,
-    }
+
+
+def _looked(tools: PowerTools, before: PowerLook, notes: List[str]) -> Optional[PowerReport]:
+    after = PowerLook.of(tools)
+    if before == PowerLook(None, None) == after:
+        return None
+    clocks = before.clocks
+    held = clocks is not None and all(
+        one.locked for name, one in clocks.items() if name == "gpu" or name.startswith("cpu")
+    )
+    return PowerReport.of(
+        (before, before, after), locked=held, changed=False, restored=True, notes=notes
+    )
 
 
 # The guard is a process of its own, which reads a pipe whose other end the measuring process has:
@@ -481,7 +559,7 @@ def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldR
     signal.signal(signal.SIGTERM, _end)
     try:
         held = hold(folder, tools, request.mode, request.lock, system)
-        _say(_GuardAnswer(held=dict(held, notes=left)))
+        _say(_GuardAnswer(held=held, notes=tuple(left)))
         sys.stdin.buffer.read()  # until the measuring process closes the pipe, or ends
     except _CallerEnded:
         pass
@@ -491,8 +569,7 @@ def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldR
     notes = undo(folder, tools, system)
     if error is not None:
         raise error
-    after = {"mode": tools.mode(), "clocks": tools.clocks(), "notes": notes}
-    _say(_GuardAnswer(undone=after))
+    _say(_GuardAnswer(undone=_Undone(PowerLook.of(tools), tuple(notes))))
 
 
 def _end(number: int, frame: Any) -> None:

@@ -9,10 +9,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from edgekit_device.board.inventory import text_of
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import document, flag, integer, member, nullable, text
 
 # every run is bounded: a damaged log may hold a million blanks or digits in a row
 _MODE = re.compile(r"NV Power Mode:\s{0,9}(\S{1,80}(?: \S{1,80}){0,9})\s{0,9}$")
@@ -33,6 +34,35 @@ _TIMEOUT_S = 60.0
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SETUP = "run `edgekit doctor --setup` (again) to give the account access, or run it as root"
 
+_COUNT = integer(0, 1 << 62)
+
+
+@document(frozen=True)
+class NvpmodelMode:
+    """A power mode of nvpmodel's."""
+
+    id: int = member(integer(0, 1 << 31))
+    name: str = member(text())
+
+
+@document(frozen=True)
+class PresentMode:
+    """The power mode that is set; ``id`` is None where nvpmodel does not print it."""
+
+    name: str = member(text())
+    id: Optional[int] = member(nullable(integer(0, 1 << 31)), absent=None, as_given=True)
+
+
+@document(frozen=True)
+class ClockEntry:
+    """A clock in Hz; ``locked``: it cannot move."""
+
+    locked: bool = member(flag, absent=False, as_given=True)
+    min: Optional[int] = member(_COUNT, absent=None)
+    max: Optional[int] = member(_COUNT, absent=None)
+    current: Optional[int] = member(_COUNT, absent=None)
+    online: Optional[bool] = member(flag, absent=None)
+
 
 def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
     """The mode's name and id from ``nvpmodel -q`` (also with ``--verbose``); None where missing."""
@@ -45,25 +75,23 @@ def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
     return None, None
 
 
-def parse_modes(text: str) -> List[Dict[str, Any]]:
-    """Every mode's id and name from ``nvpmodel -p --verbose`` or nvpmodel's own conf file."""
+def parse_modes(text: str) -> List[NvpmodelMode]:
+    """Every mode from ``nvpmodel -p --verbose`` or nvpmodel's own conf file."""
     found = dict(reversed(pair) for pair in _LISTED.findall(text))
-    return [{"id": int(number), "name": name} for name, number in found.items()]
+    return [NvpmodelMode(int(number), name) for name, number in found.items()]
 
 
-def read_modes(system: Path = Path("/")) -> List[Dict[str, Any]]:
-    """Every mode's id and name from /etc/nvpmodel.conf, which anybody may read."""
+def read_modes(system: Path = Path("/")) -> List[NvpmodelMode]:
+    """Every mode from /etc/nvpmodel.conf, which anybody may read."""
     return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
 
 
-def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:
-    """Clocks in Hz from ``jetson_clocks --show``, by name in lower case.
+def parse_clocks(text: str) -> Dict[str, ClockEntry]:
+    """Clocks from ``jetson_clocks --show``, by name in lower case.
 
-    Returns:
-        "min", "max", "current" and "locked" (the clock cannot move) for each; "online" where
-        it is said. A CPU's lines are in kHz there, everything else in Hz.
+    A CPU's lines are in kHz there, everything else in Hz.
     """
-    clocks: Dict[str, Dict[str, Any]] = {}
+    clocks: Dict[str, ClockEntry] = {}
     for line in text.splitlines():
         found = _CLOCK.match(line.strip())
         if found is None:
@@ -71,21 +99,21 @@ def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:
         name = found.group("name").lower()
         fields = dict(_FIELD.findall(found.group("fields")))
         factor = 1000 if _KILOHERTZ.match(name) else 1
-        one: Dict[str, Any] = {
-            key: int(fields[source]) * factor
-            for key, source in (("min", "MinFreq"), ("max", "MaxFreq"), ("current", "CurrentFreq"))
-            if _HERTZ.match(fields.get(source, ""))
-        }
-        one["locked"] = fields.get("FreqOverride") == "1" or (
-            "min" in one and one["min"] == one.get("max")
+        least, most, current = (
+            int(fields[source]) * factor if _HERTZ.match(fields.get(source, "")) else None
+            for source in ("MinFreq", "MaxFreq", "CurrentFreq")
         )
-        if "Online" in fields:
-            one["online"] = fields["Online"] == "1"
-        clocks[name] = one
+        clocks[name] = ClockEntry(
+            locked=fields.get("FreqOverride") == "1" or (least is not None and least == most),
+            min=least,
+            max=most,
+            current=current,
+            online=fields["Online"] == "1" if "Online" in fields else None,
+        )
     return clocks
 
 
-def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
+def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
     """The mode called ``wanted``, by NVIDIA's name (``MODE_`` and case do not matter) or by id.
 
     Raises:
@@ -101,9 +129,9 @@ def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
         )
     plain = _plain(wanted)
     for mode in modes:
-        if plain in (_plain(mode["name"]), str(mode["id"])):
+        if plain in (_plain(mode.name), str(mode.id)):
             return mode
-    names = ", ".join("{} ({})".format(mode["name"], mode["id"]) for mode in modes)
+    names = ", ".join("{} ({})".format(mode.name, mode.id) for mode in modes)
     raise DeviceError(
         "power mode {!r} does not exist".format(wanted[:80]),
         code="power.mode",
@@ -168,15 +196,15 @@ class PowerTools:
         """Whether the program is there."""
         return self._programs.get(name) is not None
 
-    def mode(self) -> Optional[Dict[str, Any]]:
-        """The present mode's "name" and "id" (None where nvpmodel does not print it), or None."""
+    def mode(self) -> Optional[PresentMode]:
+        """The present mode; None where nvpmodel does not print it."""
         if not self.has("nvpmodel"):
             return None
         said = self._shown("nvpmodel", "-q", shows="Power Mode")
         name, number = parse_power_mode(said)
-        return None if name is None else {"name": name, "id": number}
+        return None if name is None else PresentMode(name, number)
 
-    def clocks(self) -> Optional[Dict[str, Dict[str, Any]]]:
+    def clocks(self) -> Optional[Dict[str, ClockEntry]]:
         """What ``jetson_clocks --show`` says, parsed; None where it says nothing."""
         if not self.has("jetson_clocks"):
             return None

@@ -35,8 +35,8 @@ from edgekit_device.board.inventory import (
     packages,
     tensorrt_versions,
 )
-from edgekit_device.board.power import NvpmodelMode, mend
-from edgekit_device.board.power_tools import PowerTools, read_modes
+from edgekit_device.board.power import mend
+from edgekit_device.board.power_tools import ClockEntry, NvpmodelMode, PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.protocol.codec import (
@@ -117,17 +117,6 @@ class ProbedDla:
     devices: Tuple[str, ...] = member(array(text()))
     compiler: Optional[str] = member(_TEXT)
     compiler_version: Optional[str] = member(_TEXT)
-
-
-@document(frozen=True)
-class ClockEntry:
-    """A clock in Hz; ``locked``: it cannot move."""
-
-    locked: bool = member(flag)
-    min: Optional[int] = member(_COUNT, absent=None)
-    max: Optional[int] = member(_COUNT, absent=None)
-    current: Optional[int] = member(_COUNT, absent=None)
-    online: Optional[bool] = member(flag, absent=None)
 
 
 @document(frozen=True)
@@ -335,8 +324,8 @@ def _power(notes: List[str]) -> ProbedPower:
                 "`{} {}` needs root: give access with edgekit doctor --setup".format(name, option)
             )
     return ProbedPower(
-        None if mode is None else mode["name"],
-        None if mode is None else mode["id"],
-        tuple(NvpmodelMode(**one) for one in read_modes()) or None,
-        None if clocks is None else {name: ClockEntry(**one) for name, one in clocks.items()},
+        None if mode is None else mode.name,
+        None if mode is None else mode.id,
+        tuple(read_modes()) or None,
+        clocks,
     )

@@ -14,9 +14,11 @@ import select
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Mapping, Optional, Sized, Tuple, TypeVar
 
+from edgekit_device.board.samples import EngineLoad, OtherFacts, Sample
 from edgekit_device.board.sysfs import (
     Cooling,
     DlaCores,
@@ -28,13 +30,50 @@ from edgekit_device.board.sysfs import (
     Temperatures,
 )
 from edgekit_device.board.tegrastats import Tegrastats, TegrastatsCommand, UnknownFields, read_line
+from edgekit_device.protocol.codec import (
+    amount,
+    array,
+    document,
+    dump,
+    integer,
+    mapping,
+    member,
+    record,
+    text,
+)
 
 _SILENT_S = 3.0
-_ON_BOARDS = ("rails_mw", "temperatures_c", "engines", "runtime_status", "clocks_hz")
+_Seen = TypeVar("_Seen", bound=Sized)
+
+
+@document(frozen=True)
+class SamplingEnd:
+    """What the sampling process says when it ends; times in seconds."""
+
+    sources: Tuple[str, ...] = member(array(text()))
+    unknown: Mapping[str, int] = member(mapping(integer(0, 1 << 62)))
+    warnings: Tuple[str, ...] = member(array(text(most=1 << 16)))
+    seconds: float = member(amount)
+    cpu_s: float = member(amount)
+    tegrastats_cpu_s: float = member(amount)
+
+    def percent(self) -> Optional[float]:
+        """The load of both processes in percent of a core."""
+        if not self.seconds:
+            return None
+        return round(100 * (self.cpu_s + self.tegrastats_cpu_s) / self.seconds, 2)
+
+
+@document(frozen=True)
+class SamplingLine:
+    """A line of the sampling process: nothing as it begins, samples, and how it ended."""
+
+    sample: Optional[Sample] = member(record(Sample), absent=None)
+    end: Optional[SamplingEnd] = member(record(SamplingEnd), absent=None)
 
 
 class SampleStream:
-    """Iterate over it once for samples; the clock is ``time.perf_counter``, the key "at"."""
+    """Iterate over it once for samples; their ``t_s`` is ``time.perf_counter``'s."""
 
     def __init__(
         self,
@@ -71,7 +110,7 @@ class SampleStream:
         """What the samples came from, the one that says most first: tegrastats, sysfs, proc."""
         return [name for name in ("tegrastats", "sysfs", "proc") if self._seen.get(name)]
 
-    def __iter__(self) -> Iterator[Dict[str, Any]]:
+    def __iter__(self) -> Iterator[Sample]:
         try:
             self._next_command()
             yield from self._samples()
@@ -84,7 +123,7 @@ class SampleStream:
             self._tegrastats.close()
             self._tegrastats = None
 
-    def _samples(self) -> Iterator[Dict[str, Any]]:
+    def _samples(self) -> Iterator[Sample]:
         last_line = time.perf_counter()
         # loads are of the time between two samples, so the first is due when one has passed
         due, last = last_line + self._interval, last_line - self._interval
@@ -142,57 +181,76 @@ class SampleStream:
         if text not in self.warnings and len(self.warnings) < 20:
             self.warnings.append(text)
 
-    def _of_line(self, line: str, now: float) -> Optional[Dict[str, Any]]:
-        sample, unknown = read_line(line)
-        if sample is None:
+    def _of_line(self, line: str, now: float) -> Optional[Sample]:
+        said, unknown = read_line(line)
+        if said is None:
             self._warn("not a line of tegrastats: {}".format(line[:80]))
             return None
         self.unknown.add(unknown)
         self._seen["tegrastats"] = True
-        sample.pop("wall_text", None)  # of whole seconds, in the board's own time zone
-        known = set(sample)
-        if "rails_mw" not in sample:
-            self._rails.add(sample)
-        if "temperatures_c" not in sample:
-            self._zones.add(sample)
-        gpu = sample.get("engines", {}).get("GR3D")
-        if gpu is None or not gpu["mhz"] or gpu["percent"] is None:
-            self._complete_gpu(sample, gpu)
-        return self._finish(sample, known, now)
+        sample = said.sample
+        gpu = sample.engines.get("GR3D")
+        if gpu is None or not gpu.mhz or gpu.percent is None:
+            gpu = self._completed(gpu)
+        return self._finished(
+            replace(
+                sample,
+                rails_mw=sample.rails_mw or self._by_sysfs(self._rails.power()),
+                temperatures_c=sample.temperatures_c or self._by_sysfs(self._zones.celsius()),
+                engines=sample.engines if gpu is None else dict(sample.engines, GR3D=gpu),
+            ),
+            now,
+        )
 
-    def _complete_gpu(self, sample: Dict[str, Any], said: Optional[Dict[str, Any]]) -> None:
-        own: Dict[str, Any] = {}
-        self._gpu.add(own)
-        more = own.get("engines", {}).get("GR3D")
-        if more is None:
-            return
-        if said is not None:
-            more["percent"] = more["percent"] if said["percent"] is None else said["percent"]
-            more["mhz"] = said["mhz"] or more["mhz"]
-            more["on"] = said["on"] if said["mhz"] else more["on"]
-        sample.setdefault("engines", {})["GR3D"] = more
+    def _completed(self, said: Optional[EngineLoad]) -> Optional[EngineLoad]:
+        """The GPU as tegrastats shows it, and what it leaves out as sysfs does."""
+        own = self._gpu.load()
+        if own is None:
+            return said
         self._seen["sysfs"] = True
+        if said is None:
+            return own
+        return EngineLoad(
+            on=said.on if said.mhz else own.on,
+            percent=own.percent if said.percent is None else said.percent,
+            mhz=said.mhz or own.mhz,
+        )
 
-    def _of_sysfs(self, now: float) -> Dict[str, Any]:
-        sample: Dict[str, Any] = {}
-        self._memory.add(sample)
-        self._cores.add(sample)
+    def _of_sysfs(self, now: float) -> Sample:
+        ram, swap = self._memory.use()
         self._seen["proc"] = True
-        known = set(sample)
-        self._rails.add(sample)
-        self._zones.add(sample)
-        self._gpu.add(sample)
-        return self._finish(sample, known, now)
+        gpu = self._completed(None)
+        sample = Sample(
+            t_s=now,
+            rails_mw=self._by_sysfs(self._rails.power()),
+            temperatures_c=self._by_sysfs(self._zones.celsius()),
+            engines={} if gpu is None else {"GR3D": gpu},
+            cpu=self._cores.cores(),
+            ram=ram,
+            swap=swap,
+        )
+        return self._finished(sample, now)
 
-    def _finish(self, sample: Dict[str, Any], known: "set[str]", now: float) -> Dict[str, Any]:
-        self._dla.add(sample)
-        self._cooling.add(sample)
-        if self._process is not None:
-            self._process.add(sample, now)
-        if set(sample).intersection(_ON_BOARDS) - known:
+    def _finished(self, sample: Sample, now: float) -> Sample:
+        other = replace(
+            sample.other or OtherFacts(),
+            cooling=self._cooling.states(),
+            overcurrent_events=self._cooling.events(),
+            process_percent=None if self._process is None else self._process.percent(now),
+        )
+        return replace(
+            sample,
+            t_s=now,
+            wall=time.time(),
+            clocks_hz=self._by_sysfs(self._dla.clocks_hz()),
+            runtime_status=self._by_sysfs(self._dla.states()),
+            other=None if other == OtherFacts() else other,
+        )
+
+    def _by_sysfs(self, found: _Seen) -> _Seen:
+        if found:
             self._seen["sysfs"] = True
-        sample["at"], sample["wall"] = now, time.time()
-        return sample
+        return found
 
 
 # What samples is a process of its own, because a thread would take the interpreter's lock from the
@@ -213,24 +271,23 @@ def main(options: str) -> None:
     )
     # imports and the opening of files come before what costs at each sample
     spent = time.process_time()
-    _write({})  # it begins
+    _write(SamplingLine())  # it begins
     try:
         for sample in stream:
-            _write(sample)
+            _write(SamplingLine(sample))
     finally:
         seconds = time.perf_counter() - began
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        _write(
-            {
-                "sources": stream.sources,
-                "unknown": stream.unknown.counts,
-                "warnings": stream.warnings,
-                "seconds": seconds,
-                "cpu_s": time.process_time() - spent,
-                "tegrastats_cpu_s": children.ru_utime + children.ru_stime,
-            }
+        end = SamplingEnd(
+            sources=tuple(stream.sources),
+            unknown=stream.unknown.counts,
+            warnings=tuple(stream.warnings),
+            seconds=seconds,
+            cpu_s=time.process_time() - spent,
+            tegrastats_cpu_s=children.ru_utime + children.ru_stime,
         )
+        _write(SamplingLine(end=end))
 
 
-def _write(document: Dict[str, Any]) -> None:
-    os.write(sys.stdout.fileno(), (json.dumps(document) + "\n").encode("ascii"))
+def _write(line: SamplingLine) -> None:
+    os.write(sys.stdout.fileno(), dump(line))

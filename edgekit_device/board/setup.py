@@ -144,7 +144,7 @@ def sudoers_text(user: str, system: Path = Path("/")) -> str:
     nvpmodel, clocks = _program("nvpmodel", system), _program("jetson_clocks", system)
     if nvpmodel:
         allowed += [nvpmodel + " -q", nvpmodel + " -q --verbose", nvpmodel + " -p --verbose"]
-        allowed += ["{} -m {}".format(nvpmodel, mode["id"]) for mode in read_modes(system)]
+        allowed += ["{} -m {}".format(nvpmodel, mode.id) for mode in read_modes(system)]
     if clocks:
         # "" allows the command without arguments only (sudoers(5)); --restore writes what the file
         # says as root, so it may be no file that the account can write

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.board.inventory import dla_devices, text_of
+from edgekit_device.board.samples import CpuCore, EngineLoad, MemoryUse, RailPower
 
 _MOST = 1 << 16
 _MOST_DIGITS = 18
@@ -102,14 +103,14 @@ class GpuReader:
         for place in ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load"):
             self._load = self._load or watched(system / place)
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts the engine "GR3D" into a sample."""
+    def load(self) -> Optional[EngineLoad]:
+        """The engine "GR3D"; None where nothing of it can be read."""
         mhz = [hertz // 1000000 for hertz in (one.number() for one in self._clocks) if hertz]
         load = self._load.number() if self._load else None
-        if mhz or load is not None:
-            percent = None if load is None else min(load / 10, 100.0)
-            on = True if any(mhz) else None
-            sample.setdefault("engines", {})["GR3D"] = {"on": on, "percent": percent, "mhz": mhz}
+        if not mhz and load is None:
+            return None
+        percent = None if load is None else min(load / 10, 100.0)
+        return EngineLoad(on=True if any(mhz) else None, percent=percent, mhz=tuple(mhz))
 
 
 class DlaCores:
@@ -128,16 +129,15 @@ class DlaCores:
                 if found and clock is not None:
                     self._clocks.setdefault(found.group(1), clock)
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts "runtime_status" and "clocks_hz" into a sample."""
+    def states(self) -> Dict[str, str]:
+        """Each core's runtime status."""
         states = ((name, state.text(32)) for name, state in self._states)
-        known = {name: state for name, state in states if state}
-        if known:
-            sample["runtime_status"] = known
+        return {name: state for name, state in states if state}
+
+    def clocks_hz(self) -> Dict[str, int]:
+        """Their clocks, and the memory's ("emc")."""
         clocks = ((name, clock.number()) for name, clock in self._clocks.items())
-        rates = {name: rate for name, rate in clocks if rate is not None}
-        if rates:
-            sample["clocks_hz"] = rates
+        return {name: rate for name, rate in clocks if rate is not None}
 
 
 def clock_caps(system: Path) -> Dict[str, int]:
@@ -165,12 +165,12 @@ class ProcessorLoad:
         self._last: Dict[int, Tuple[int, int]] = {}
         self._clocks: Dict[int, Optional[Watched]] = {}
         self._system = system
-        self.add({})
+        self.cores()
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts "cpu" into a sample: None for a core that is off."""
+    def cores(self) -> Tuple[Optional[CpuCore], ...]:
+        """The cores by number: None for one that is off."""
         text = self._stat.text(_STAT) if self._stat else None
-        cores: List[Optional[Dict[str, Any]]] = []
+        cores: List[Optional[CpuCore]] = []
         for name, counts in _CORE.findall(text or ""):
             number, ticks = int(name), [int(count) for count in counts.split()[:8]]
             if len(ticks) < 5:
@@ -183,9 +183,8 @@ class ProcessorLoad:
             # ticks are 10 ms: a core may count none between two samples
             percent = round(max(0.0, min(1.0, busy / passed)) * 100, 1) if passed > 0 else None
             cores.extend([None] * (number - len(cores)))
-            cores.append({"percent": percent, "mhz": self._mhz(number)})
-        if cores:
-            sample["cpu"] = cores
+            cores.append(CpuCore(percent, self._mhz(number)))
+        return tuple(cores)
 
     def _mhz(self, number: int) -> Optional[int]:
         if number not in self._clocks:
@@ -202,17 +201,17 @@ class SystemMemory:
     def __init__(self, system: Path) -> None:
         self._file = watched(system / "proc/meminfo")
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts "ram" and "swap" into a sample."""
+    def use(self) -> Tuple[Optional[MemoryUse], Optional[MemoryUse]]:
+        """Memory and swap; None where the kernel does not report it."""
         text = self._file.text(_MEMINFO) if self._file else None
         size = {name: int(value) * 1024 for name, value in _SIZE.findall(text or "")}
-        for group, total, free in (
-            ("ram", "MemTotal", "MemAvailable"),
-            ("swap", "SwapTotal", "SwapFree"),
-        ):
-            if total in size and free in size:
-                used = max(size[total] - size[free], 0)
-                sample[group] = {"used_bytes": used, "total_bytes": size[total]}
+        return _use(size, "MemTotal", "MemAvailable"), _use(size, "SwapTotal", "SwapFree")
+
+
+def _use(size: Mapping[str, int], total: str, free: str) -> Optional[MemoryUse]:
+    if total not in size or free not in size:
+        return None
+    return MemoryUse(max(size[total] - size[free], 0), size[total])
 
 
 class ProcessLoad:
@@ -223,18 +222,18 @@ class ProcessLoad:
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._last: Optional[Tuple[float, int]] = None
 
-    def add(self, sample: Dict[str, Any], now: float) -> None:
-        """Puts "process_percent" (100 is one core) into a sample's "other"."""
+    def percent(self, now: float) -> Optional[float]:
+        """The load since the last call; 100 is one core."""
         text = self._stat.text(1024) if self._stat else None
         # the second word is the program's name in brackets, and may hold anything
         words = (text or "").rpartition(")")[2].split()
         if len(words) < 13 or not (words[11].isdigit() and words[12].isdigit()):
-            return
+            return None
         spent = int(words[11]) + int(words[12])
-        if self._last is not None and now > self._last[0]:
-            share = (spent - self._last[1]) / self._ticks / (now - self._last[0])
-            sample.setdefault("other", {})["process_percent"] = round(share * 100, 1)
-        self._last = (now, spent)
+        last, self._last = self._last, (now, spent)
+        if last is None or now <= last[0]:
+            return None
+        return round((spent - last[1]) / self._ticks / (now - last[0]) * 100, 1)
 
 
 # From JetPack 5 on (the kernel's ina3221):
@@ -255,16 +254,15 @@ class RailReader:
                 continue
             self._rails[name] = (power, current, factor)
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts "rails_mw" into a sample; average and peak are not known here."""
+    def power(self) -> Dict[str, RailPower]:
+        """Their power; average and peak are not known here."""
         found = {}
         for name, (power, current, factor) in self._rails.items():
             value = power.number()
             times = current.number() if current else 1
             if value is not None and times is not None:
-                found[name] = {"now": value * times * factor, "average": None, "peak": None}
-        if found:
-            sample["rails_mw"] = found
+                found[name] = RailPower(value * times * factor)
+        return found
 
 
 def _hwmon(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
@@ -313,15 +311,14 @@ class Temperatures:
             if name and value is not None:
                 self._zones.append((name[:40], value))
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts "temperatures_c" into a sample; a zone without power says nothing or -256."""
+    def celsius(self) -> Dict[str, float]:
+        """Their temperatures; a zone without power says nothing or -256."""
         found = {}
         for name, zone in self._zones:
             value = zone.number()
             if value is not None and value > _NO_POWER:
                 found[name] = value / 1000
-        if found:
-            sample["temperatures_c"] = found
+        return found
 
 
 class Cooling:
@@ -340,13 +337,16 @@ class Cooling:
             if count is not None:
                 self._events.append((path.name[: -len("_event_cnt")], count))
 
-    def add(self, sample: Dict[str, Any]) -> None:
-        """Puts "cooling" (state by device, those that are not 0) and "overcurrent_events"."""
+    def states(self) -> Optional[Dict[str, int]]:
+        """State by device, those that are not 0; None where nothing reports any."""
         if not self._devices and not self._events:
-            return
-        other = sample.setdefault("other", {})
+            return None
         states = ((name, device.number()) for name, device in self._devices)
-        other["cooling"] = {name: state for name, state in states if state}
-        if self._events:
-            counts = ((name, count.number()) for name, count in self._events)
-            other["overcurrent_events"] = {name: n for name, n in counts if n is not None}
+        return {name: state for name, state in states if state}
+
+    def events(self) -> Optional[Dict[str, int]]:
+        """Counts of over-current events; None where nothing counts them."""
+        if not self._events:
+            return None
+        counts = ((name, count.number()) for name, count in self._events)
+        return {name: n for name, n in counts if n is not None}

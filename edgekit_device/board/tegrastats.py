@@ -22,8 +22,17 @@ import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Match, NamedTuple, Optional, Pattern, Tuple
+from typing import Callable, Dict, Iterable, List, Match, NamedTuple, Optional, Pattern, Tuple
 
+from edgekit_device.board.samples import (
+    CpuCore,
+    EngineLoad,
+    MemoryUse,
+    OtherFacts,
+    RailPower,
+    Sample,
+    TranslationLoad,
+)
 from edgekit_device.protocol.codec import document, load, member, names, text
 
 WALL_FORMAT = "%m-%d-%Y %H:%M:%S"
@@ -43,8 +52,6 @@ _END = r"(?=\s|$)"
 _CORE = r"(?:\d{1,3}%(?:@\d{1,6})?|off)"
 _CLUSTER = r"(?:\d{1,6}|off)"
 _CLOCKED = r"(?:APE|VIC|NVENC|NVDEC|NVJPG|MSENC|OFA|SE|[A-Za-z][A-Za-z0-9_]{0,39}_FREQ)\d?"
-Found = Dict[str, Any]
-_Taker = Callable[[Match[str], Found], bool]
 _NO_RAILS = ("RAM", "SWAP", "IRAM", "lfb")
 _ANY = re.compile(r"\S+")
 
@@ -56,15 +63,60 @@ _LONGEST_LINE = 1 << 16
 _GRACE_S = 1.0
 
 
-def read_line(text: str) -> Tuple[Optional[Found], List[str]]:
-    """One sample of ``edgekit.monitor/1`` from a line, and the fields whose meaning is not known.
+class TegrastatsLine(NamedTuple):
+    """What a line says.
 
-    Returns:
-        The groups that the line has: "wall_text" (its date, WALL_FORMAT), "ram", "swap", "cpu",
-        "engines", "temperatures_c", "rails_mw", "other" (docs/monitoring.md); None where it is no
-        tegrastats line.
+    Attributes:
+        sample: At ``t_s`` 0, because a line does not know when the measurement began.
+        stamp: Unix seconds that another tool wrote in front of the line.
+        date: Its own date, WALL_FORMAT.
     """
-    sample: Found = {}
+
+    sample: Sample
+    stamp: Optional[float]
+    date: Optional[str]
+
+
+class _Reading:
+    """The fields of a line as they are read; ``twice``: the line has some of them twice."""
+
+    def __init__(self) -> None:
+        self.stamp: Optional[float] = None
+        self.date: Optional[str] = None
+        self.rails: Dict[str, RailPower] = {}
+        self.temperatures: Dict[str, float] = {}
+        self.engines: Dict[str, EngineLoad] = {}
+        self.cpu: Tuple[Optional[CpuCore], ...] = ()
+        self.ram: Optional[MemoryUse] = None
+        self.swap: Optional[MemoryUse] = None
+        self.iram: Optional[MemoryUse] = None
+        self.mts: Optional[TranslationLoad] = None
+        self.twice = False
+
+    def line(self) -> TegrastatsLine:
+        """What was read."""
+        other = OtherFacts(iram=self.iram, mts=self.mts) if self.iram or self.mts else None
+        sample = Sample(
+            t_s=0.0,
+            rails_mw=self.rails,
+            temperatures_c=self.temperatures,
+            engines=self.engines,
+            cpu=self.cpu,
+            ram=self.ram,
+            swap=self.swap,
+            other=other,
+        )
+        return TegrastatsLine(sample, self.stamp, self.date)
+
+
+_Taker = Callable[[Match[str], _Reading], bool]
+
+
+def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
+    """What a line says, None where it is no tegrastats line; and the fields whose meaning is not
+    known.
+    """
+    reading = _Reading()
     unknown: List[str] = []
     apart = True  # what is not known goes on where it goes on: "NAME value value" is one field
     position, end = 0, len(text)
@@ -74,7 +126,7 @@ def read_line(text: str) -> Tuple[Optional[Found], List[str]]:
             continue
         for pattern, take in _FIELDS:
             found = pattern.match(text, position)
-            if found is not None and take(found, sample):
+            if found is not None and take(found, reading):
                 position, apart = found.end(), True
                 break
         else:
@@ -86,48 +138,48 @@ def read_line(text: str) -> Tuple[Optional[Found], List[str]]:
                 unknown[-1] += " " + found.group()[:80]
             position, apart = found.end(), False
     # every release prints memory and cores; two of them are two lines run together
-    if "ram" not in sample and "cpu" not in sample:
+    if reading.twice or (reading.ram is None and not reading.cpu):
         return None, unknown
-    if sample.pop("twice", False):
-        return None, unknown
-    return sample, unknown
+    return reading.line(), unknown
 
 
-def _once(sample: Found, name: str, value: Any) -> bool:
-    if name in sample:
-        sample["twice"] = True
-    sample[name] = value
+def _date(found: Match[str], reading: _Reading) -> bool:
+    reading.date = found.group(1)
     return True
 
 
-def _date(found: Match[str], sample: Found) -> bool:
-    sample["wall_text"] = found.group(1)
-    return True
-
-
-def _stamp(found: Match[str], sample: Found) -> bool:
+def _stamp(found: Match[str], reading: _Reading) -> bool:
     # jetsontools and others put the time that a line was read in front of it
-    sample["wall"] = float(found.group(1))
+    reading.stamp = float(found.group(1))
     return True
 
 
-def _memory(found: Match[str], sample: Found) -> bool:
+def _memory(found: Match[str], reading: _Reading) -> bool:
     name, used, total, unit = found.group(1, 2, 3, 4)
-    size = {"used_bytes": int(used) * _UNITS[unit], "total_bytes": int(total) * _UNITS[unit]}
+    size = MemoryUse(
+        used_bytes=int(used) * _UNITS[unit],
+        total_bytes=int(total) * _UNITS[unit],
+        largest_free_blocks=int(found.group(5)) if found.group(5) else None,
+        largest_free_block_bytes=_bytes(found.group(6), found.group(7)),
+        cached_bytes=_bytes(found.group(8), found.group(9)),
+    )
     if name == "IRAM":
-        sample.setdefault("other", {})["iram"] = size
-        return True
-    if found.group(5):
-        size["largest_free_blocks"] = int(found.group(5))
-    if found.group(6):
-        size["largest_free_block_bytes"] = int(found.group(6)) * _UNITS[found.group(7)]
-    if found.group(8):
-        size["cached_bytes"] = int(found.group(8)) * _UNITS[found.group(9)]
-    return _once(sample, name.lower(), size)
+        reading.iram = size
+    elif name == "RAM":
+        reading.twice |= reading.ram is not None
+        reading.ram = size
+    else:
+        reading.twice |= reading.swap is not None
+        reading.swap = size
+    return True
 
 
-def _cores(found: Match[str], sample: Found) -> bool:
-    cores: List[Optional[Dict[str, Optional[int]]]] = []
+def _bytes(count: Optional[str], unit: str) -> Optional[int]:
+    return int(count) * _UNITS[unit] if count else None
+
+
+def _cores(found: Match[str], reading: _Reading) -> bool:
+    cores: List[Optional[CpuCore]] = []
     shared = int(found.group(2)) if found.group(2) else None
     for word in found.group(1).split(","):
         load, _, clock = word.strip().partition("@")
@@ -136,11 +188,13 @@ def _cores(found: Match[str], sample: Found) -> bool:
         else:
             percent = int(load.rstrip("%")) if load.rstrip("%").isdigit() else None
             mhz = int(clock) if clock.isdigit() else shared
-            cores.append({"percent": percent, "mhz": mhz})
-    return _once(sample, "cpu", cores)
+            cores.append(CpuCore(percent, mhz))
+    reading.twice |= bool(reading.cpu)
+    reading.cpu = tuple(cores)
+    return True
 
 
-def _engine(found: Match[str], sample: Found) -> bool:
+def _engine(found: Match[str], reading: _Reading) -> bool:
     name, off, percent, clocks, clock = found.group(1, 2, 3, 4, 5)
     mhz = [int(clock)] if clock else []
     if clocks:
@@ -151,53 +205,48 @@ def _engine(found: Match[str], sample: Found) -> bool:
     if off or (mhz and not any(mhz)):
         on = False
     load = int(percent) if percent else None
-    return _add_engine(name, {"on": on, "percent": load, "mhz": mhz}, sample)
+    return _add_engine(name, EngineLoad(on, load, tuple(mhz)), reading)
 
 
-def _clocked(found: Match[str], sample: Found) -> bool:
+def _clocked(found: Match[str], reading: _Reading) -> bool:
     mhz = int(found.group(2))
-    return _add_engine(found.group(1), {"on": mhz > 0, "percent": None, "mhz": [mhz]}, sample)
+    return _add_engine(found.group(1), EngineLoad(mhz > 0, None, (mhz,)), reading)
 
 
-def _load(found: Match[str], sample: Found) -> bool:
-    return _add_engine(
-        found.group(1), {"on": None, "percent": int(found.group(2)), "mhz": []}, sample
-    )
+def _load(found: Match[str], reading: _Reading) -> bool:
+    return _add_engine(found.group(1), EngineLoad(percent=int(found.group(2))), reading)
 
 
-def _add_engine(name: str, value: Found, sample: Found) -> bool:
+def _add_engine(name: str, value: EngineLoad, reading: _Reading) -> bool:
     for suffix in ("_FREQ", "_LOAD"):
         if name.endswith(suffix):
             name = name[: -len(suffix)]
-    sample.setdefault("engines", {})[name] = value
+    reading.engines[name] = value
     return True
 
 
-def _mts(found: Match[str], sample: Found) -> bool:
-    both = {"foreground_percent": int(found.group(1)), "background_percent": int(found.group(2))}
-    sample.setdefault("other", {})["mts"] = both
+def _mts(found: Match[str], reading: _Reading) -> bool:
+    reading.mts = TranslationLoad(int(found.group(1)), int(found.group(2)))
     return True
 
 
-def _temperature(found: Match[str], sample: Found) -> bool:
+def _temperature(found: Match[str], reading: _Reading) -> bool:
     value = float(found.group(2))
-    group = sample.setdefault("temperatures_c", {})
     if value > _NO_POWER_C:
-        group[found.group(1)] = value
+        reading.temperatures[found.group(1)] = value
     return True
 
 
-def _rail(found: Match[str], sample: Found) -> bool:
+def _rail(found: Match[str], reading: _Reading) -> bool:
     name, now, average, peak = found.group(1, 2, 3, 4)
     if name in _NO_RAILS:
         return False  # the rest of a word of another kind that was cut
-    group = sample.setdefault("rails_mw", {})
     if name != "NC":
-        group[name] = {
-            "now": float(now),
-            "average": float(average) if average else None,
-            "peak": float(peak) if peak else None,
-        }
+        reading.rails[name] = RailPower(
+            now=float(now),
+            average=float(average) if average else None,
+            peak=float(peak) if peak else None,
+        )
     return True
 
 

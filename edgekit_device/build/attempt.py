@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from pathlib import PurePosixPath
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from edgekit_device.build.config import missing_scales
 from edgekit_device.build.network import MappedLayers, io_faults
@@ -24,8 +24,6 @@ from edgekit_device.tensorrt.bindings import logger
 
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
-
-_Answer = TypeVar("_Answer")
 
 # a builder that can stop does so at its next step; then the process is ended
 _LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
@@ -61,15 +59,15 @@ _NO_MEMORY = re.compile(
 )
 
 
-def isolated(context: JobContext, work: Callable[[Report], _Answer]) -> _Answer:
-    """Runs ``work``, which may report its progress, in a forked process and returns its answer.
+def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
+    """Runs ``work``, which may report its progress, in a forked process; returns its answer's JSON.
 
     Raises:
         DeviceError: As ``in_child``, or "build.crashed" with the signal.
         JobCancelled: The job was cancelled; the process has ended.
     """
     try:
-        answer: _Answer = in_child(
+        answer = in_child(
             lambda turn, report: work(report),
             on_report=context.progress,
             stopped=context.check_cancelled,

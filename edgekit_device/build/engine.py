@@ -44,7 +44,6 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     text,
-    write,
 )
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header
@@ -140,14 +139,14 @@ class EngineBuild:
             phase += ", attempt {} of {}".format(index + 1, len(spec.attempts))
         self.context.progress(phase, 0, 0)
 
-        def build(on_progress: Report) -> Any:
-            return write(self._build(spec, index, _on_progress(on_progress, phase)))
+        def build(on_progress: Report) -> MadeEngine:
+            return self._build(spec, index, _on_progress(on_progress, phase))
 
         made = read(MadeEngine, isolated(self.context, build), spec.key)
         facts = PlanFacts(requested_io(spec, self._scales(spec), self.generation))
         if not spec.standalone:
             self.context.progress(phase, 0, 0, "loading the plan")
-            found = isolated(self.context, lambda _: write(self._facts(spec, made)))
+            found = isolated(self.context, lambda _: self._facts(spec, made))
             facts = read(PlanFacts, found, spec.key)
         text = facts.inspector
         stored = self.context.store(text.encode("utf-8")) if text else None

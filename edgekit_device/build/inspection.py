@@ -193,9 +193,9 @@ def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltW
         array = arrays.get(name)
         # before 10.0 only the model says what the weights are
         found[name] = BuiltWeight(
-            dtype=facts["dtype"] or (str(array.dtype) if array is not None else ""),
+            dtype=facts.dtype or (str(array.dtype) if array is not None else ""),
             shape=None if array is None else array.shape,
-            count=facts["count"] or (int(array.size) if array is not None else 0),
+            count=facts.count or (int(array.size) if array is not None else 0),
         )
     return found
 

@@ -7,7 +7,7 @@ stay without CUDA, which does not survive a fork.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.board.identity import fingerprint
 from edgekit_device.build.attempt import isolated
@@ -27,7 +27,7 @@ from edgekit_device.build.request import (
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobContext
 from edgekit_device.processes import Report
-from edgekit_device.protocol.codec import records, take, write
+from edgekit_device.protocol.codec import records, take
 from edgekit_device.protocol.manifest import (
     BlobEntry,
     EngineEntry,
@@ -45,12 +45,12 @@ from edgekit_device.trust.bundle import BundleFiles, Checked
 from edgekit_device.versions import agree, parse_version
 
 
-def run(context: JobContext) -> Dict[str, Any]:
-    """Builds what the request names; returns the JSON of ``build``'s result."""
-    return dict(write(build(context)))
+def run(context: JobContext) -> BuildResult:
+    """Does the job: as ``build``."""
+    return build(context, read_request(context.request))
 
 
-def build(context: JobContext) -> BuildResult:
+def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     """Builds what the request names; engines, logs and outputs are blobs.
 
     Raises:
@@ -58,7 +58,6 @@ def build(context: JobContext) -> BuildResult:
             "build.*" where no other attempt could help; "blob.*"; "board.*".
         JobCancelled: It was cancelled; nothing of it is left but blobs that a collection takes.
     """
-    request = read_request(context.request)
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
@@ -149,8 +148,8 @@ def _golden(
         root=context.root, release=None,
     )  # fmt: skip
 
-    def work(on_progress: Report) -> Any:
-        return write(run_golden(request, built, files, board, context.store))
+    def work(on_progress: Report) -> Tuple[GoldenRun, ...]:
+        return run_golden(request, built, files, board, context.store)
 
     try:
         found: Tuple[GoldenRun, ...] = take(records(GoldenRun), isolated(context, work))

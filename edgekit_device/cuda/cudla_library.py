@@ -11,9 +11,19 @@ import ctypes
 import glob
 import os
 import threading
-from typing import Any, Dict, List, Optional
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    integer,
+    long_text,
+    member,
+    nullable,
+    text,
+)
 
 HYBRID = 0  # CUDLA_CUDA_DLA: tasks are put on CUDA streams
 NUM_INPUTS, NUM_OUTPUTS, INPUT_DESCRIPTORS, OUTPUT_DESCRIPTORS = 0, 1, 2, 3
@@ -133,7 +143,7 @@ class Library:
     def __init__(self, path: str) -> None:
         self.path = path
         handle = ctypes.CDLL(path)
-        self._functions: Dict[str, Any] = {}
+        self._functions: Dict[str, Callable[..., int]] = {}
         for name, kinds in FUNCTIONS.items():
             function = getattr(handle, name, None)
             if function is None:
@@ -207,22 +217,34 @@ def open_library() -> Library:
         return _OPEN[0]
 
 
-def cudla_facts() -> Dict[str, Any]:
-    """What is there, for a probe.
+@document(frozen=True)
+class CudlaFacts:
+    """The library that is there, for a probe; None where something is unknown.
 
-    Returns:
-        ``{"path", "version" ("1.2.1"), "devices", "notes"}``; None where unknown.
+    Attributes:
+        version: Such as "1.2.1".
+        devices: How many DLAs it counts.
+        notes: Why something is unknown.
     """
-    facts: Dict[str, Any] = {"path": None, "version": None, "devices": None, "notes": []}
+
+    path: Optional[str] = member(nullable(text()), default=None)
+    version: Optional[str] = member(nullable(text()), default=None)
+    devices: Optional[int] = member(nullable(integer(0, 1 << 31)), default=None)
+    notes: Tuple[str, ...] = member(array(long_text), default=())
+
+
+def cudla_facts() -> CudlaFacts:
+    """What there is of cuDLA."""
+    facts = CudlaFacts()
     try:
         library = open_library()
-        facts["path"] = library.path
+        facts = replace(facts, path=library.path)
         number = ctypes.c_uint64()
         library.call("cudlaGetVersion", ctypes.byref(number))
         whole = number.value  # 1000000 * major + 1000 * minor + patch
-        facts["version"] = "{}.{}.{}".format(whole // 1000000, whole // 1000 % 1000, whole % 1000)
+        version = "{}.{}.{}".format(whole // 1000000, whole // 1000 % 1000, whole % 1000)
+        facts = replace(facts, version=version)
         library.call("cudlaDeviceGetCount", ctypes.byref(number))
-        facts["devices"] = number.value
+        return replace(facts, devices=number.value)
     except DeviceError as error:
-        facts["notes"].append(error.message)
-    return facts
+        return replace(facts, notes=(error.message,))

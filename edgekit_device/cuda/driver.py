@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import document, flag, member, text
 
 LIBRARY = "libcuda.so.1"
 
@@ -233,6 +234,25 @@ def _no_driver(reason: str) -> DeviceError:
 # in the device's primary context, which is the one that TensorRT and the runtime API use too, so
 # that pointers, streams and events can be handed to them as plain integers. Names and arguments:
 # CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
+@document(frozen=True)
+class CudaFacts:
+    """What a driver and its device are.
+
+    Attributes:
+        way: How the driver is called: the module of cuda-python, or "ctypes".
+        driver: The CUDA that it supports, such as "12.6".
+        device: The device's name.
+        compute_capability: Such as "8.7".
+        integrated: Whether the GPU shares its memory with the processor.
+    """
+
+    way: str = member(text())
+    driver: str = member(text())
+    device: str = member(text())
+    compute_capability: str = member(text())
+    integrated: bool = member(flag)
+
+
 class Cuda:
     """One device's primary context; every method may be called from any thread.
 
@@ -374,25 +394,23 @@ class Cuda:
         said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
         self._marked("compute", stream, ("cuLaunchKernel", *said))
 
-    def facts(self) -> Dict[str, Any]:
-        """Describes driver and device.
+    def compute_capability(self) -> Tuple[int, int]:
+        """The device's, such as (8, 7)."""
+        return self._attribute(_MAJOR), self._attribute(_MINOR)
 
-        Returns:
-            ``{"way", "driver" ("12.6"), "device", "compute_capability" ("8.7"), "integrated"}``;
-            an integrated GPU shares its memory with the processor.
-        """
+    def facts(self) -> CudaFacts:
+        """Describes driver and device."""
         version = int(self.call("cuDriverGetVersion"))
-        attribute = [
-            int(self.call("cuDeviceGetAttribute", which, self.device))
-            for which in (_MAJOR, _MINOR, _INTEGRATED)
-        ]
-        return {
-            "way": self._way.name,
-            "driver": "{}.{}".format(version // 1000, version % 1000 // 10),
-            "device": self._way.call("cuDeviceGetName", 256, self.device),
-            "compute_capability": "{}.{}".format(*attribute[:2]),
-            "integrated": bool(attribute[2]),
-        }
+        return CudaFacts(
+            way=self._way.name,
+            driver="{}.{}".format(version // 1000, version % 1000 // 10),
+            device=self._way.call("cuDeviceGetName", 256, self.device),
+            compute_capability="{}.{}".format(*self.compute_capability()),
+            integrated=bool(self._attribute(_INTEGRATED)),
+        )
+
+    def _attribute(self, which: int) -> int:
+        return int(self.call("cuDeviceGetAttribute", which, self.device))
 
 
 def _bytes(size: int) -> int:

@@ -705,8 +705,7 @@ class PackKernels:
         self._compiler = compiler
         self._functions: Dict[Tuple[Tuple[str, int], ...], int] = {}
         self._lock = threading.Lock()
-        major, _, minor = cuda.facts()["compute_capability"].partition(".")
-        self._capability = (int(major), int(minor))
+        self._capability = cuda.compute_capability()
 
     def convert(self, src_ptr: int, src: Any, dst_ptr: int, dst: Any, stream: int = 0) -> None:
         """Writes a tensor of planes ("LINEAR") or channels last ("HWC") in one of DLA's formats,

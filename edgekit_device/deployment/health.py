@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.benchmark.statistics import summary
 from edgekit_device.errors import DeviceError, counted
 from edgekit_device.protocol.manifest import TensorEntry
@@ -26,6 +25,7 @@ from edgekit_device.release.changed import (
 from edgekit_device.release.journal import stamp
 from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, need_ready
+from edgekit_device.runtime.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.runtime.golden import frame_of, need_golden
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.pipeline import share_lanes
@@ -145,28 +145,26 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
             for error, tensor in zip(errors[lane], manifest.outputs):  # noqa: B905 (3.8)
                 error.add(wanted[tensor.name], found[tensor.name])
     figures = worst_of([error for each in errors for error in each])
-    figures["top1_agreement"] = min(each[0].top1_agreement() for each in errors)
-    if rows:
-        figures["top1_accuracy"] = min(right) / rows
     collapsed = [
-        CollapsedChannels(
-            tensor.name, tuple(tuple(span) for span in group["channels"]), group["cosine"]
-        )
+        CollapsedChannels(tensor.name, group.channels, group.cosine)
         for each in errors
         for error, tensor in zip(each, manifest.outputs)  # noqa: B905 (3.8)
         for group in error.groups()
-        if group["collapsed"]
+        if group.collapsed
     ]
-    return MeasuredAccuracy(
+    measured = MeasuredAccuracy(
         metric=samples.metric,
-        value=figures[samples.metric],
+        value=None,
         least=samples.least,
         samples=len(samples.cases),
         source=samples.source,
         synthetic=samples.synthetic,
         collapsed=tuple(collapsed),
-        **figures,
+        **vars(figures),
+        top1_agreement=min(each[0].top1_agreement() for each in errors),
+        top1_accuracy=min(right) / rows if rows else None,
     )
+    return replace(measured, value=getattr(measured, samples.metric))
 
 
 def need_accuracy(

@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 from dataclasses import replace
-from typing import Any, BinaryIO, Callable, Dict, List, Optional
+from typing import BinaryIO, Callable, List, Optional
 
 from edgekit_device.deployment.request import DeployRequest, read_request
 from edgekit_device.deployment.states import Deployment
@@ -27,7 +27,6 @@ from edgekit_device.protocol.codec import (
     load,
     member,
     text,
-    write,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.server import reload
@@ -57,11 +56,16 @@ _WAIT_S = 120.0
 _MOST_TEXT = 4096
 
 
-def run(context: JobContext) -> Dict[str, Any]:
+@document(frozen=True)
+class NothingToResume:
+    """What a deployment that was to be carried on makes where the app is gone."""
+
+
+def run(context: JobContext) -> "DeploymentFacts | NothingToResume":
     """Does the job.
 
     Returns:
-        See ``Deployment.to_end``.
+        As ``deploy``.
 
     Raises:
         DeviceError: Why the deployment failed or was rolled back.
@@ -84,7 +88,7 @@ def deploy(
     on_progress: Report = lambda phase, done, total, text: None,
     cancelled: Callable[[], bool] = lambda: False,
     job: Optional[str] = None,
-) -> Dict[str, Any]:
+) -> "DeploymentFacts | NothingToResume":
     """Deploys in this process; one that died is carried on or settled first.
 
     Args:
@@ -93,6 +97,10 @@ def deploy(
         on_progress: Called with progress; phases are the deployment's states.
         cancelled: Returns whether to stop.
         job: The job's id, for others to find it.
+
+    Returns:
+        A ``DeploymentResult``; the deployment as it stands where the one to be carried on is not
+        the app's last any more, or has ended.
 
     Raises:
         DeviceError: "deploy.busy"; "install.taken-back"; why the deployment failed or was rolled
@@ -112,7 +120,7 @@ def deploy(
         complete_history(app)
         if left is not None and left.live:
             if request.resume not in (None, left.facts.id):
-                return dict(write(left.facts))
+                return left.facts
             goes_on = left.facts.digest == request.digest and left.state != "rolling-back"
             if request.resume is not None or (goes_on and left.state in AFTER_SWITCH):
                 if _was_cancelled(root, left):
@@ -122,7 +130,7 @@ def deploy(
                 return Deployment(root, app, left, on_progress, stopped, held).to_end()
             settle(root, app, left, held)
         elif request.resume is not None:
-            return {} if left is None else dict(write(left.facts))
+            return NothingToResume() if left is None else left.facts
         if not (request.put_back or _serves(app, request.digest)):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
@@ -192,11 +200,10 @@ def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
     return job is not None and Job(root, job).is_cancelled()
 
 
-def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RolledBack:
     """Goes back to the previous release."""
     app = root.app(arguments.app)
-    found = roll_back(root, app, arguments.reason or "requested", to=arguments.release)
-    return dict(write(found))
+    return roll_back(root, app, arguments.reason or "requested", to=arguments.release)
 
 
 def roll_back(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from edgekit_device.jobs.job import LIVE, Job, all_jobs
 from edgekit_device.protocol.codec import (
@@ -63,14 +63,12 @@ def read_request(document: object) -> DeployRequest:
     return read(DeployRequest, document, "request", code="deploy.bad-request", hint=hint)
 
 
-def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
+def running(root: Root, requested: DeployRequest) -> Optional[Job]:
     """The job that deploys the same bundle already, or just did; jobs/lock is held.
 
     Raises:
-        DeviceError: "deploy.busy" when one deploys another bundle of the app;
-            "deploy.bad-request".
+        DeviceError: "deploy.busy" when one deploys another bundle of the app.
     """
-    requested = read_request(document)
     for job in all_jobs(root):
         if job.read().state not in LIVE:
             continue

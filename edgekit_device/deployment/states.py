@@ -13,13 +13,13 @@ import hashlib
 import os
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, Optional
+from typing import Callable, Dict, Optional, Tuple, Type, TypeVar
 
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
-from edgekit_device.protocol.codec import document, read, write
+from edgekit_device.protocol.codec import document, member, read, record
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.server import reload, serving
 from edgekit_device.protocol.serving import ServingStatus
@@ -49,6 +49,16 @@ _TIDY_S = 2.0
 # than each of them holds
 _RESERVED = ("reserve.0", "reserve.1", "reserve.2")
 _RESERVED_BYTES = 64 * 1024
+
+_Found = TypeVar("_Found")
+
+
+@document(frozen=True)
+class _Tested:
+    """What a child that refits and tests a release found."""
+
+    refit: RefitReport = member(record(RefitReport))
+    health: Health = member(record(Health))
 
 
 class Deployment:
@@ -85,11 +95,11 @@ class Deployment:
         """By what the release is judged."""
         return self.journal.facts.policy
 
-    def to_end(self) -> Dict[str, Any]:
+    def to_end(self) -> DeploymentResult:
         """Carries the deployment on from its state to its end.
 
         Returns:
-            The journal's document, with "changed" and what the refit said as "refit".
+            The journal's document, with whether another release serves and what the refit said.
 
         Raises:
             DeviceError: Why it failed or was rolled back; the journal has ended then.
@@ -121,7 +131,7 @@ class Deployment:
             raise known from error
         facts = journal.facts
         changed = facts.previous != facts.release
-        return dict(write(DeploymentResult(**vars(facts), refit=self._refit, changed=changed)))
+        return DeploymentResult(**vars(facts), refit=self._refit, changed=changed)
 
     def _advance(self) -> None:
         """Goes through the table from the journal's state to "committed"."""
@@ -177,19 +187,19 @@ class Deployment:
     def _refit_and_test(self) -> None:
         """One child does both, so that the release is loaded once; it enters "testing" itself."""
 
-        def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
+        def work(turn: Turn, on_progress: Report) -> _Tested:
             facts = self.journal.facts
             turn("refitting")
             folder = self.app.release(facts.release)
             refit, model = refit_release(self.root, self.app, folder)
             turn("testing")
             health = examine(self.root, self.app, folder, facts.policy, model)
-            return {"refit": write(refit), "health": write(health)}
+            return _Tested(refit, health)
 
         limits = self.policy.timeouts
-        found = self.child(work, {"refitting": limits.refit_s, "testing": limits.test_s})
-        self._refit = read(RefitReport, found["refit"])
-        self.journal.update(health=read(Health, found["health"]))
+        found = self.child(_Tested, work, {"refitting": limits.refit_s, "testing": limits.test_s})
+        self._refit = found.refit
+        self.journal.update(health=found.health)
 
     def _switch(self) -> None:
         self.stopped()
@@ -248,10 +258,17 @@ class Deployment:
 
     def child(
         self,
-        work: Callable[[Turn, Report], Dict[str, Any]],
+        kind: Type[_Found],
+        work: Callable[[Turn, Report], _Found],
         limits: Dict[str, float],
-    ) -> Dict[str, Any]:
-        """Runs work in a process of its own; each state is journaled before it begins there."""
+    ) -> _Found:
+        """Runs work in a process of its own; each state is journaled before it begins there.
+
+        Args:
+            kind: The class of the work's answer.
+            work: What to do there.
+            limits: By state its limit in seconds.
+        """
 
         def on_turn(state: str) -> Optional[float]:
             if state != self.journal.state:
@@ -259,7 +276,7 @@ class Deployment:
             return limits.get(state)
 
         try:
-            found: Dict[str, Any] = in_child(
+            found = in_child(
                 work, on_turn=on_turn, on_report=self.on_progress, stopped=self.stopped,
                 closes=[self._held],
             )  # fmt: skip
@@ -276,7 +293,7 @@ class Deployment:
                 code="deploy.timeout",
                 hint="if it is not hanging, give it more time with deploy.health.timeouts",
             ) from error
-        return found
+        return read(kind, found)
 
     def _enter(self, state: str) -> None:
         self.journal.enter(state)
@@ -293,7 +310,7 @@ class Deployment:
             return False
         return True
 
-    def _offered(self) -> Any:
+    def _offered(self) -> Tuple[bytes, Optional[bytes]]:
         """The manifest and its signature: as offered, or of a release that is here already.
 
         What serves comes first: an offer of it keeps nothing, and other releases of the same digest
@@ -363,13 +380,12 @@ def _examine(run: Deployment, policy: Policy) -> None:
         # its figures were taken before it served, with the board's time
         checks = replace(policy, measure_s=0.0)
 
-    def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
+    def work(turn: Turn, on_progress: Report) -> Health:
         turn("soaking")
         folder = run.app.release(facts.release)
-        examine(run.root, run.app, folder, checks, keeps=False)
-        return {}
+        return examine(run.root, run.app, folder, checks, keeps=False)
 
-    run.child(work, {"soaking": policy.timeouts.test_s})
+    run.child(Health, work, {"soaking": policy.timeouts.test_s})
 
 
 def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields, replace
-from typing import Any, BinaryIO, Callable, Dict, Mapping, Optional, Tuple, TypeVar
+from typing import BinaryIO, Callable, Mapping, Optional, Tuple, TypeVar
 
 from edgekit_device.board.identity import DeviceSoftware, hello
 from edgekit_device.board.power import mend
@@ -21,7 +21,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 from edgekit_device.protocol.failure import Failed, Failure, or_failed
 from edgekit_device.protocol.server import serving
@@ -100,11 +99,11 @@ class BoardStatus:
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 
-def do_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> BoardStatus:
     """Answers the board's status; changes nothing but what a cut off benchmark left changed."""
     left = mend(root.folder)
     document = status(root, None if arguments.app is None else root.app(arguments.app))
-    return dict(write(replace(document, power=left)))
+    return replace(document, power=left)
 
 
 def status(root: Root, app: Optional[App] = None) -> BoardStatus:

@@ -33,7 +33,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
@@ -81,12 +80,12 @@ class RemovedJobs:
     removed: Tuple[str, ...] = member(array(text()))
 
 
-def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> JobList:
     """Lists jobs, the newest first."""
-    return dict(write(JobList(tuple(job.describe() for job in all_jobs(root)))))
+    return JobList(tuple(job.describe() for job in all_jobs(root)))
 
 
-def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> JobNews:
     """Answers the events after one, as soon as there is news and ``--gather-s`` later at most.
 
     One answer carries several events, or each would cost a way there and back.
@@ -107,8 +106,7 @@ def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
         if state.state not in LIVE or time.monotonic() >= deadline:
             last = events[-1].n if events else arguments.after
             ended = state.state not in LIVE and not job.events(last)
-            news = JobNews(job.name, state.state, tuple(events), last, ended, state.error)
-            return dict(write(news))
+            return JobNews(job.name, state.state, tuple(events), last, ended, state.error)
         time.sleep(_POLL_S)
 
 
@@ -120,7 +118,7 @@ def do_job_log(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     return (json.dumps(head) + "\n").encode("utf-8") + data
 
 
-def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> CancelledJob:
     """Ends a job: requests it, then kills its processes; answers when it has ended."""
     job = open_job(root, arguments.job)
     if job.read().state in LIVE:
@@ -134,7 +132,7 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
                 where=job.name,
                 hint="its processes cannot be stopped from here: check `ps` on the board",
             )
-    return dict(write(CancelledJob(job.name, job.read().state)))
+    return CancelledJob(job.name, job.read().state)
 
 
 def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -142,7 +140,7 @@ def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     return open_job(root, arguments.job).result()
 
 
-def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RemovedJobs:
     """Removes a job that has ended; the next collection removes what it stored."""
     job = open_job(root, arguments.job)
     with locked(root.folder / "jobs" / "lock"), workspace(root.folder) as work:
@@ -156,7 +154,7 @@ def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         with map_os_errors(str(job.folder)):
             job.folder.rename(work / job.name)
             fsync_folder(job.folder.parent)
-    return dict(write(RemovedJobs((job.name,))))
+    return RemovedJobs((job.name,))
 
 
 def _ends(job: Job, seconds: float) -> bool:

@@ -366,8 +366,7 @@ class Job:
         state = self.read()
         if state.state == "done":
             with map_os_errors(str(self.folder)):
-                found: Dict[str, Any] = json.loads((self.folder / RESULT).read_bytes())
-                return found
+                return dict(json.loads((self.folder / RESULT).read_bytes()))
         if state.state == "failed" and state.error is not None:
             raise state.error.error()
         if state.state == "lost":

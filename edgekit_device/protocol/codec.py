@@ -49,6 +49,9 @@ from edgekit_device.errors import DeviceError
 Rule = Callable[[Any], Any]
 _Document = TypeVar("_Document")
 
+_KEPT = object()
+# attribute of a value that was read: fields which its document left out, and ``write`` does, too
+_LEFT_OUT = "_left_out"
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -163,6 +166,7 @@ def member(
     absent: Any = dataclasses.MISSING,
     default: Any = dataclasses.MISSING,
     always: bool = False,
+    as_given: bool = False,
 ) -> Any:
     """A field of a document's class.
 
@@ -173,10 +177,17 @@ def member(
             class such as ``dict`` is called.
         default: The same of a value that no document gave.
         always: Whether it is written also where it holds ``absent``.
+        as_given: The same, unless the document that it was read from left it out.
     """
     needed = absent is dataclasses.MISSING
     held = default if needed else absent
-    metadata = {"rule": rule, "key": key, "needed": needed, "always": always}
+    metadata = {
+        "rule": rule,
+        "key": key,
+        "needed": needed,
+        "always": always or as_given,
+        "as_given": as_given,
+    }
     if held is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(held, type):
@@ -224,11 +235,14 @@ def write(value: Any) -> Any:
     """Returns the JSON document of a value; fields that hold what ``absent`` says are left out, and
     a path is its text.
     """
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if dataclasses.is_dataclass(value):
+        left_out = getattr(value, _LEFT_OUT, ())
         return {
-            item.metadata["key"] or item.name: write(getattr(value, item.name))
-            for item in dataclasses.fields(value)
-            if "rule" in item.metadata and not _left_out(item, getattr(value, item.name))
+            key: write(held)
+            for name, key, absent in _written(value.__class__)
+            if (held := getattr(value, name)) != absent and name not in left_out
         }
     if isinstance(value, Mapping):
         return {name: write(item) for name, item in value.items()}
@@ -310,23 +324,42 @@ def dump(value: Any) -> bytes:
     return (json.dumps(write(value), sort_keys=True) + "\n").encode("utf-8")
 
 
-def _left_out(item: "dataclasses.Field[Any]", value: Any) -> bool:
-    if item.metadata["needed"] or item.metadata["always"]:
-        return False
-    made = item.default_factory
-    return bool(value == (item.default if made is dataclasses.MISSING else made()))
+@lru_cache(None)
+def _written(kind: Any) -> List[Tuple[str, str, Any]]:
+    """Field, key, and what it holds where it is left out; ``_KEPT`` for one that never is."""
+    rows = []
+    for item in dataclasses.fields(kind):
+        if "rule" in item.metadata:
+            absent = item.default
+            if item.metadata["needed"] or item.metadata["always"]:
+                absent = _KEPT
+            elif item.default_factory is not dataclasses.MISSING:
+                absent = item.default_factory()
+            rows.append((item.name, item.metadata["key"] or item.name, absent))
+    return rows
 
 
 @lru_cache(None)
 def _reader(kind: Any) -> Rule:
-    rows, needed = [], []
+    rows, needed, as_given = [], [], []
     for item in dataclasses.fields(kind):
         if "rule" in item.metadata:
             key = item.metadata["key"] or item.name
             rows.append((item.name, key, item.metadata["rule"]))
             if item.metadata["needed"]:
                 needed.append(key)
-    return members(kind, rows, needed)
+            elif item.metadata["as_given"]:
+                as_given.append((item.name, key))
+    reader = members(kind, rows, needed)
+
+    def remembering(value: Any) -> Any:
+        found = reader(value)
+        left_out = [name for name, key in as_given if key not in value]
+        if left_out:
+            found.__dict__[_LEFT_OUT] = left_out
+        return found
+
+    return remembering if as_given else reader
 
 
 def members(
@@ -528,6 +561,15 @@ def number(low: float, high: float) -> Rule:
 
     return rule
 
+
+def amount(value: Any) -> Any:
+    """A finite number as it was written: 5 does not become 5.0."""
+    _FINITE(value)
+    return value
+
+
+# beyond these arithmetic overflows
+_FINITE = number(-1e100, 1e100)
 
 #: A text of any length, such as a message with names.
 long_text = text(most=_MAX_FILE)

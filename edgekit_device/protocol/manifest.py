@@ -10,7 +10,7 @@ import time
 from dataclasses import field, replace
 from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
-from edgekit_device.arrays.deviation import classes_of
+from edgekit_device.arrays.classes import classes_of
 from edgekit_device.arrays.formats import FORMATS
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (

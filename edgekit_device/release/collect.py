@@ -7,11 +7,12 @@ import hashlib
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import List, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
 from edgekit_device.jobs.job import LIVE, all_jobs, needed_blobs, outdated
+from edgekit_device.protocol.codec import array, document, integer, long_text, member, records, text
 from edgekit_device.protocol.manifest import Manifest, parse
 from edgekit_device.release.journal import (
     TakenBack,
@@ -29,6 +30,40 @@ from edgekit_device.trust.bundle import MANIFEST
 
 # file systems and clocks differ by so much without anybody having set one
 _SLACK_S = 60.0
+
+_COUNT = integer(0, 1 << 62)
+
+
+@document(frozen=True)
+class DamagedRelease:
+    """A release whose list of blobs cannot be read.
+
+    Attributes:
+        release: APP/RELEASE.
+        reason: What is wrong with its manifest.
+        hint: How it is removed.
+    """
+
+    release: str = member(text())
+    reason: str = member(long_text)
+    hint: str = member(text())
+
+
+@document(frozen=True)
+class Collected:
+    """The answer of ``gc``.
+
+    Attributes:
+        removed_releases: Releases that were beyond the newest, which stay.
+        removed_blobs: How many blobs went.
+        freed_bytes: The bytes of those, and of parts of blobs that nobody waits for.
+        damaged_releases: As long as there is one, no blob goes.
+    """
+
+    removed_releases: Tuple[str, ...] = member(array(text()))
+    removed_blobs: int = member(_COUNT)
+    freed_bytes: int = member(_COUNT)
+    damaged_releases: Tuple[DamagedRelease, ...] = member(records(DamagedRelease))
 
 
 def remove(
@@ -92,7 +127,7 @@ def collect(
     keep: Optional[int] = None,
     grace_s: float = 3600.0,
     wait_s: float = LOCK_WAIT_S,
-) -> Dict[str, Any]:
+) -> Collected:
     """Prunes releases beyond the newest ``keep`` (None: no limit), then unnamed blobs.
 
     Current and previous releases always stay, and so does every blob that any release of any app
@@ -101,8 +136,8 @@ def collect(
     nobody deploys go after the grace, and parts of blobs that nobody waits for.
     Where blobs arrive all the time it gives up after ``wait_s``.
     Jobs that ended long ago go too, all but the newest; blobs of the others stay.
-    While a release is there whose manifest is damaged no blob goes, and "damaged_releases" of the
-    answer names it: it goes when it is beyond ``keep``, or by ``remove``.
+    While a release is there whose manifest is damaged no blob goes, and ``damaged_releases`` of
+    the answer names it: it goes when it is beyond ``keep``, or by ``remove``.
     """
     removed: List[str] = []
     with root.lock(shared=False, wait_s=wait_s), workspace(root.folder) as work:
@@ -120,12 +155,7 @@ def collect(
             if not damaged:
                 forget_others(root, {_manifest_of(*one).digest for one in _releases(root)})
             dropped = _drop_parts(root, now - grace_s, now)
-    return {
-        "removed_releases": removed,
-        "removed_blobs": count,
-        "freed_bytes": freed + dropped,
-        "damaged_releases": damaged,
-    }
+    return Collected(tuple(removed), count, freed + dropped, tuple(damaged))
 
 
 def _prune(app: App, keep: int, work: Path) -> List[str]:
@@ -216,8 +246,8 @@ def _is_old(path: Path, horizon: float, now: float) -> bool:
     return changed <= horizon
 
 
-def _damaged(root: Root) -> List[Dict[str, str]]:
-    """Releases whose list of blobs cannot be read; "release", "reason" and "hint"."""
+def _damaged(root: Root) -> List[DamagedRelease]:
+    """Releases whose list of blobs cannot be read."""
     found = []
     for app, name in _releases(root):
         try:
@@ -226,11 +256,11 @@ def _damaged(root: Root) -> List[Dict[str, str]]:
             command = "edgekit remove --app {} --release {}".format(app.name, name)
             in_use = name == app.link("current")
             found.append(
-                {
-                    "release": "{}/{}".format(app.name, name),
-                    "reason": error.message,
-                    "hint": ("deploy another one, then: " if in_use else "") + command,
-                }
+                DamagedRelease(
+                    release="{}/{}".format(app.name, name),
+                    reason=error.message,
+                    hint=("deploy another one, then: " if in_use else "") + command,
+                )
             )
     return found
 

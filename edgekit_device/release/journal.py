@@ -187,6 +187,14 @@ class DeploymentResult(DeploymentFacts):
     changed: bool = member(flag)
 
 
+def deployment_result(value: Any) -> DeploymentFacts:
+    """What the job "deploy" makes: a ``DeploymentResult``, or what stood where one that was to be
+    carried on is over.
+    """
+    ended = isinstance(value, dict) and not {"refit", "changed"}.isdisjoint(value)
+    return read(DeploymentResult if ended else DeploymentFacts, value)
+
+
 @document(frozen=True)
 class TakenBack:
     """A release that served and was taken back: when, and why."""

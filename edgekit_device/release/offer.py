@@ -14,7 +14,7 @@ import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from typing import Any, BinaryIO, List, Optional, Tuple
 
 from edgekit_device.board.identity import Hello, HelloThread
 from edgekit_device.errors import DeviceError, map_os_errors
@@ -34,7 +34,6 @@ from edgekit_device.protocol.codec import (
     record,
     release_name,
     text,
-    write,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
 from edgekit_device.release.changed import changed_of, is_read
@@ -140,7 +139,9 @@ def read_envelope(stdin: BinaryIO) -> Envelope:
     return read(Envelope, read_json(stdin, _MAX_ENVELOPE), "stdin", code="protocol.invalid")
 
 
-def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_offer(
+    root: Root, arguments: argparse.Namespace, stdin: BinaryIO
+) -> "OfferAnswer | UnknownBundle":
     """Keeps a manifest whose signature is good, and answers what is missing of its blobs.
 
     Raises:
@@ -153,7 +154,7 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             question = read(_Question, document, "stdin", code="protocol.invalid")
             manifest = _known(root, question.digest)
             if manifest is None:
-                return dict(write(UnknownBundle(question.digest)))
+                return UnknownBundle(question.digest)
             envelope = Envelope(manifest, question.signature)
         else:
             envelope = read(Envelope, document, "stdin", code="protocol.invalid")
@@ -167,7 +168,7 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
                 hello.join()
     if hello is not None:
         answer = replace(answer, hello=hello.facts())
-    return dict(write(answer))
+    return answer
 
 
 def take_offer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, List, Mapping, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
@@ -14,6 +14,7 @@ from edgekit_device.protocol.codec import (
     document,
     dump,
     flag,
+    integer,
     mapping,
     member,
     nullable,
@@ -101,6 +102,15 @@ class ReleaseList:
 
 
 @document(frozen=True)
+class SwitchedLinks:
+    """The answer of ``switch``: the releases that the app's links point at now."""
+
+    app: str = member(app_name)
+    current: str = member(release_name)
+    previous: Optional[str] = member(nullable(release_name))
+
+
+@document(frozen=True)
 class RolledBack:
     """The answer of ``rollback``.
 
@@ -128,6 +138,20 @@ class ServeAnswer:
     app: str = member(app_name)
     serving: Optional[ServingStatus] = member(nullable(record(ServingStatus)))
     taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
+
+
+@document(frozen=True)
+class ServerEnded:
+    """What ``serve`` prints when the server has ended.
+
+    Attributes:
+        served: How many requests it answered.
+        errors: How many of them failed.
+    """
+
+    app: str = member(app_name)
+    served: int = member(integer(0, 1 << 62))
+    errors: int = member(integer(0, 1 << 62))
 
 
 @document(frozen=True)
@@ -238,7 +262,7 @@ def need_ready(app: str, folder: Path) -> None:
         )
 
 
-def switch(app: App, release: str) -> Dict[str, Optional[str]]:
+def switch(app: App, release: str) -> SwitchedLinks:
     """Makes ``release`` the current one, by one rename, and the current one the previous.
 
     Raises:
@@ -266,8 +290,8 @@ def rollback(
     app: App,
     to: Optional[str] = None,
     note: Callable[[Optional[str], str], None] = lambda current, to: None,
-) -> Dict[str, Optional[str]]:
-    """Makes an earlier release the current one; says in "from" what served before.
+) -> None:
+    """Makes an earlier release the current one.
 
     Args:
         app: The app.
@@ -299,7 +323,7 @@ def rollback(
             )
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2], release=target)
-        return {**_switch(app, target, lambda: note(current, target)), "from": current}
+        _switch(app, target, lambda: note(current, target))
 
 
 def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
@@ -335,9 +359,7 @@ def describe(app: App) -> AppReleases:
     return AppReleases(current, app.link("previous"), tuple(found), last_taken_back(app))
 
 
-def _switch(
-    app: App, release: str, note: Callable[[], None] = lambda: None
-) -> Dict[str, Optional[str]]:
+def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> SwitchedLinks:
     folder = app.release(release)
     need_ready(app.name, folder)
     current = app.link("current")
@@ -345,7 +367,7 @@ def _switch(
         check_signer(app.root, folder)  # what would not load must not be made to serve
         note()
         set_links(app.folder, release, current or app.link("previous"))
-    return {"app": app.name, "current": release, "previous": app.link("previous")}
+    return SwitchedLinks(app.name, release, app.link("previous"))
 
 
 def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:

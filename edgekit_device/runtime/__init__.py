@@ -1,1 +1,3 @@
-"""Loads a bundle or release and runs it. Start with ``load`` in ``model``."""
+"""Loads a bundle or release and runs it, and compares outputs with their reference. Start with
+``load`` in ``model``.
+"""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Mapping, Sequence, Tuple
 
-from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
+    array,
     document,
     flag,
     integer,
+    long_text,
     mapping,
     member,
     number,
     record,
     records,
+    release_name,
 )
 from edgekit_device.protocol.manifest import Manifest, TensorEntry
+from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.trust.bundle import Checked, read_checked
 
 if TYPE_CHECKING:
@@ -66,6 +69,14 @@ class SelfTest:
     ok: bool = member(flag)
     bit_equal: bool = member(flag)
     cases: Tuple[ComparedCase, ...] = member(records(ComparedCase))
+
+
+@document(frozen=True)
+class ReleaseSelfTest(SelfTest):
+    """The answer of ``selftest``: with the release that was run, and what its loading noted."""
+
+    release: str = member(release_name)
+    notes: Tuple[str, ...] = member(array(long_text))
 
 
 def golden_inputs(
@@ -140,7 +151,7 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputD
     if not bit_equal and same_places:
         parts = Deviation(by_channel=True)
         parts.add(expected, found)
-        lost = any(group["collapsed"] for group in parts.groups())
+        lost = any(group.collapsed for group in parts.groups())
     ok = bit_equal or (same_places and not lost and max_abs <= relative * scale)
     return OutputDifference(max_abs, error, relative, bit_equal, ok)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
+from typing import TYPE_CHECKING, BinaryIO, Dict, Iterable, List, Tuple
 
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError, listed, map_os_errors
@@ -16,7 +16,7 @@ from edgekit_device.protocol.codec import dump, write
 from edgekit_device.protocol.manifest import Manifest, WeightEntry
 from edgekit_device.release.journal import RefitReport, stamp
 from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready
-from edgekit_device.runtime.golden import need_golden
+from edgekit_device.runtime.golden import ReleaseSelfTest, need_golden
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import App, Root, sha256
@@ -162,7 +162,7 @@ def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
     )
 
 
-def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RefitReport:
     """Checks a release's weights, loads its engines with them once, and calls it ready.
 
     With ``--onnx`` the weights that were not sent are taken from an ONNX file on the board.
@@ -172,14 +172,14 @@ def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     if arguments.onnx is not None:
         need_numpy()
         fill_from_onnx(root, check_release(root, folder).manifest, arguments.onnx)
-    return dict(write(refit_release(root, app, folder, arguments.threads)[0]))
+    return refit_release(root, app, folder, arguments.threads)[0]
 
 
-def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ReleaseSelfTest:
     """Runs the golden cases."""
     folder, checked, model = _open(root, arguments)
     results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
-    return dict(write(results), release=folder.name, notes=list(model.notes))
+    return ReleaseSelfTest(**vars(results), release=folder.name, notes=tuple(model.notes))
 
 
 def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:

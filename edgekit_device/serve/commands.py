@@ -9,16 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional
+from typing import BinaryIO, Iterator, List, Optional
 
 from edgekit_device.board.identity import loader_argv, loader_digest, loader_file
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import check_kept, locked, replace_link, write_durably
-from edgekit_device.protocol.codec import (
-    parse_json,
-    read,
-    write,
-)
+from edgekit_device.protocol.codec import parse_json, read
 from edgekit_device.protocol.failure import Failed
 from edgekit_device.protocol.server import (
     SOCKET,
@@ -30,7 +26,7 @@ from edgekit_device.protocol.server import (
 )
 from edgekit_device.protocol.serving import ServingStatus, StopAnswer
 from edgekit_device.release.journal import last_taken_back
-from edgekit_device.release.releases import ServeAnswer, ServerStopped
+from edgekit_device.release.releases import ServeAnswer, ServerEnded, ServerStopped
 from edgekit_device.store.root import App, Root
 
 #: The loader that a server runs from: hosts replace those in ROOT/bin.
@@ -41,7 +37,9 @@ _POLL_S = 0.05
 _EXECUTED = "EDGEKIT_SERVE_LOADER"
 
 
-def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_serve(
+    root: Root, arguments: argparse.Namespace, stdin: BinaryIO
+) -> "ServeAnswer | ServerEnded":
     """Serves until it is stopped; with --background, starts a server that does."""
     app = _app(root, arguments.app)
     if arguments.background:
@@ -68,16 +66,16 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             server.run()
         finally:
             listener.close()
-    return {"app": app.name, "served": server.health.requests, "errors": server.health.errors}
+    return ServerEnded(app.name, server.health.requests, server.health.errors)
 
 
-def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ServeAnswer:
     """Says what serves; with --reload, has it take the current release first."""
     app = root.app(arguments.app)
     return _answer(app, reload(app.folder) if arguments.reload else serving(app.folder))
 
 
-def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ServerStopped:
     """Has a server answer what it has taken, and end; waits for that."""
     app = root.app(arguments.app)
     answer = send_request(StopAnswer, app.folder, "stop", _STOP_S)
@@ -85,7 +83,7 @@ def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         # its lock is free when its process has ended
         with locked(folder_of(app.folder) / _LOCK, wait_s=_STOP_S):
             pass
-    return dict(write(ServerStopped(app.name, answer is not None)))
+    return ServerStopped(app.name, answer is not None)
 
 
 def keep_loader(app: App) -> Optional[Path]:
@@ -104,9 +102,9 @@ def keep_loader(app: App) -> Optional[Path]:
     return app.folder / LOADER
 
 
-def _answer(app: App, found: Optional[ServingStatus]) -> Dict[str, Any]:
+def _answer(app: App, found: Optional[ServingStatus]) -> ServeAnswer:
     """What serves; where another release was taken back for it, that one and why."""
-    return dict(write(ServeAnswer(app.name, found, last_taken_back(app))))
+    return ServeAnswer(app.name, found, last_taken_back(app))
 
 
 def _app(root: Root, name: str) -> App:
@@ -170,7 +168,7 @@ def _only(app: App, folder: Path) -> Iterator[None]:
         lock.__exit__(None, None, None)
 
 
-def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
+def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
     """Starts a server in a session of its own and waits until a release serves or has failed."""
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
     argv += _options(arguments)
@@ -198,7 +196,7 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
                 process.returncode = 0  # it is not waited for: it outlives this command
         file.seek(before)
         said = file.read(1 << 16).strip().splitlines()
-    return _ended(said[-1] if said else b"", process.returncode, log)
+    raise _ended(said[-1] if said else b"", process.returncode, log)
 
 
 def _options(arguments: argparse.Namespace) -> List[str]:
@@ -209,13 +207,11 @@ def _options(arguments: argparse.Namespace) -> List[str]:
     return found
 
 
-def _ended(said: bytes, status: int, log: Path) -> Dict[str, Any]:
-    try:
-        raise read(Failed, parse_json(said, "the answer", "serve.not-started")).error.error()
-    except DeviceError as error:
-        if error.code not in ("serve.not-started", "manifest.invalid"):
-            raise
-    raise DeviceError(
+def _ended(said: bytes, status: int, log: Path) -> DeviceError:
+    """What a server that did not start printed last, or that it printed no error."""
+    with contextlib.suppress(DeviceError):  # not an error's JSON
+        return read(Failed, parse_json(said, "the answer")).error.error()
+    return DeviceError(
         "the server ended with exit status {}".format(status),
         code="serve.not-started",
         where=str(log),

@@ -59,7 +59,7 @@ _MAX_LIST = 16 << 20
 _PIECE = 1 << 20
 
 
-def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ReceivedBlobs:
     """Reads blobs in frames; whole ones stay although a later one fails, and large ones in part.
 
     Raises:
@@ -84,7 +84,7 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             else:
                 _receive_large(root, digest, size, start, source, hashing, keeper)
             received, total = received + 1, total + size - start
-    return {"received": received, "bytes": total}
+    return ReceivedBlobs(received, total)
 
 
 def _receive_large(
@@ -158,6 +158,14 @@ def _check_space(partial: Partial, size: int) -> None:
             where=str(partial.path.parent),
             hint="free space on the board, or remove old releases with gc --keep 1",
         )
+
+
+@document(frozen=True)
+class ReceivedBlobs:
+    """The answer of ``receive``: how many blobs came, and the bytes that were sent of them."""
+
+    received: int = member(integer(0, _MAX_BYTES))
+    bytes: int = member(integer(0, _MAX_BYTES))
 
 
 @document(frozen=True)

@@ -101,19 +101,20 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
             continue
         kind = engine.get_tensor_dtype(io.name).name
         shape = tuple(int(size) for size in engine.get_tensor_shape(io.name))
-        found: Dict[str, Any] = {"type": NUMPY_TYPES.get(kind, kind), "shape": shape}
-        declared: Dict[str, Any] = {"type": io.dtype, "shape": io.shape}
-        format = _format(engine, io.name)
-        if format is not None:
-            found["format"], declared["format"] = format, io.format
-        if -1 in shape and len(shape) == len(io.shape):
+        declared = io.shape
+        if -1 in shape and len(shape) == len(declared):
             # a dynamic axis takes what the manifest says, within the profile
-            declared["shape"] = tuple(-1 if s == -1 else w for s, w in zip(shape, io.shape))  # noqa: B905
-        for what, value in found.items():
-            if value != declared[what]:
+            declared = tuple(-1 if s == -1 else w for s, w in zip(shape, declared))  # noqa: B905
+        format = _format(engine, io.name) or io.format
+        for what, found, said in (
+            ("type", NUMPY_TYPES.get(kind, kind), io.dtype),
+            ("shape", shape, declared),
+            ("format", format, io.format),
+        ):
+            if found != said:
                 faults.append(
                     "{!r} has the {} {}, but the manifest says {}".format(
-                        io.name[:80], what, value, declared[what]
+                        io.name[:80], what, found, said
                     )
                 )
     if faults:

@@ -15,7 +15,9 @@ from edgekit_device.protocol.codec import (
     digest,
     document,
     dump,
+    integer,
     member,
+    nullable,
     parse_json,
     read,
     text,
@@ -49,12 +51,22 @@ _FOLDER = "refitted"
 _SCHEMA = "edgekit.refitted/1"
 
 
-def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, Dict[str, Any]]:
-    """The weights that a refit can set, by name.
+@document(frozen=True)
+class RefitWeight:
+    """A weight that a refit can set; both are None where the release does not say them (before
+    10.0).
 
-    Returns:
-        ``{"dtype" (NumPy's name or "bfloat16"), "count"}``; both None where the release does not
-        say them (before 10.0).
+    Attributes:
+        dtype: NumPy's name of its type, or "bfloat16".
+        count: How many values it has.
+    """
+
+    dtype: Optional[str] = member(nullable(text()))
+    count: Optional[int] = member(nullable(integer(0, 1 << 62)))
+
+
+def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:
+    """The weights that a refit can set, by name.
 
     Raises:
         DeviceError: "engine.not-refittable".
@@ -62,11 +74,11 @@ def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, Dict[str, An
     listener = ErrorListener(trt)
     refitter = _refitter(trt, engine, listener, where)
     names = {number: name for name, number in _TYPES.items()}
-    found: Dict[str, Dict[str, Any]] = {}
+    found: Dict[str, RefitWeight] = {}
     for name in refitter.get_all_weights():
         kind, count = _prototype(refitter, name)
         dtype = None if kind is None else names.get(kind, kind.lower())
-        found[str(name)] = {"dtype": "bfloat16" if kind == "BF16" else dtype, "count": count}
+        found[str(name)] = RefitWeight("bfloat16" if kind == "BF16" else dtype, count)
     return found
 
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from edgekit_device.board.inventory import boot_id
@@ -574,7 +575,7 @@ class Runtimes:
         self.notes: List[str] = []
         self._root = root
         self._threads = threads
-        self._modules: Dict[str, Any] = {}
+        self._modules: Dict[str, ModuleType] = {}
         self._cuda: Optional[Cuda] = None
         self._errors: List[DeviceError] = []
         for flavour in FLAVOURS:

@@ -10,7 +10,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Iterable, List, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, workspace, write_durably
@@ -30,7 +30,6 @@ from edgekit_device.protocol.codec import (
     records,
     release_name,
     text,
-    write,
 )
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import check_signer
@@ -142,7 +141,7 @@ class TrustAnswer:
     refused: Tuple[RefusedRelease, ...] = member(records(RefusedRelease))
 
 
-def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> TrustAnswer:
     """Changes and lists who may sign.
 
     A ``TrustRequest`` is on stdin.
@@ -156,7 +155,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         # reading takes no lock
         with map_os_errors(str(root.folder)):
             remaining = _lines(root.allowed_signers)
-            return dict(write(TrustAnswer(0, 0, 0, *_describe_keys(root, remaining))))
+            return TrustAnswer(0, 0, 0, *_describe_keys(root, remaining))
     with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
         before = _lines(root.allowed_signers)
         found = before if request.signers is None else list(request.signers)
@@ -181,7 +180,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
                 root.allowed_signers, "".join(one + "\n" for one in remaining).encode("utf-8")
             )
     added, removed = len(set(remaining) - set(before)), len(set(before) - set(remaining))
-    return dict(write(TrustAnswer(added, removed, revoked, *_describe_keys(root, remaining))))
+    return TrustAnswer(added, removed, revoked, *_describe_keys(root, remaining))
 
 
 def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from edgekit.benchmark.document import bench_document
 from edgekit.benchmark.energy import energy
 from edgekit.benchmark.measurement import measurement_of_board
-from edgekit.benchmark.monitor import Monitor, with_release_warning
+from edgekit.benchmark.monitor import with_release_warning
 from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
 from edgekit.errors import BoardError, DataError
 from edgekit.targets.board import PowerRails
 from edgekit.targets.loader import get
+from edgekit_device.board.samples import Monitor
+from edgekit_device.protocol.codec import read
 from tests.security.security_fuzz import times
 
 DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
@@ -32,7 +34,7 @@ def sample(at: float, **rails: float) -> dict[str, Any]:
 
 def monitor(samples: list[dict[str, Any]], **more: Any) -> Monitor:
     """A monitor document."""
-    return Monitor.model_validate({"samples": samples, "idle": [], **more})
+    return read(Monitor, {"samples": samples, "idle": [], **more})
 
 
 def test_power_times_time_over_inferences() -> None:
@@ -153,7 +155,7 @@ def test_a_log_that_was_cut_and_mixed_up() -> None:
     assert cut.warnings[0].startswith("1 line is none")
     known = monitor_of_log(lines[:9], interval_ms=500)
     assert known.samples[8].t_s - known.samples[0].t_s == pytest.approx(4.0)
-    assert monitor_of_log([]).samples == []
+    assert monitor_of_log([]).samples == ()
 
 
 def test_a_file_that_is_no_log(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
 
 def test_a_release_that_nobody_knows_is_reported() -> None:
     for known in ("36.4.3", None):
-        assert with_release_warning([], known) == []
+        assert with_release_warning([], known) == ()
     once = with_release_warning(with_release_warning(["before"], "99.1.0"), "99.1.0")
     assert once[0] == "before"
     assert "99.1.0" in once[1]

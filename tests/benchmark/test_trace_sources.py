@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.chrome import Trace, validate_trace
 from edgekit.benchmark.trace.monitor import monitor_process
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -16,6 +15,7 @@ from edgekit.benchmark.trace.sources import (
     write_trace,
 )
 from edgekit.benchmark.trtexec import Iteration
+from edgekit_device.board.samples import Monitor
 from tests.benchmark import handmade_plan, monitor_samples
 from tests.benchmark.nsys_export import engine_run
 

@@ -22,13 +22,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.benchmark.monitor import LiveSample, Top, live_sample
+from edgekit.benchmark.monitor import Top, live_sample
 from edgekit.cli.main import app
 from edgekit.cli.monitor import Resized
 from edgekit.deployment.embedded_sshd import sshd
 from edgekit.errors import BoardError, UsageError
 from edgekit.pipeline.boards import addresses, live
 from edgekit.reports.terminal.top import page
+from edgekit_device.board.samples import LiveSample
 from tests.boards.fixtures import need_sshd
 from tests.edgekit_device.monitor_lines import fake_board
 from tests.security.security_fuzz import times
@@ -228,7 +229,7 @@ def test_a_cut_is_shown_and_the_board_queried_again(monkeypatch: pytest.MonkeyPa
 
     def reported(top: Top) -> bool:
         seen.append(top.connection)
-        assert (top.facts.to_json(), top.power_mode) == ({"module": "M"}, "30W")
+        assert (top.facts.module, top.power_mode) == ("M", "30W")
         assert top.apps["net"].current == "000001-aa"
         return len(seen) < 6
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from edgekit_device.board.monitor import Sampler
+from edgekit_device.protocol.codec import write
 from tests.edgekit_device.monitor_lines import fake_board
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")
@@ -32,13 +33,13 @@ def test_the_python_examples(
     assert 1e6 / energy == pytest.approx(author, rel=0.03)
     assert 1e6 / energy == pytest.approx(ours, rel=0.01)  # there of all of the session
     exec(board, names := dict[str, Any]())
-    assert names["document"]["busy_from_s"] < 0
+    assert names["document"].busy_from_s < 0
     assert "proc" in capsys.readouterr().out
 
 
 def test_the_tables_name_the_keys(tmp_path: Path) -> None:
     with Sampler(20, fake_board(tmp_path)) as sampler:
-        document = sampler.stop()
+        document = write(sampler.stop())
     for key in document.keys() - {"schema"}:
         assert re.search(rf"^\| [^|]*\b{key}\b", PAGE, re.M), key
     for key in document["facts"]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgekit_device.build import job
+from edgekit_device.protocol.codec import write
 from edgekit_device.tensorrt import runtimes
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import board
@@ -42,7 +43,7 @@ class Board:
                 context.store(blob)
             result = job.run(context)
         # it goes over the wire
-        found: dict[str, Any] = json.loads(json.dumps(result))
+        found: dict[str, Any] = json.loads(json.dumps(write(result)))
         return found
 
     def offences(self) -> list[str]:

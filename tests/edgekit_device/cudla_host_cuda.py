@@ -53,8 +53,8 @@ class HostCuda:
     def host_free(self, pointer: int) -> None:
         self.free(pointer)
 
-    def facts(self) -> dict[str, str]:
-        return {"compute_capability": "8.7"}
+    def compute_capability(self) -> tuple[int, int]:
+        return 8, 7
 
     def load_module(self, image: bytes) -> int:
         raise DeviceError("no GPU is here", code="cuda.failed")

@@ -21,6 +21,7 @@ from edgekit_device.deployment.job import deploy
 from edgekit_device.deployment.request import read_request
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import write_durably
+from edgekit_device.protocol.codec import write
 from edgekit_device.release.changed import FrameTimes, GoldenOutcome, Health
 from edgekit_device.release.journal import RefitReport
 from edgekit_device.release.offer import take_offer
@@ -67,7 +68,7 @@ class Bench:
     def deploy(self, bundle: Bundle, **more: Any) -> dict[str, Any]:
         requested = {"app": "toy", "digest": bundle.digest, "policy": {}, "operator": "me",
                  "trust_unsigned": True, **more}  # fmt: skip
-        return deploy(self.root, read_request(requested))
+        return dict(write(deploy(self.root, read_request(requested))))
 
     def facts(self) -> tuple[str | None, str | None]:
         """What ``current`` and ``previous`` are."""
@@ -101,9 +102,9 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
     def child(
         work: Any, *, on_turn: Any, on_report: Any, stopped: Any, closes: Any = ()
     ) -> Mapping[str, Any]:
-        found: dict[str, Any] = work(on_turn, on_report)
+        found = work(on_turn, on_report)
         stopped()
-        return found
+        return dict(write(found))
 
     patch.setattr(states, "refit_release", refit)
     patch.setattr(states, "in_child", child)

@@ -32,9 +32,11 @@ class Refused(Exception):
 
 
 def run_command(root: Root, words: list[str], stdin: io.BytesIO | None = None) -> Any:
-    """What a command answers in this process; its options are those that its parser makes."""
+    """What a command answers in this process, as JSON; its options are those that its parser
+    makes.
+    """
     arguments = make_parser(words[0]).parse_args(words)
-    return arguments.call(root, arguments, stdin or io.BytesIO())
+    return write(arguments.call(root, arguments, stdin or io.BytesIO()))
 
 
 def bench_option(**settings: Any) -> str:

@@ -231,10 +231,10 @@ def test_a_plan_a_damaged_loadable_and_a_missing_core(calls: Path) -> None:
 
 def test_facts(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = cudla_facts()
-    assert (facts["version"], facts["devices"], facts["notes"]) == ("1.2.1", 2, [])
+    assert (facts.version, facts.devices, facts.notes) == ("1.2.1", 2, ())
     monkeypatch.setattr(cudla_library, "_OPEN", [])
     monkeypatch.setenv("EDGEKIT_CUDLA", "/nowhere/libcudla.so.1")
-    assert cudla_facts()["path"] is None
+    assert cudla_facts().path is None
     with pytest.raises(DeviceError) as caught:
         _open(HostCuda())
     assert caught.value.code == "cudla.missing"

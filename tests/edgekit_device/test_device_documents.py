@@ -17,6 +17,7 @@ import yaml
 from edgekit_device.benchmark.settings import BenchSettings, parse_settings
 from edgekit_device.board.identity import RememberedBoard
 from edgekit_device.board.power import PowerJournal
+from edgekit_device.board.samples import EngineLoad
 from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.build.request import BuildJobRequest, read_request
 from edgekit_device.deployment.request import DeployRequest
@@ -213,6 +214,12 @@ def test_a_policy_is_written_whole() -> None:
         "latency_ms": None, "accuracy_min": None, "measure_s": 0.5, "soak_s": 3.0,
         "soak_every_s": 1.0, "keep": 3, "timeouts": {"refit_s": 600.0, "test_s": 300.0},
     }  # fmt: skip
+
+
+def test_a_key_is_written_where_it_was_given() -> None:
+    for given in ({"percent": 1.5}, {"on": None, "mhz": [612, 0.5]}):
+        assert write(read(EngineLoad, given)) == given
+    assert write(EngineLoad(True)) == {"on": True, "percent": None, "mhz": []}
 
 
 def test_what_few_requests_need_may_be_left_out() -> None:

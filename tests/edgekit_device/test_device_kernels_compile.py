@@ -20,8 +20,8 @@ class _Cuda:
         self.images: list[bytes] = []
         self.launches: list[tuple[Any, ...]] = []
 
-    def facts(self) -> dict[str, str]:
-        return {"compute_capability": "8.7"}
+    def compute_capability(self) -> tuple[int, int]:
+        return 8, 7
 
     def load_module(self, image: bytes) -> int:
         self.images.append(image)

@@ -293,8 +293,8 @@ def test_bench_counts_every_lane(signing_key: Path, signers: Path, tmp_path: Pat
     path = write(mixed, tmp_path / "m", stripped=False)
     found = edgekit_device.load(path, allowed_signers=signers, threads=1)
     result = bench(found, {"x": image()}, BenchSettings(1, 0, 16))
-    assert result["iterations"] == 16
-    assert [(s["lane"], s["index"]) for s in result["segments"]] == [
+    assert result.iterations == 16
+    assert [(s.lane, s.index) for s in result.segments] == [
         (lane, index) for lane in (0, 1) for index in range(3)
     ]
     x = golden_inputs(toys.network(), 4, toys.RANGES)

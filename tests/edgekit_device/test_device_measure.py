@@ -38,9 +38,9 @@ def test_segments_are_on_one_clock() -> None:
         segments=[SimpleNamespace(index=i, device=d, layers=()) for i, d in enumerate("DG")],
     )
     model: Any = SimpleNamespace(lanes=[lane])
-    times = [spent for _, spent in segment_times(model, events)]
-    assert times == [pytest.approx([10.0]), pytest.approx([5.0])]
-    assert segment_times(model, events[1:])[0][1] == [1.0]
+    times = [one.latency_ms["median"] for one in segment_times(model, events)]
+    assert times == pytest.approx([10.0, 5.0])
+    assert segment_times(model, events[1:])[0].latency_ms["median"] == 1.0
 
 
 @over(st.lists(st.floats(0, 1e6), min_size=1, max_size=1200))

@@ -16,8 +16,10 @@ import pytest
 
 from edgekit_device.board import tegrastats
 from edgekit_device.board.monitor import Sampler
+from edgekit_device.board.samples import EngineLoad, MemoryUse, RailPower, Sample
 from edgekit_device.board.sampling import SampleStream
 from edgekit_device.board.tegrastats import TegrastatsCommand, find_commands
+from edgekit_device.protocol.codec import write
 from tests.edgekit_device.monitor_lines import LINES, fake_board, fake_tegrastats
 
 #: says its number of start, then a line each 10 ms as asked
@@ -27,7 +29,7 @@ while True:
     print({LINES["6 root"] + " WARP 9"!r}, flush=True)
     time.sleep(0.01)
 """
-RAILS = {"VDD_GPU_SOC": {"now": pytest.approx(5058.0), "average": None, "peak": None}}
+RAILS = {"VDD_GPU_SOC": RailPower(pytest.approx(5058.0))}
 
 
 def until(true: Callable[[], Any]) -> Any:
@@ -49,7 +51,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def first(stream: SampleStream) -> dict[str, Any]:
+def first(stream: SampleStream) -> Sample:
     samples = iter(stream)
     sample = next(samples)
     samples.close()  # type: ignore[attr-defined]
@@ -60,27 +62,27 @@ def first(stream: SampleStream) -> dict[str, Any]:
 def test_a_boards_files_are_found_in_every_layout(tmp_path: Path, jetpack: int) -> None:
     stream = SampleStream(10, fake_board(tmp_path, jetpack), [], process=os.getpid())
     sample = first(stream)
-    assert sample["runtime_status"] == {"dla0": "active", "dla1": "suspended"}
-    assert sample["clocks_hz"] == {"dla0_core": 1369600000}
-    assert sample["temperatures_c"] == {"cpu": 51.25}  # the GPU's zone has no power
-    assert sample["engines"] == {"GR3D": {"on": True, "percent": 41.5, "mhz": [612]}}
-    assert sample["other"]["cooling"] == {"gpu-throttle-alert": 1}  # and no fan
-    assert sample["other"]["overcurrent_events"] == {"oc1": 2}
-    assert sample["rails_mw"] == RAILS  # 843 mV * 6 A; no NC, no sum of shunts
-    assert sample["ram"] == {"used_bytes": 400 << 10, "total_bytes": 1000 << 10}
-    assert sample["swap"]["used_bytes"] == 10 << 10
-    assert [core and core["mhz"] for core in sample["cpu"]] == [2201, None, None]
+    assert sample.runtime_status == {"dla0": "active", "dla1": "suspended"}
+    assert sample.clocks_hz == {"dla0_core": 1369600000}
+    assert sample.temperatures_c == {"cpu": 51.25}  # the GPU's zone has no power
+    assert sample.engines == {"GR3D": EngineLoad(on=True, percent=41.5, mhz=(612,))}
+    assert sample.other.cooling == {"gpu-throttle-alert": 1}  # and no fan
+    assert sample.other.overcurrent_events == {"oc1": 2}
+    assert sample.rails_mw == RAILS  # 843 mV * 6 A; no NC, no sum of shunts
+    assert sample.ram == MemoryUse(400 << 10, 1000 << 10)
+    assert sample.swap.used_bytes == 10 << 10
+    assert [core and core.mhz for core in sample.cpu] == [2201, None, None]
     assert stream.sources == ["sysfs", "proc"]
 
 
 def test_loads_are_of_the_time_between_two_samples(tmp_path: Path) -> None:
     board = fake_board(tmp_path)
     samples = iter(SampleStream(10, board, []))
-    assert next(samples)["cpu"][0]["percent"] is None  # no tick has passed
+    assert next(samples).cpu[0].percent is None  # no tick has passed
     stat = "cpu0 430 0 100 9570 0 0 0 0 0 0\ncpu2 10 0 0 90 0 0 0 0 0 0\n"
     (board / "proc/stat").write_text(stat, "ascii")
     # the next sample may have been on its way while the file was written
-    found = [next(samples)["cpu"][0]["percent"] for _ in range(3)]
+    found = [next(samples).cpu[0].percent for _ in range(3)]
     samples.close()  # type: ignore[attr-defined]
     assert 30.0 in found
     assert {30.0, None} >= set(found)
@@ -103,18 +105,18 @@ def test_a_sampler_next_to_a_measurement(tmp_path: Path) -> None:
     until(lambda: os.fstat(output.fileno()).st_size > size)
     document = sampler.stop()
     spent = time.perf_counter() - began
-    json.dumps(document, allow_nan=False)
-    assert document["schema"] == "edgekit.monitor/1"
-    assert document["idle"]
-    assert all(one["t_s"] < document["busy_from_s"] for one in document["idle"])
-    times = [one["t_s"] for one in document["samples"]]
+    json.dumps(write(document), allow_nan=False)
+    assert document.schema == "edgekit.monitor/1"
+    assert document.idle
+    assert all(one.t_s < document.busy_from_s for one in document.idle)
+    times = [one.t_s for one in document.samples]
     assert times == sorted(times)
-    assert times[-1] > 0 > document["idle"][0]["t_s"] > -spent
-    assert document["facts"]["l4t"] == "36.4.3"
-    assert document["facts"]["clock_caps_hz"] == {"dla0_core": 908800000, "dla1_core": 908800000}
-    assert 0 < document["facts"]["sampler_percent"] < 100
-    assert document["warnings"] == []
-    assert document["unknown"] == {}
+    assert times[-1] > 0 > document.idle[0].t_s > -spent
+    assert document.facts.l4t == "36.4.3"
+    assert document.facts.clock_caps_hz == {"dla0_core": 908800000, "dla1_core": 908800000}
+    assert 0 < document.facts.sampler_percent < 100
+    assert document.warnings == ()
+    assert document.unknown == {}
 
 
 def test_tegrastats_is_read_and_completed_and_ends(tmp_path: Path) -> None:
@@ -135,14 +137,14 @@ def test_tegrastats_is_read_and_completed_and_ends(tmp_path: Path) -> None:
     pid, arguments = pids.read_text().split(maxsplit=1)
     assert arguments.split() == ["--interval", "10"]
     assert not alive(int(pid))
-    assert document["sources"] == ["tegrastats", "sysfs"]
-    assert list(document["unknown"]) == ["WARP 9"]
-    assert any("tegrastats ended" in text for text in document["warnings"])
-    for sample in document["samples"]:
-        assert sample["rails_mw"]["VDD_CPU_CV"]["now"] == 3600.0  # its own, not sysfs's
-        assert sample["runtime_status"]["dla0"] == "active"  # which it does not say
+    assert document.sources == ("tegrastats", "sysfs")
+    assert list(document.unknown) == ["WARP 9"]
+    assert any("tegrastats ended" in text for text in document.warnings)
+    for sample in document.samples:
+        assert sample.rails_mw["VDD_CPU_CV"].now == 3600.0  # its own, not sysfs's
+        assert sample.runtime_status["dla0"] == "active"  # which it does not say
     # it spoke each 10 ms: those in between were left out
-    times = [one["t_s"] for one in document["samples"]]
+    times = [one.t_s for one in document.samples]
     assert len(times) >= 3
     assert (times[-1] - times[0]) / (len(times) - 1) > 0.03
 
@@ -156,7 +158,7 @@ def test_a_silent_tegrastats_gives_way_to_sysfs(
     stream = SampleStream(
         20, fake_board(tmp_path), [TegrastatsCommand([str(mute / "tegrastats")], 20, False)]
     )
-    assert first(stream)["rails_mw"] == RAILS
+    assert first(stream).rails_mw == RAILS
     assert "printed nothing" in stream.warnings[0]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit_device.board.monitor import release_warning
 from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
+from edgekit_device.protocol.codec import write
 from tests.security.security_fuzz import times
 
 VERBOSE = """NVPM VERB: Current mode: NV Power Mode: 25W
@@ -60,4 +61,4 @@ def test_damaged_output_raises_nothing(text: str, cut: int, piece: str, junk: st
         parse_modes(damaged),
         parse_power_mode(damaged),
     )
-    json.dumps(found)
+    json.dumps(write(found))

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgekit_device.board.samples import CpuCore, EngineLoad, RailPower, Sample
 from edgekit_device.board.tegrastats import UnknownFields, read_line
+from edgekit_device.protocol.codec import write
 from tests.edgekit_device.monitor_lines import LINES
 from tests.security.security_fuzz import times
 
@@ -17,14 +19,19 @@ DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
 MIB = 1 << 20
 
 
+def sample_of(text: str) -> Sample:
+    line, _ = read_line(text)
+    assert line is not None
+    return line.sample
+
+
 @pytest.mark.parametrize("release", LINES)
 def test_every_field_of_a_release_is_known(release: str) -> None:
-    sample, unknown = read_line(LINES[release])
+    line, unknown = read_line(LINES[release])
     assert unknown == []
-    assert sample is not None
-    json.dumps(sample, allow_nan=False)
+    assert line is not None
     # what a name stands for is somewhere in the sample: nothing was passed over
-    known = json.dumps(sample)
+    known = json.dumps(write(line.sample), allow_nan=False)
     for word in LINES[release].split():
         name = word.split("@")[0].removesuffix("_FREQ")
         if name[:1].isalpha() and name not in ("off", "fg", "bg", "NC", "CV1", "RAM", "SWAP"):
@@ -32,53 +39,51 @@ def test_every_field_of_a_release_is_known(release: str) -> None:
 
 
 def test_engines_report_off_clock_and_load() -> None:
-    engines = read_line(LINES["6 root"])[0]["engines"]  # type: ignore[index]
-    assert engines["NVENC"] == {"on": True, "percent": 79, "mhz": [166]}
-    assert engines["NVDLA0"] == {"on": True, "percent": 0, "mhz": [1600]}
-    assert engines["NVDLA1"] == {"on": False, "percent": None, "mhz": []}
-    assert engines["GR3D"] == {"on": False, "percent": 0, "mhz": [0, 0]}
-    older = read_line(LINES["5 root, DLA at work"])[0]["engines"]  # type: ignore[index]
-    assert older["NVDLA0"] == {"on": True, "percent": None, "mhz": [1369]}
-    thor = read_line(LINES["Thor"])[0]["engines"]  # type: ignore[index]
-    assert thor["GR3D"] == {"on": True, "percent": None, "mhz": [1574, 0, 1574]}
-    assert read_line(LINES["4 user"])[0]["engines"]["GR3D"]["on"] is None  # type: ignore[index]
+    engines = sample_of(LINES["6 root"]).engines
+    assert engines["NVENC"] == EngineLoad(True, 79, (166,))
+    assert engines["NVDLA0"] == EngineLoad(True, 0, (1600,))
+    assert engines["NVDLA1"] == EngineLoad(False, None, ())
+    assert engines["GR3D"] == EngineLoad(False, 0, (0, 0))
+    older = sample_of(LINES["5 root, DLA at work"]).engines
+    assert older["NVDLA0"] == EngineLoad(True, None, (1369,))
+    thor = sample_of(LINES["Thor"]).engines
+    assert thor["GR3D"] == EngineLoad(True, None, (1574, 0, 1574))
+    assert sample_of(LINES["4 user"]).engines["GR3D"].on is None
 
 
 def test_memory_cores_rails_and_temperatures() -> None:
-    sample = read_line(LINES["5 root, DLA at work"])[0]
-    assert sample is not None
-    assert sample["ram"]["used_bytes"] == 9010 * MIB
-    assert sample["ram"]["total_bytes"] == 62780 * MIB
-    assert sample["cpu"] == [
-        {"percent": 3, "mhz": 1190},
+    sample = sample_of(LINES["5 root, DLA at work"])
+    assert sample.ram.used_bytes == 9010 * MIB
+    assert sample.ram.total_bytes == 62780 * MIB
+    assert sample.cpu == (
+        CpuCore(3, 1190),
         None,
-        {"percent": 17, "mhz": 1190},
-        {"percent": 0, "mhz": 2265},
-    ]
-    assert sample["rails_mw"]["VDD_CPU_CV"] == {"now": 8312.0, "average": 7415.0, "peak": None}
-    assert "NC" not in sample["rails_mw"]
-    assert sample["temperatures_c"] == {"CV0": 61.5, "tj": 63.0}  # CV1 has no power
-    newer = read_line(LINES["7.2 root"])[0]
-    assert newer is not None
-    assert newer["rails_mw"]["VDD_GPU_SOC"]["peak"] == 2300.0
-    assert newer["ram"]["largest_free_block_bytes"] == 512 << 10
-    thor = read_line(LINES["Thor"])[0]
-    assert thor is not None
-    assert thor["rails_mw"]["VDD_GPU"]["now"] == -392.0
-    assert [core and core["mhz"] for core in thor["cpu"]] == [2601, 2601, None]
-    older = read_line("1750866197.25::" + LINES["4 root"])[0]
-    assert older is not None
-    assert older["rails_mw"]["GPU"]["now"] == 2163.0
-    assert older["temperatures_c"]["GPU"] == 35.5
-    assert older["wall"] == 1750866197.25
+        CpuCore(17, 1190),
+        CpuCore(0, 2265),
+    )
+    assert sample.rails_mw["VDD_CPU_CV"] == RailPower(8312.0, 7415.0)
+    assert "NC" not in sample.rails_mw
+    assert sample.temperatures_c == {"CV0": 61.5, "tj": 63.0}  # CV1 has no power
+    newer = sample_of(LINES["7.2 root"])
+    assert newer.rails_mw["VDD_GPU_SOC"].peak == 2300.0
+    assert newer.ram.largest_free_block_bytes == 512 << 10
+    thor = sample_of(LINES["Thor"])
+    assert thor.rails_mw["VDD_GPU"].now == -392.0
+    assert [core and core.mhz for core in thor.cpu] == [2601, 2601, None]
+    line, _ = read_line("1750866197.25::" + LINES["4 root"])
+    assert line is not None
+    older = line.sample
+    assert older.rails_mw["GPU"].now == 2163.0
+    assert older.temperatures_c["GPU"] == 35.5
+    assert line.stamp == 1750866197.25
 
 
 def test_unknown_fields_are_retained_and_counted_by_their_form() -> None:
     unknown = UnknownFields()
     for value in (7, 8):
-        sample, fields = read_line(f"{LINES['6 root']} WARP_CORE {value}/9bar?? x@ NVX 3%@")
-        assert sample is not None
-        assert "WARP_CORE" not in sample["rails_mw"]
+        line, fields = read_line(f"{LINES['6 root']} WARP_CORE {value}/9bar?? x@ NVX 3%@")
+        assert line is not None
+        assert "WARP_CORE" not in line.sample.rails_mw
         unknown.add(fields)
     assert unknown.counts == {"WARP_CORE 7/9bar?? x@ NVX 3%@": 2}
 
@@ -94,10 +99,10 @@ def test_a_session_with_the_dla_at_work_is_read_whole() -> None:
         lines = path.read_text("ascii").splitlines()
         assert len(lines) > 4
         for line in lines:
-            sample, unknown = read_line(line)
+            said, unknown = read_line(line)
             assert unknown == []
-            assert sample is not None
-            assert set(sample["rails_mw"]) == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"}
+            assert said is not None
+            assert set(said.sample.rails_mw) == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"}
 
 
 _PIECES = sorted({word for line in LINES.values() for word in line.split()})
@@ -112,6 +117,6 @@ _PIECES = sorted({word for line in LINES.values() for word in line.split()})
 )
 def test_damaged_lines_raise_nothing(words: list[str], junk: str, cut: int, glue: str) -> None:
     line = glue.join([LINES["6 root"][:cut], *words, junk])
-    sample, unknown = read_line(line)
-    json.dumps([sample, unknown], allow_nan=False)
+    said, unknown = read_line(line)
+    json.dumps([said and write(said.sample), unknown], allow_nan=False)
     assert all(len(field) <= 200 for field in unknown)

@@ -112,7 +112,7 @@ def test_clocks_that_were_held_before_are_held_again(board: FakeBoard) -> None:
     (board.folder / "calls").unlink()
     with held_power(board.root, "MAXN", False, **places(board)) as power:
         assert board.state() == ("0", "free")
-    assert power.document()["mode"]["during"]["name"] == "MAXN"
+    assert power.report.mode.during.name == "MAXN"
     assert board.state() == ("2", "held")
 
 
@@ -166,7 +166,7 @@ def test_another_account_goes_through_sudo(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     tools = PowerTools(str(board.stored))
-    assert hold(board.root, tools, "MAXN", True, board.system)["mode"]["during"]["id"] == 0
+    assert hold(board.root, tools, "MAXN", True, board.system).during.mode.id == 0
     assert undo(board.root, tools, board.system) == []
     requested = [call for call in board.calls() if call.startswith("sudo")]
     bin_ = board.folder / "bin"
@@ -187,7 +187,7 @@ def test_another_account_goes_through_sudo(
 
 
 def test_modes_are_found_by_name_and_id(board: FakeBoard, tmp_path: Path) -> None:
-    assert {find_mode(name, board.system)["id"] for name in ("30W", "mode_30w", "2")} == {2}
+    assert {find_mode(name, board.system).id for name in ("30W", "mode_30w", "2")} == {2}
     assert gates(1, board.system) != gates(0, board.system) == gates(2, board.system) is not None
     assert gates(7, board.system) is None
     with pytest.raises(DeviceError, match="power mode 'MAX' does not exist") as caught:
@@ -201,8 +201,8 @@ def test_without_options_it_only_looks(board: FakeBoard, monkeypatch: pytest.Mon
     with held_power(board.root, **places(board)) as power:
         pass
     assert board.calls() == []
-    reported = power.document()
-    assert (reported["changed"], reported["locked"], reported["mode"]["after"]["id"]) == (
+    reported = power.report
+    assert (reported.changed, reported.locked, reported.mode.after.id) == (
         False,
         False,
         2,
@@ -210,7 +210,7 @@ def test_without_options_it_only_looks(board: FakeBoard, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with held_power(board.root, **places(board)) as power:
         pass
-    assert power.document() is None  # no Jetson
+    assert power.report is None  # no Jetson
 
 
 def places(board: FakeBoard) -> dict:

@@ -14,7 +14,12 @@ import pytest
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import fingerprint, query_cuda, query_cudla, query_tensorrt
 from edgekit_device.board.inventory import module_version, parse_packages, tensorrt_versions
-from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
+from edgekit_device.board.power_tools import (
+    NvpmodelMode,
+    parse_clocks,
+    parse_modes,
+    parse_power_mode,
+)
 from edgekit_device.board.probe import probe
 from edgekit_device.cuda.cudla_library import find_library
 from edgekit_device.protocol.codec import write
@@ -170,7 +175,7 @@ def test_power_modes() -> None:
     assert parse_power_mode(verbose) == ("40W", 4)
     assert parse_power_mode("NVPM ERROR: no rights\n") == (None, None)
     listed = "NVPM VERB: POWER_MODEL: ID=0 NAME=MAXN\nNVPM VERB: POWER_MODEL: ID=3 NAME=MODE_50W\n"
-    assert parse_modes(listed) == [{"id": 0, "name": "MAXN"}, {"id": 3, "name": "MODE_50W"}]
+    assert parse_modes(listed) == [NvpmodelMode(0, "MAXN"), NvpmodelMode(3, "MODE_50W")]
 
 
 def test_clocks_of_three_releases() -> None:
@@ -189,10 +194,10 @@ NV Power Mode: MODE_30W
 """
     clocks = parse_clocks(text)
     assert set(clocks) == {"cpu0", "cpu8", "cpu9", "gpu", "emc", "dla0_core"}
-    assert clocks["cpu0"]["current"] == 900_000_000
-    assert (clocks["cpu0"]["online"], clocks["cpu8"]["online"]) == (True, False)
-    assert "online" not in clocks["cpu9"]
-    assert [clocks[name]["locked"] for name in ("gpu", "emc", "dla0_core")] == [True, True, False]
+    assert clocks["cpu0"].current == 900_000_000
+    assert (clocks["cpu0"].online, clocks["cpu8"].online) == (True, False)
+    assert clocks["cpu9"].online is None
+    assert [clocks[name].locked for name in ("gpu", "emc", "dla0_core")] == [True, True, False]
 
 
 def test_libcudla_is_found_where_the_loader_finds_it(

@@ -15,6 +15,7 @@ from edgekit_device.board.inventory import l4t
 from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
 from edgekit_device.board.sysfs import DlaCores
 from edgekit_device.board.tegrastats import read_line
+from edgekit_device.protocol.codec import write
 
 FOLDER = os.environ.get("EDGEKIT_LOGS", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="EDGEKIT_LOGS names no folder of logs")
@@ -49,8 +50,8 @@ def test_every_clock_is_read() -> None:
         lines = [x for x in text.splitlines() if "MaxFreq=" in x and not x.startswith("#")]
         assert len(clocks) == len(lines), path.name
         for name, one in clocks.items():
-            assert one["min"] <= one["max"], (path.name, name)
-            assert 1e6 < one["max"] < 1e10, (path.name, name)  # Hz, whatever unit it was in
+            assert one.min <= one.max, (path.name, name)
+            assert 1e6 < one.max < 1e10, (path.name, name)  # Hz, whatever unit it was in
         assert {"gpu", "emc"} <= set(clocks), path.name
 
 
@@ -70,10 +71,12 @@ def test_every_line_of_tegrastats_is_read_whole() -> None:
     for path in [*logs("tegrastats_*.txt"), *logs("teg_*.log")]:
         lines = [x for x in path.read_text("utf-8").splitlines() if not x.startswith("#")]
         for line in lines:
-            sample, unknown = read_line(line)
-            assert sample is not None, (path.name, line)
+            said, unknown = read_line(line)
+            assert said is not None, (path.name, line)
             assert unknown == [], path.name
-            assert {"ram", "swap", "cpu", "engines", "temperatures_c"} <= set(sample), path.name
+            assert {"ram", "swap", "cpu", "engines", "temperatures_c"} <= set(write(said.sample)), (
+                path.name
+            )
 
 
 def test_the_dlas_state_is_read(tmp_path: Path) -> None:
@@ -84,6 +87,4 @@ def test_the_dlas_state_is_read(tmp_path: Path) -> None:
             file = tmp_path / place.lstrip("/")
             file.parent.mkdir(parents=True)
             file.write_text(state + "\n", "ascii")
-        sample: dict[str, dict[str, str]] = {}
-        DlaCores(tmp_path).add(sample)
-        assert list(sample["runtime_status"].values()) == [state for _, state in said]
+        assert list(DlaCores(tmp_path).states().values()) == [state for _, state in said]

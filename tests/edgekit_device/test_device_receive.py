@@ -184,7 +184,7 @@ def test_old_parts_go_unless_they_are_young(root: Root) -> None:
         _refused(root, frames([(digest, data)])[:1_000_000])
     os.utime(root.folder / "partial" / old[0], (1000, 1000))
     size = received_bytes(root.folder, old[0])
-    assert collect(root)["freed_bytes"] == size
+    assert collect(root).freed_bytes == size
     assert [digest for digest, _ in partials(root.folder)] == [young[0]]
 
 

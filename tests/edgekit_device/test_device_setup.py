@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device.board.power_tools import read_modes
+from edgekit_device.board.power_tools import NvpmodelMode, read_modes
 from edgekit_device.board.setup import SUDOERS, Account, setup, sudoers_text
 from edgekit_device.protocol.codec import write
 from tests.edgekit_device.test_device_probe import put
@@ -44,7 +44,7 @@ def sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_file_names_exact_commands(system: Path) -> None:
-    assert read_modes(system) == [{"id": 0, "name": "MAXN"}, {"id": 2, "name": "MODE_30W"}]
+    assert read_modes(system) == [NvpmodelMode(0, "MAXN"), NvpmodelMode(2, "MODE_30W")]
     lines = sudoers_text("ada", system).splitlines()
     assert lines[0].startswith("#")
     assert all(line.startswith("ada ALL=(root) NOPASSWD: /usr/") for line in lines[1:])

@@ -138,12 +138,12 @@ def test_a_bench_reads_the_gpus_clock_and_names_layers(here: Here) -> None:
     here.has("10.3.0")
     bundle = checked(plan("10.3.0"), entry("10.3.0"))
     document = bench(open_model(bundle), {"x": random_input()}, BenchSettings(0.0, 0.0, 3))
-    assert (document["clock"], document["segments_clock"]) == ("board-measured", "gpu")
-    assert document["iterations"] == 3
+    assert (document.clock, document.segments_clock) == ("board-measured", "gpu")
+    assert document.iterations == 3
     nodes = profile(bundle, {"x": random_input()}, 0, 2)
-    assert {node["node"] for node in nodes} >= {"conv", "relu"}
+    assert {node.node for node in nodes} >= {"conv", "relu"}
     # what the double reports
-    assert all(node["mean_us"] == node["median_us"] == 125.0 for node in nodes)
+    assert all(node.mean_us == node.median_us == 125.0 for node in nodes)
 
 
 def test_a_run_that_fails_waits_for_its_copies(here: Here) -> None:

@@ -59,7 +59,7 @@ def checked(**engines):
 def run(tmp_path, given, **options):
     found = board.cross_check(Root(tmp_path / "root"), tmp_path, given, replace(OPTIONS, **options))
     assert list((tmp_path / "root/tmp").iterdir()) == []
-    return found["engines"]
+    return found.engines
 
 
 def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> None:
@@ -73,23 +73,23 @@ def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> No
         ),
     )  # fmt: skip
     gpu, dla, loadable, refitted, lost = reported
-    assert json.loads(gpu["times"]) == [{"plan": "gpu"}]
-    assert "--useDLACore=1" in dla["console"]
-    assert "--useDLACore" not in gpu["console"]
-    assert "--versionCompatible" in gpu["console"]
-    assert "--versionCompatible" not in dla["console"]
-    assert json.loads(refitted["times"]) == [{"plan": "with weights"}]
-    assert "loadable" in loadable["why"]
-    assert "refit it again" in lost["why"]
-    assert {one["why"] for one in (gpu, dla, refitted)} == {None}
+    assert json.loads(gpu.times) == [{"plan": "gpu"}]
+    assert "--useDLACore=1" in dla.console
+    assert "--useDLACore" not in gpu.console
+    assert "--versionCompatible" in gpu.console
+    assert "--versionCompatible" not in dla.console
+    assert json.loads(refitted.times) == [{"plan": "with weights"}]
+    assert "loadable" in loadable.why
+    assert "refit it again" in lost.why
+    assert {one.why for one in (gpu, dla, refitted)} == {None}
 
 
 def test_one_that_fails_or_hangs_ends_and_is_reported(program: Path, tmp_path: Path) -> None:
     (failed,) = run(tmp_path, checked(broken=entry()))
     (hung,) = run(tmp_path, checked(hangs=entry()), timeout_s=0.5)
-    assert (failed["status"], failed["times"]) == (1, None)
-    assert "[E] broken" in failed["console"]
-    assert "took longer" in hung["why"]
+    assert (failed.status, failed.times) == (1, None)
+    assert "[E] broken" in failed.console
+    assert "took longer" in hung.why
 
 
 def test_trtexec_ends_with_a_bench_that_is_killed(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_trtexec_ends_with_a_bench_that_is_killed(tmp_path: Path) -> None:
 def test_without_a_trtexec_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "find_trtexec", lambda: None)
     found = board.cross_check(Root(tmp_path), tmp_path, checked(gpu=entry()), OPTIONS)
-    assert "trtexec is not on" in found["why"]
+    assert "trtexec is not on" in found.why

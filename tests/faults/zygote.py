@@ -129,9 +129,10 @@ def _frames(bundle: Any, missing: list[Any]) -> bytes:
 def _deploy(root: Path, request: Any) -> Any:
     from edgekit_device.deployment.job import deploy
     from edgekit_device.deployment.request import read_request
+    from edgekit_device.protocol.codec import write
     from edgekit_device.store.root import Root
 
-    return deploy(Root(root), read_request(request))
+    return write(deploy(Root(root), read_request(request)))
 
 
 def _resume(root: Path, nothing: None) -> Any:

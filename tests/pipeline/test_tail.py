@@ -22,7 +22,7 @@ from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan, take
 from edgekit.quantize.caches import cache_of, write_cache
-from edgekit_device.arrays.deviation import Deviation
+from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.runtime.golden import compare
 from tests.pipeline.nets import small_net
 
@@ -252,8 +252,8 @@ def test_channels_are_grouped_by_range_and_a_lost_group_is_seen():
         for a, b in ((wanted, found), (wanted.transpose(0, 2, 1), found.transpose(0, 2, 1))):
             parts = Deviation(by_channel=True)
             parts.add(a, b)
-            assert [g["channels"] for g in parts.groups()] == [[[0, 3]], [[4, 6]]]
-            assert [g["collapsed"] for g in parts.groups()] == collapsed
+            assert [g.channels for g in parts.groups()] == [((0, 3),), ((4, 6),)]
+            assert [g.collapsed for g in parts.groups()] == collapsed
     # within the tolerance of the widest channels, and still nothing of the others is left
     assert compare(near, wanted, 0.02).ok
     assert not compare(lost, wanted, 0.02).ok

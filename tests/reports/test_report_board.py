@@ -1,5 +1,6 @@
 """What a real board's monitor saw, from the bench document to the page."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def measured():
     measurement = handmade_plan.measured(
         backend="tensorrt",
         clock="board-measured",
-        monitor=monitor.model_copy(update={"idle": monitor.samples[:4]}).to_json(),
+        monitor=replace(monitor, idle=monitor.samples[:4]),
         runtime={"library": "libnvinfer.so.10", "flags": {"dla_core": 0, "spin": False}},
     )
     return bench_document(

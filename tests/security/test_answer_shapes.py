@@ -13,7 +13,6 @@ import pytest
 
 from edgekit.benchmark.document import bench_document
 from edgekit.benchmark.measurement import measurement_of_board
-from edgekit.benchmark.monitor import LiveSample
 from edgekit.cli import boards, jobs, steps
 from edgekit.cli.output import say
 from edgekit.deployment.answers import ANSWERS, answer_of, take_samples
@@ -27,6 +26,7 @@ from edgekit.pipeline.boards.doctor import examine
 from edgekit.pipeline.boards.status import ReachedBoard, Status
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
+from edgekit_device.board.samples import LiveSample
 from edgekit_device.deployment.status import BoardStatus
 from edgekit_device.jobs.commands import JobList
 from edgekit_device.protocol.codec import write
@@ -219,14 +219,14 @@ class Sampling:
 
 
 GOOD = {
-    "t_s": 0.5, "wall": 1.5, "ram": {"used_bytes": 1, "total_bytes": 2}, "swap": None,
+    "t_s": 0.5, "wall": 1.5, "ram": {"used_bytes": 1, "total_bytes": 2},
     "cpu": [{"percent": 1.5, "mhz": 2.5}], "engines": {"GR3D": {"percent": 1.5, "mhz": [2.5]}},
     "temperatures_c": {"cpu": 40.5}, "rails_mw": {"VIN": {"now": 1, "average": 1, "peak": 2}},
     "runtime_status": {"dla0": "active"}, "clocks_hz": {"gpu": 1.5},
     "other": {"process_percent": 1.5, "cooling": {"fan": 1}, "overcurrent_events": {"oc": 1}},
     "sources": ["sysfs"], "interval_ms": 100, "power_mode": "MAXN", "warnings": ["w"],
     "unknown": {"EMC": 1},
-    "facts": {"module": "m", "l4t": "36.4.3", "clock_caps_hz": {"dla": 1.5}},
+    "facts": {"module": "m", "board_id": "b", "l4t": "36.4.3", "clock_caps_hz": {"dla": 1.5}},
 }  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def test_a_sample_has_its_form() -> None:
 
     board: Any = Sampling("what a shell prints", GOOD)
     take_samples(board, keep, "lab", "python3", 1.0)
-    assert [one.to_json() for one in seen] == [GOOD]
+    assert write(seen) == [GOOD]
     for place, wrong in spoiled(GOOD):
         board = Sampling(changed(GOOD, place, wrong))
         if type(wrong) in (str, bool):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from edgekit.benchmark.document import Bench
-from edgekit.benchmark.measurement import MeasuredNode, Pipelined, SegmentTimes
 from edgekit.dla.judge import judge
 from edgekit.errors import BoardError, DataError, EnvironmentLack
 from edgekit.network.loading.load import load
@@ -27,6 +26,7 @@ from edgekit.tuning.document import pins_of, tune_document
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.text import tune_text
 from edgekit.tuning.trials import TuningRequest, better_by, cost_of, readable_value
+from edgekit_device.benchmark.measurement import MeasuredNode, Pipelined, SegmentTimes
 from tests.pipeline.nets import small_net
 from tests.tuning.tune_world import World, best_mix, every_plan, world_of
 

@@ -27,6 +27,7 @@ from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
+from edgekit_device.protocol.codec import write
 from tests.edgekit_device.segment_waits import make_segments_wait
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import every_plan
@@ -57,7 +58,7 @@ class Reference:
             self._built[key] = self._build(plan, self.folder / key)
         model, frame = self._built[key]
         answer = bench(model, frame, BenchSettings(0, 0, 3))
-        return bench_document(measurement_of_board(answer), plan)
+        return bench_document(measurement_of_board(write(answer)), plan)
 
     def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
         with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:

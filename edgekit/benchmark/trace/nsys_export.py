@@ -47,7 +47,7 @@ def range_words() -> RangeWords:
 @lru_cache(maxsize=1)
 def copy_names() -> dict[int, str]:
     """Returns a copy's name by its kind."""
-    return dict(_file().copies.value)
+    return {int(kind): name for kind, name in _file().copies.value.items()}
 
 
 @document(frozen=True)
@@ -69,7 +69,7 @@ class NsysRanges:
 class NsysCopies:
     """Names of copies by their kind."""
 
-    value: Mapping[int, str]
+    value: Mapping[str, str]
 
 
 @document(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +14,18 @@ from statistics import median
 from typing import NamedTuple
 
 from edgekit.benchmark.energy import BUSY
-from edgekit.benchmark.monitor import SCHEMA, Monitor, MonitorFacts, Sample
 from edgekit.errors import DataError
 from edgekit.files import open_stream
 from edgekit.targets.board import PowerRails, Target
 from edgekit.targets.loader import get, names
-from edgekit_device.board.tegrastats import WALL_FORMAT, UnknownFields, read_line
+from edgekit_device.board.samples import Monitor, Sample
+from edgekit_device.board.tegrastats import (
+    WALL_FORMAT,
+    TegrastatsLine,
+    UnknownFields,
+    read_line,
+)
+from edgekit_device.protocol.codec import write
 
 _HINT = "give a log of one tegrastats run on the measured board"
 _STRAY = 1  # a line of another form alone is damage
@@ -242,10 +249,10 @@ def monitor_of_log(
     Raises:
         DataError: "tegrastats.mixed": it is of several boards.
     """
-    found: list[_Line] = []
+    found: list[TegrastatsLine] = []
     unknown, other, cut = UnknownFields(), 0, False
     for line in lines:
-        sampled, fields = _line(line[: 1 << 16])
+        sampled, fields = read_line(line[: 1 << 16])
         if sampled is None:
             other += bool(line.strip()) and not line.startswith("#")
             continue
@@ -261,7 +268,7 @@ def monitor_of_log(
         warnings.append(f"{other} {words} none of tegrastats")
     places, notes = one_board([one.sample for one in found])
     found = [found[at] for at in places]
-    warnings += [*notes, *pauses([one.wall() for one in found])]
+    warnings += [*notes, *pauses([_wall(one) for one in found])]
     interval = interval_ms / 1e3 if interval_ms else _interval(found)
     first = _first_busy([one.sample for one in found], rails)
     if found:
@@ -269,59 +276,40 @@ def monitor_of_log(
     times = _times(found, interval)
     walls = _walls(found, times, utc_offset_s)
     return Monitor(
-        schema=SCHEMA,
         interval_ms=interval * 1e3,
-        sources=["tegrastats"],
+        sources=("tegrastats",),
         started_at=walls[0] if walls else None,
         busy_from_s=0.0,
-        samples=[
-            one.sample.model_copy(update={"t_s": round(at - times[first], 6), "wall": wall})
+        samples=tuple(
+            replace(one.sample, t_s=round(at - times[first], 6), wall=wall)
             for at, wall, one in zip(times, walls, found, strict=True)
-        ],
-        idle=[],
-        facts=MonitorFacts(l4t=None, module=None),
+        ),
         unknown=unknown.counts,
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
 
 
-class _Line(NamedTuple):
-    """A line's sample without its time, the time of reading in front of it, and its date."""
-
-    sample: Sample
-    stamp: float | None
-    date: str | None
-
-    def wall(self) -> float | None:
-        """Seconds; a date as if it were UTC, because a log does not have its time zone."""
-        if self.stamp is not None or self.date is None:
-            return self.stamp
-        try:
-            said = datetime.strptime(self.date, WALL_FORMAT)
-        except ValueError:
-            return None
-        return said.replace(tzinfo=timezone.utc).timestamp()
-
-
-def _line(text: str) -> tuple[_Line | None, list[str]]:
-    """Returns the sample of a line, and the fields whose meaning is not known."""
-    groups, unknown = read_line(text)
-    if groups is None:
-        return None, unknown
-    wall, date = groups.pop("wall", None), groups.pop("wall_text", None)
-    return _Line(Sample.model_validate({"t_s": 0.0, "wall": None, **groups}), wall, date), unknown
+def _wall(line: TegrastatsLine) -> float | None:
+    """Seconds; a date as if it were UTC, because a log does not have its time zone."""
+    if line.stamp is not None or line.date is None:
+        return line.stamp
+    try:
+        said = datetime.strptime(line.date, WALL_FORMAT)
+    except ValueError:
+        return None
+    return said.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _shape(sample: Sample) -> set[tuple[str, str]]:
     return {
         (group, str(name))
-        for group, values in sample.to_json().items()
+        for group, values in write(sample).items()
         for name in (values if isinstance(values, dict) else ("",))
     }
 
 
 def _walls(
-    samples: list[_Line], times: list[float], utc_offset_s: float | None
+    samples: list[TegrastatsLine], times: list[float], utc_offset_s: float | None
 ) -> list[float | None]:
     """Unix time of each sample: where it stands in front, or by its date of whole seconds.
 
@@ -330,7 +318,7 @@ def _walls(
     """
     if utc_offset_s is None or any(one.stamp is not None for one in samples):
         return [one.stamp for one in samples]
-    said = [one.wall() for one in samples]
+    said = [_wall(one) for one in samples]
     zeros = [wall - at for wall, at in zip(said, times, strict=True) if wall is not None]
     if not zeros:
         return [None] * len(samples)
@@ -339,9 +327,9 @@ def _walls(
     return [round(zero + at - utc_offset_s, 6) for at in times]
 
 
-def _interval(samples: list[_Line]) -> float:
+def _interval(samples: list[TegrastatsLine]) -> float:
     """Seconds between two lines: from the first change of the date to the last one."""
-    walls = [one.wall() for one in samples]
+    walls = [_wall(one) for one in samples]
     changes = [
         number
         for number in range(1, len(walls))
@@ -355,7 +343,7 @@ def _interval(samples: list[_Line]) -> float:
     return (last - first) / (changes[-1] - changes[0])
 
 
-def _times(samples: list[_Line], interval: float) -> list[float]:
+def _times(samples: list[TegrastatsLine], interval: float) -> list[float]:
     """When each was taken: exactly where a tool wrote it in front, else one interval apart."""
     stamps = [one.stamp for one in samples]
     exact = [stamp for stamp in stamps if stamp is not None]

@@ -6,22 +6,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from edgekit.benchmark.monitor import (
-    LiveSample,
-    MonitorFacts,
-    Sample,
-    ShownApp,
-    ShownSample,
-    Top,
-    with_release_warning,
-)
+from edgekit.benchmark.monitor import ShownApp, ShownSample, Top, with_release_warning
 from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
+from edgekit_device.board.samples import LiveSample, MonitorFacts, Sample
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -33,7 +27,6 @@ _CUT = (
 )  # fmt: skip
 _ONCE_MS = 500
 _SOON_MS = 2000
-_RETAINED = ("facts", "power_mode", "warnings", "unknown", "sources")
 OnDocument = Callable[[Top], bool]
 
 
@@ -151,6 +144,7 @@ class _BoardView:
         self._name = name
         self._apps: dict[str, ShownApp] = {}
         self._target: Target | None = None
+        self._sample: LiveSample | None = None
 
     def query_apps(self, client: BoardClient) -> None:
         """Requests what the board serves; a board that cannot say is sampled all the same."""
@@ -172,26 +166,41 @@ class _BoardView:
 
     def shown(self, sample: LiveSample) -> Top:
         """Returns the document of now."""
-        last = self.last
-        known = {
-            name: getattr(last if last and name not in sample.model_fields_set else sample, name)
-            for name in _RETAINED
-        }
-        facts: MonitorFacts = known["facts"]
+        self._sample = sample = _with_news(self._sample, sample)
+        facts = sample.facts or MonitorFacts()
         if self._target is None:
             self._target = _target_of(facts.board_id)
-        own = ShownSample.model_fields.keys() & sample.model_fields_set
         self.last = Top(
             schema="edgekit.top/1",
             board=self._name,
             target=self._target.name if self._target else None,
             connection=None,
+            power_mode=sample.power_mode,
+            warnings=list(with_release_warning(sample.warnings or (), facts.l4t)),
+            unknown=dict(sample.unknown or {}),
+            sources=list(sample.sources),
+            facts=facts,
             total_mw=_total(sample, self._target),
-            sample=ShownSample(**{name: getattr(sample, name) for name in own}),
+            sample=ShownSample(
+                **{field.name: getattr(sample, field.name) for field in fields(ShownSample)}
+            ),
             apps=self._apps,
-            **{**known, "warnings": with_release_warning(known["warnings"], facts.l4t)},
         )
         return self.last
+
+
+def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
+    """A sample with what only earlier ones said."""
+    if last is None:
+        return sample
+    return replace(
+        sample,
+        sources=sample.sources or last.sources,
+        facts=sample.facts or last.facts,
+        power_mode=sample.power_mode or last.power_mode,
+        warnings=last.warnings if sample.warnings is None else sample.warnings,
+        unknown=last.unknown if sample.unknown is None else sample.unknown,
+    )
 
 
 def _target_of(own: str | None) -> Target | None:

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from edgekit.benchmark.document import (
     Bench,
-    BoardName,
     bench_document,
     judged,
     profile_notes,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from edgekit.config.schema import BenchSection
     from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease, board_name
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
 
@@ -296,7 +295,7 @@ def infer(
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     return Inference(
         schema="edgekit.infer/1",
-        board=BoardName.of(boards.describe(client)),
+        board=board_name(boards.describe(client)),
         release=release.release,
         backend=_backend(backend, release),
         bit_equal=known["bit_equal"],
@@ -354,7 +353,7 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=BoardName.of(boards.describe(client)),
+        board=board_name(boards.describe(client)),
         environment={"release": release.release, **_environment(release)},
         target=target,
         config=context.config.path,

@@ -41,7 +41,7 @@ from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
 from edgekit.text import counted
-from edgekit_device.arrays.deviation import classes_of
+from edgekit_device.arrays.classes import classes_of
 from edgekit_device.protocol.codec import (
     array,
     choice,

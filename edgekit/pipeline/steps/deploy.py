@@ -16,6 +16,7 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from edgekit.benchmark.document import BoardName
 from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
@@ -133,6 +134,11 @@ class InstalledRelease(DeployedRelease):
             self.board, self.release, self.digest, self.bytes_sent, self.previous, self.reused,
             self.notes,
         )  # fmt: skip
+
+
+def board_name(board: DescribedBoard) -> BoardName:
+    """Returns a board as documents of measurements name it."""
+    return BoardName(name=board.name, kind=board.kind, note=board.note)
 
 
 class SigningKey:

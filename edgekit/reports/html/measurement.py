@@ -248,8 +248,8 @@ def _rail(name: str, rail: Power) -> View:
 def _power_facts(power: ReportedPower) -> list[dict[str, str]]:
     rows: list[tuple[str, str]] = []
     if settings := power.settings:
-        modes = settings.mode or {}
-        named = (f"{mode.name} {when}" for when, mode in modes.items() if mode and mode.name)
+        times = ("before", "during", "after")
+        named = (f"{name} {when}" for when in times if (name := settings.mode_name(when)))
         yes = {True: "yes", False: "no", None: ""}
         rows += [
             ("Power mode", ", ".join(named)),

@@ -29,7 +29,7 @@ from edgekit.reports.schema import (
 )
 from edgekit.results.comparison import ComparedRun, Comparison
 from edgekit.text import ABSENT, percent, sentence
-from edgekit_device.arrays.deviation import decibels
+from edgekit_device.runtime.deviation import decibels
 
 if TYPE_CHECKING:
     from pathlib import Path

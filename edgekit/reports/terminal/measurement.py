@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType, group
 
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import (
-    MemoryTaken,
-    PowerSettings,
-    SegmentTimes,
     Settings,
     Times,
 )
@@ -27,6 +24,8 @@ from edgekit.reports.facts import (
 from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted, sentence
+from edgekit_device.benchmark.measurement import MemoryTaken, SegmentTimes
+from edgekit_device.board.power import PowerReport
 
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
            "host": "host"}  # fmt: skip
@@ -91,7 +90,7 @@ def _verdict(verdict: Verdict | None, *, on_cpu: bool) -> Iterator[RenderableTyp
 
 
 def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
-    rows = [("latency", latency)]
+    rows: list[tuple[str, Mapping[str, float]]] = [("latency", latency)]
     phases = bench.phases_ms or {}
     rows += [(f"  {word}", times) for name, word in _PHASES.items() if (times := phases.get(name))]
     segments = bench.segments
@@ -230,7 +229,7 @@ def _hottest(lines: Sequence[Line]) -> str:
     return f"{line.name} at most {line.max:.1f} C"
 
 
-def _power(power: PowerSettings, planned: str | None) -> str:
+def _power(power: PowerReport, planned: str | None) -> str:
     during = power.mode_name("during")
     if not during:
         return ""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from edgekit.benchmark.monitor import EngineLoad, Sample, ShownApp, Top
+from edgekit.benchmark.monitor import ShownApp, Top
 from edgekit.text import plain, sentence
+from edgekit_device.board.samples import EngineLoad, Sample
 from edgekit_device.protocol.serving import ServingStatus
 
 _GIB = 1 << 30

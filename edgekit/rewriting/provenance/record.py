@@ -157,7 +157,7 @@ class DerivedWeight:
 _TYPES = mapping(record(WeightType), long_text)
 
 
-@document(frozen=True)
+@document(frozen=True, kw_only=True)
 class RewriteRecord:
     """How a model was made of its original.
 
@@ -177,6 +177,7 @@ class RewriteRecord:
         operators: How many nodes of each operator and attributes the original has.
     """
 
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
     original: str = member(digest)
     opset: tuple[int, int] = member(array(integer(0, 1 << 16), 2, 2))
     sizes: tuple[int, ...] = member(array(integer(0, 1 << 20)), key="rounds")
@@ -188,7 +189,6 @@ class RewriteRecord:
     constants: Mapping[str, StoredConstant] = member(mapping(record(StoredConstant), long_text))
     parameters: Mapping[str, str] = member(mapping(text(), long_text))
     operators: Mapping[str, int] = member(mapping(integer(0, _LARGEST_SIZE), long_text))
-    schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     @property
     def rounds(self) -> tuple[tuple[tuple[str, str], ...], ...]:
@@ -363,17 +363,17 @@ def with_record(
     # raising the opset is no step: it is done again wherever the opset is too old
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
     made = RewriteRecord(
-        original.digest,
-        (original.graph.opset, graph.opset),
-        (len(steps),),
-        steps,
-        {},
-        {},
-        {},
-        tuple(recipe_of(node) for node in _nodes(graph)),
-        {},
-        parameters_of(original) if before is None else before.parameters,
-        operators_of(original) if before is None else before.operators,
+        original=original.digest,
+        opset=(original.graph.opset, graph.opset),
+        sizes=(len(steps),),
+        steps=steps,
+        weights={},
+        originals={},
+        stations={},
+        recipes=tuple(recipe_of(node) for node in _nodes(graph)),
+        constants={},
+        parameters=parameters_of(original) if before is None else before.parameters,
+        operators=operators_of(original) if before is None else before.operators,
     )
     if before is not None:
         before = _apart(before, graph)

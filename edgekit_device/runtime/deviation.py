@@ -6,7 +6,19 @@ of channels of a similar range.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+
+from edgekit_device.arrays.classes import class_axis
+from edgekit_device.protocol.codec import (
+    array,
+    document,
+    flag,
+    integer,
+    member,
+    nullable,
+    number,
+    record,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +49,64 @@ _CONSTANT = 1e-9
 
 # the SNR of what is not finite, and of bit-equal results where numbers are ranked
 _NOT_FINITE, _EXACT = -999.0, 999.0
+
+_FIGURE = number(-1e100, 1e100)
+_COUNT = integer(0, 1 << 40)
+
+
+@document(frozen=True)
+class Measures:
+    """How far outputs are from FP32's, the worst output's figures.
+
+    Attributes:
+        cosine: Cosine similarity, the mean over the inputs.
+        cosine_min: The worst input's.
+        snr_db: Variance of the reference over mean squared error, in dB; None with ``exact`` true
+            where every bit is equal, and with ``exact`` false where no output that differs varies.
+        exact: Whether every bit is equal.
+        max_abs: Largest absolute difference, in the output's unit.
+    """
+
+    cosine: float = member(_FIGURE)
+    cosine_min: float = member(_FIGURE)
+    snr_db: Optional[float] = member(nullable(_FIGURE))
+    exact: bool = member(flag)
+    max_abs: float = member(_FIGURE)
+
+
+@document(frozen=True)
+class WorstChannel:
+    """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above.
+
+    ``exact`` is None in a report that did not keep it.
+    """
+
+    channel: int = member(_COUNT)
+    snr_db: Optional[float] = member(nullable(_FIGURE))
+    exact: Optional[bool] = member(flag, absent=None)
+
+
+@document(frozen=True)
+class SimilarChannels:
+    """Channels of an output whose ranges are alike, and different from the other channels'.
+
+    Attributes:
+        channels: Pairs of first and last.
+        range: Largest magnitude.
+        snr_db: As of ``Measures``.
+        exact: As of ``Measures``.
+        cosine: Cosine similarity of the group.
+        worst: Its worst channel.
+        collapsed: A constant would be as near as the result, or the cosine is below 0.9.
+    """
+
+    channels: Tuple[Tuple[int, int], ...] = member(array(array(_COUNT, 2, 2)))
+    range: float = member(_FIGURE)
+    snr_db: Optional[float] = member(nullable(_FIGURE))
+    exact: Optional[bool] = member(flag, absent=None)
+    cosine: float = member(_FIGURE)
+    worst: WorstChannel = member(record(WorstChannel))
+    collapsed: bool = member(flag)
 
 
 class Deviation:
@@ -78,7 +148,7 @@ class Deviation:
             same = not difference.any()
             # two zero vectors agree, a zero and another do not
             self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
-            axis = _class_axis(reference.shape)
+            axis = class_axis(reference.shape)
             matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
             # the arg max of NaN means nothing
             self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
@@ -122,17 +192,10 @@ class Deviation:
         groups = self.groups()
         if not groups:
             return [None]
-        return [[i for a, b in g["channels"] for i in range(a, b + 1)] for g in groups]
+        return [[i for a, b in group.channels for i in range(a, b + 1)] for group in groups]
 
-    def groups(self) -> List[Dict[str, Any]]:
-        """The groups of channels whose ranges differ, widest first; none where they are alike.
-
-        Returns:
-            "channels" (pairs of first and last), "range" (largest magnitude), "snr_db" (None
-            where there is no error or nothing varies), "exact" and "cosine" of the group, "worst"
-            (its worst "channel" with "snr_db" and "exact"), and "collapsed": where it varies,
-            a constant would be as near as the result, or the cosine is below 0.9.
-        """
+    def groups(self) -> List[SimilarChannels]:
+        """The groups of channels whose ranges differ, widest first; none where they are alike."""
         found = [] if self._channels is None else self._channels.groups()
         return found if len(found) > 1 else []
 
@@ -164,7 +227,7 @@ class _Channels:
 
     def __init__(self) -> None:
         self.shape: Tuple[int, ...] = ()
-        self.sums: Dict[str, Any] = {}
+        self.sums: Dict[str, np.ndarray] = {}
 
     def add(self, reference: np.ndarray, found: np.ndarray) -> None:
         import numpy as np
@@ -193,7 +256,7 @@ class _Channels:
         self.shape = other.shape
         self._add(other.sums)
 
-    def _add(self, new: Dict[str, Any]) -> None:
+    def _add(self, new: Dict[str, np.ndarray]) -> None:
         import numpy as np
 
         how = {"low": np.minimum, "high": np.maximum}
@@ -212,7 +275,7 @@ class _Channels:
         )
         return _variance(total, squares, elements), squares / elements
 
-    def groups(self) -> List[Dict[str, Any]]:
+    def groups(self) -> List[SimilarChannels]:
         import numpy as np
 
         if not self.sums:
@@ -227,7 +290,7 @@ class _Channels:
                 parts.append([at])
         return [self._group(sorted(part), float(ranges[part].max())) for part in parts]
 
-    def _group(self, part: List[int], largest: float) -> Dict[str, Any]:
+    def _group(self, part: List[int], largest: float) -> SimilarChannels:
         sums = {key: value[part] for key, value in self.sums.items()}
         noise = sums["squares"] / sums["elements"]
         mean = sums["total"] / sums["elements"]
@@ -243,19 +306,16 @@ class _Channels:
         exact = not sums["squares"].any()
         cosine = 1.0 if exact else float(sums["products"].sum()) / norms if norms else 0.0
         cosine = _finite(cosine, 0.0)
-        return {
-            "channels": _spans(part),
-            "range": largest,
-            "snr_db": snr,
-            "exact": exact,
-            "cosine": cosine,
-            "worst": {
-                "channel": part[worst],
-                "snr_db": each[worst],
-                "exact": bool(noise[worst] == 0.0),
-            },
-            "collapsed": cosine < COLLAPSED_COSINE or (varies and snr is not None and snr < 0.0),
-        }
+        return SimilarChannels(
+            channels=_spans(part),
+            range=largest,
+            snr_db=snr,
+            exact=exact,
+            cosine=cosine,
+            worst=WorstChannel(part[worst], each[worst], bool(noise[worst] == 0.0)),
+            # where it varies a negative SNR says that a constant would be as near
+            collapsed=cosine < COLLAPSED_COSINE or (varies and snr is not None and snr < 0.0),
+        )
 
     def scores(self) -> Optional[Tuple[int, int]]:
         if len(self.shape) != 3 or not self.sums:
@@ -295,15 +355,15 @@ def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> st
     return "unknown" if value is None or value <= _NOT_FINITE else form.format(value)
 
 
-def _spans(numbers: Sequence[int]) -> List[List[int]]:
+def _spans(places: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
     """Pairs of first and last of sorted numbers that follow each other."""
-    found: List[List[int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
+    found: List[Tuple[int, int]] = []
+    for place in places:
+        if found and found[-1][1] == place - 1:
+            found[-1] = (found[-1][0], place)
         else:
-            found.append([number, number])
-    return found
+            found.append((place, place))
+    return tuple(found)
 
 
 def _channel_axis(shape: Sequence[int]) -> int:
@@ -313,47 +373,27 @@ def _channel_axis(shape: Sequence[int]) -> int:
     return 1 if len(shape) == 4 else len(shape) - 1
 
 
-def _class_axis(shape: Sequence[int]) -> Optional[int]:
-    """The axis of the classes: the first after the batch that has more than one."""
-    for axis in range(1, len(shape)):
-        if shape[axis] > 1:
-            return axis
-    return None
-
-
-def classes_of(shape: Sequence[int]) -> Optional[Tuple[int, int]]:
-    """The batch and the number of classes of an output that names one class for each input."""
-    axis = _class_axis(shape)
-    others = [size for place, size in enumerate(shape) if place not in (0, axis)]
-    if axis is None or any(size != 1 for size in others):
-        return None
-    return shape[0], shape[axis]
-
-
 def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
     """How many rows have their largest value at their label; none where there are NaNs."""
     import numpy as np
 
     if not np.isfinite(found.astype(np.float64)).all():
         return 0
-    largest = found.argmax(axis=_class_axis(found.shape)).reshape(-1)
+    largest = found.argmax(axis=class_axis(found.shape)).reshape(-1)
     return int(np.count_nonzero(largest == np.asarray(labels)))
 
 
-def worst_of(errors: Sequence[Deviation]) -> Dict[str, Any]:
-    """Returns ``cosine``, ``cosine_min``, ``snr_db``, ``exact`` and ``max_abs``: of the worst.
-
-    ``snr_db`` is None where no tensor that varies has an error.
-    """
+def worst_of(errors: Sequence[Deviation]) -> Measures:
+    """Returns each figure of the tensor that is worst by it."""
     ratios = [error.snr_db() for error in errors]
     known = [ratio for ratio in ratios if ratio is not None]
-    return {
-        "cosine": min((_finite(sum(e.cosines) / len(e.cosines), 0.0) for e in errors), default=1.0),
-        "cosine_min": min((_finite(c, 0.0) for e in errors for c in e.cosines), default=1.0),
-        "snr_db": min(known) if known else None,
-        "exact": not any(error.squares for error in errors),
-        "max_abs": _finite(max((e.max_abs for e in errors), default=0.0), 3.4e38),
-    }
+    return Measures(
+        cosine=min((_finite(sum(e.cosines) / len(e.cosines), 0.0) for e in errors), default=1.0),
+        cosine_min=min((_finite(c, 0.0) for e in errors for c in e.cosines), default=1.0),
+        snr_db=min(known) if known else None,
+        exact=not any(error.squares for error in errors),
+        max_abs=_finite(max((e.max_abs for e in errors), default=0.0), 3.4e38),
+    )
 
 
 def _finite(value: float, otherwise: float) -> float:

@@ -1,0 +1,22 @@
+"""Where the classes of an output are."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence, Tuple
+
+
+def class_axis(shape: Sequence[int]) -> Optional[int]:
+    """The axis of the classes: the first after the batch that has more than one."""
+    for axis in range(1, len(shape)):
+        if shape[axis] > 1:
+            return axis
+    return None
+
+
+def classes_of(shape: Sequence[int]) -> Optional[Tuple[int, int]]:
+    """The batch and the number of classes of an output that names one class for each input."""
+    axis = class_axis(shape)
+    others = [size for place, size in enumerate(shape) if place not in (0, axis)]
+    if axis is None or any(size != 1 for size in others):
+        return None
+    return shape[0], shape[axis]

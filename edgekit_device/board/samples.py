@@ -1,0 +1,207 @@
+"""``edgekit.monitor/1``: what a board, or a log of tegrastats, says of power, temperatures, clocks,
+load and memory over time (docs/monitoring.md). The host reads it with these classes, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from edgekit_device.protocol.codec import (
+    amount,
+    array,
+    choice,
+    document,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+)
+
+SCHEMA = "edgekit.monitor/1"
+
+_AMOUNT = nullable(amount)
+_TEXT = nullable(text())
+_COUNTS = mapping(integer(0, 1 << 62))
+_SENTENCES = array(text(most=1 << 16))
+
+
+@document(frozen=True)
+class RailPower:
+    """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
+
+    now: float = member(amount)
+    average: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    peak: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+
+
+@document(frozen=True)
+class EngineLoad:
+    """An engine (GR3D is the GPU); ``mhz`` has a clock for each of its clusters."""
+
+    on: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
+    percent: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    mhz: Tuple[float, ...] = member(array(amount), absent=(), as_given=True)
+
+
+@document(frozen=True)
+class CpuCore:
+    """A core of the CPU."""
+
+    percent: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    mhz: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+
+
+@document(frozen=True)
+class MemoryUse:
+    """Memory or swap."""
+
+    used_bytes: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    total_bytes: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    cached_bytes: Optional[float] = member(_AMOUNT, absent=None)
+    largest_free_blocks: Optional[int] = member(nullable(integer(0, 1 << 62)), absent=None)
+    largest_free_block_bytes: Optional[float] = member(_AMOUNT, absent=None)
+
+
+@document(frozen=True)
+class TranslationLoad:
+    """Load of a Denver core's code translation (MTS)."""
+
+    foreground_percent: float = member(amount)
+    background_percent: float = member(amount)
+
+
+@document(frozen=True)
+class OtherFacts:
+    """What slows a board down, and the measuring process's own load in percent of a core.
+
+    Attributes:
+        process_percent: Load of the measuring process.
+        iram: Memory of the audio processor.
+        mts: Load of code translation.
+        cooling: State by cooling device, of those that are not 0.
+        overcurrent_events: Counts since the board's start.
+    """
+
+    process_percent: Optional[float] = member(_AMOUNT, absent=None)
+    iram: Optional[MemoryUse] = member(nullable(record(MemoryUse)), absent=None)
+    mts: Optional[TranslationLoad] = member(nullable(record(TranslationLoad)), absent=None)
+    cooling: Optional[Mapping[str, float]] = member(nullable(mapping(amount)), absent=None)
+    overcurrent_events: Optional[Mapping[str, int]] = member(nullable(_COUNTS), absent=None)
+
+
+@document(frozen=True)
+class Sample:
+    """A look at the board, ``t_s`` seconds after the first measured frame.
+
+    Attributes:
+        t_s: Seconds.
+        wall: Unix seconds.
+        rails_mw: Power by rail.
+        temperatures_c: By thermal zone.
+        engines: Load and clock by engine.
+        cpu: The cores; None for one that is off.
+        clocks_hz: By clock.
+        runtime_status: By DLA core: "active" or "suspended".
+        ram: Memory in use.
+        swap: Swap in use.
+        other: What else was seen.
+    """
+
+    t_s: float = member(amount)
+    wall: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    rails_mw: Mapping[str, RailPower] = member(mapping(record(RailPower)), absent=dict)
+    temperatures_c: Mapping[str, float] = member(mapping(amount), absent=dict)
+    engines: Mapping[str, EngineLoad] = member(mapping(record(EngineLoad)), absent=dict)
+    cpu: Tuple[Optional[CpuCore], ...] = member(array(nullable(record(CpuCore))), absent=())
+    clocks_hz: Mapping[str, float] = member(mapping(amount), absent=dict)
+    runtime_status: Mapping[str, str] = member(mapping(text()), absent=dict)
+    ram: Optional[MemoryUse] = member(nullable(record(MemoryUse)), absent=None)
+    swap: Optional[MemoryUse] = member(nullable(record(MemoryUse)), absent=None)
+    other: Optional[OtherFacts] = member(nullable(record(OtherFacts)), absent=None)
+
+    def rails(self) -> Dict[str, float]:
+        """The power of each rail in milliwatts."""
+        return {name: rail.now for name, rail in self.rails_mw.items()}
+
+
+@document(frozen=True)
+class MonitorFacts:
+    """What does not change while a board is sampled; None where it is not known.
+
+    Attributes:
+        module: Of the device tree.
+        board_id: The module's part number.
+        l4t: Release of Jetson Linux.
+        machine: Of the processor, such as "aarch64".
+        dla_cores: How many DLA cores there are.
+        clock_caps_hz: The highest clocks that the power mode allows the DLA.
+        sampler_percent: The sampler's own load, in percent of a core.
+    """
+
+    module: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    board_id: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    l4t: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    machine: Optional[str] = member(_TEXT, absent=None)
+    dla_cores: Optional[int] = member(nullable(integer(0, 1 << 20)), absent=None)
+    clock_caps_hz: Optional[Mapping[str, float]] = member(nullable(mapping(amount)), absent=None)
+    sampler_percent: Optional[float] = member(_AMOUNT, absent=None)
+
+
+@document(frozen=True)
+class LiveSample(Sample):
+    """A line of the board's command ``sample``: a sample, and what is new since the last one.
+
+    Attributes:
+        sources: What the samples came from: tegrastats, sysfs, proc.
+        interval_ms: Between two samples; in the first line.
+        facts: In the first line.
+        power_mode: The name; looked up every ten seconds.
+        warnings: All so far, where there are new ones.
+        unknown: How often fields came that are not known, where there are new ones.
+    """
+
+    sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
+    interval_ms: Optional[float] = member(_AMOUNT, absent=None)
+    facts: Optional[MonitorFacts] = member(nullable(record(MonitorFacts)), absent=None)
+    power_mode: Optional[str] = member(_TEXT, absent=None)
+    warnings: Optional[Tuple[str, ...]] = member(nullable(_SENTENCES), absent=None)
+    unknown: Optional[Mapping[str, int]] = member(nullable(_COUNTS), absent=None)
+
+    @classmethod
+    def of(cls, sample: Sample, **news: Any) -> "LiveSample":
+        """The line of a sample with fields of news."""
+        return cls(**dict(vars(sample), **news))
+
+
+@document(frozen=True)
+class Monitor:
+    """Samples of the measurement, and of the time before it, when nothing of ours ran ("idle").
+
+    Attributes:
+        interval_ms: Between two samples.
+        sources: What the samples came from: tegrastats, sysfs, proc.
+        started_at: Unix seconds.
+        samples: From the warm-up on.
+        idle: Before the warm-up.
+        busy_from_s: When the load began, as ``t_s``; None where no idle time was sampled.
+        facts: What does not change.
+        unknown: How often fields came that are not known.
+        warnings: Sentences.
+        log: The file that it was read from; "" for a board's own.
+    """
+
+    schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)
+    interval_ms: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
+    started_at: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    samples: Tuple[Sample, ...] = member(records(Sample), absent=(), as_given=True)
+    idle: Tuple[Sample, ...] = member(records(Sample), absent=(), as_given=True)
+    busy_from_s: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    facts: MonitorFacts = member(record(MonitorFacts), absent=MonitorFacts(), as_given=True)
+    unknown: Mapping[str, int] = member(_COUNTS, absent=dict, as_given=True)
+    warnings: Tuple[str, ...] = member(_SENTENCES, absent=(), as_given=True)
+    log: str = member(text(), absent="")
