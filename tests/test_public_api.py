@@ -110,7 +110,7 @@ arguments, ended = {"trace": (TraceFiles(),), **json.loads(sys.argv[1])}, {}
 without = {"__version__", "history", "list_rewrites", "list_targets", "rollouts"}
 for name in sorted({*edgekit.__all__} - without):
     try:
-        options = {"target": "jetson-agx-orin-64gb"} if name == "export" else {}
+        options = {"target": "jetson-agx-orin-64gb"} if name in ("compile", "export") else {}
         ended[name] = repr(getattr(edgekit, name)(*arguments.get(name, ("no.yaml",)), **options))
     except EdgekitError as error:
         ended[name] = error.code

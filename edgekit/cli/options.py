@@ -269,7 +269,7 @@ def inputs_of(options: Iterable[str]) -> dict[str, str]:
 
 _torch_options = all_of(
     click.option(
-        "--input", "inputs",
+        "--input", "torch_inputs",
         multiple=True,
         metavar="NAME=SIZE",
         callback=lambda _context, _option, values: inputs_of(values) or None,
@@ -291,9 +291,9 @@ def cut_or_torch(function: Any) -> Any:
 
     @wraps(function)
     def with_torch(
-        *, part: api.ModelPart, inputs: Any, exporter: Any, trust: Any, **others: Any
+        *, part: api.ModelPart, torch_inputs: Any, exporter: Any, trust: Any, **others: Any
     ) -> Any:
-        part = replace(part, inputs=inputs, exporter=exporter, trust=trust)
+        part = replace(part, inputs=torch_inputs, exporter=exporter, trust=trust)
         return function(part=part, **others)
 
     return _torch_options(cut(with_torch))

@@ -1,10 +1,13 @@
 """The examples of docs/pytorch.md run as they stand."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+
+from edgekit.cli.main import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
 
@@ -29,6 +32,10 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
     (text,) = re.findall(r"```text\n(.*?)```", PAGE, re.S)
     assert words(shown)[: len(words(text))] == words(text)
     assert not torch.equal(names["y"], before)
+    (command,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+    with pytest.raises(SystemExit) as end:
+        main(shlex.split(command)[1:])
+    assert end.value.code == 0
 
 
 def words(text):

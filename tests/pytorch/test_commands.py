@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,7 +44,9 @@ def test_files_are_exported_and_named_as_the_user_names_them(
 
     program, script = tmp_path / "lenet.pt2", tmp_path / "lenet.ts"
     torch.export.save(torch.export.export(nets.lenet(), (nets.image(),)), program)
-    torch.jit.save(torch.jit.trace(nets.lenet(), nets.image()), script)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch deprecated TorchScript
+        torch.jit.save(torch.jit.trace(nets.lenet(), nets.image()), script)
     assert ask(capsys, "check", str(program), *TARGET)["model"] == str(program)
     assert ask(capsys, "check", str(script), *INPUT, *TARGET)["model"] == str(script)
     config = tmp_path / "net.yaml"
