@@ -19,6 +19,8 @@ def value_of(option, file):
         return "1"
     if isinstance(kind, click.Path):
         return str(file.parent if option.name in ("out", "former_out") else file)
+    if option.name == "torch_inputs":
+        return "x=1x3x8x8"
     if option.name == "shape":
         return "x:1x3"
     return option.default if isinstance(option.default, str) else "latency"
