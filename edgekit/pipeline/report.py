@@ -32,6 +32,7 @@ from edgekit.pipeline.steps.build import (
     notes_of,
 )
 from edgekit.pipeline.steps.bundle import PackedBundle
+from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
 from edgekit.pipeline.steps.plan import plan
@@ -59,7 +60,7 @@ from edgekit_device.protocol.codec import write
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.deploy import InstalledRelease, board_name
+    from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reports.facts import RunFacts
 
 

@@ -30,6 +30,7 @@ from edgekit.files import write_atomically, write_json
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
+from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.pipeline.tegrastats_log import monitor_from_log
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from edgekit.config.schema import BenchSection
     from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease, board_name
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
 
