@@ -20,7 +20,7 @@ from edgekit.targets.jetpack import jetpacks
 ROOT = Path(__file__).parent.parent
 _MADE = "Made by `scripts/make_docs.py`; do not edit.\n"
 _EVERYWHERE = {"--json", "--quiet", "--verbose", "--debug", "--help"}
-_SCHEMA = re.compile(r"\bedgekit\.[a-z-]+/\d+")
+_SCHEMA = re.compile(r"\bedgekit\.[a-z.-]+/\d+")
 _REFERENCE = {"api.md", "cli.md", "documents.md"}  # they name documents and describe none
 
 

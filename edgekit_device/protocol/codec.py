@@ -82,7 +82,11 @@ else:
         kind.__doc__ = kind.__doc__ or ""  # or the standard library writes one, slowly
         made = dataclasses.dataclass(init=False, repr=False, eq=False)(kind)
         fields = dataclasses.fields(made)
-        made.__init__ = _init(fields, kw_only, getattr(made, "__post_init__", None))
+        # keywords alone are the class's own fields; those of its base stay as they are
+        before = getattr(made, "_positional", ())
+        own = () if kw_only else vars(kind).get("__annotations__", ())
+        made._positional = tuple(f.name for f in fields if f.name in before or f.name in own)
+        made.__init__ = _init(fields, made._positional, getattr(made, "__post_init__", None))
         made.__setattr__, made.__delattr__ = _refuse_change, _refuse_removal
         if "__repr__" not in vars(kind):
             made.__repr__ = _shown
@@ -90,7 +94,7 @@ else:
             made.__eq__, made.__hash__ = _equals, _hash
         return made
 
-    def _init(fields, kw_only, finish):
+    def _init(fields, positional, finish):
         names = tuple(field.name for field in fields)
         known = frozenset(names)
         values = {
@@ -107,9 +111,9 @@ else:
         def __init__(self, *args, **given):
             held = self.__dict__
             if args:
-                if kw_only or len(args) > len(names):
+                if len(args) > len(positional):
                     raise TypeError("{} arguments are too many".format(len(args)))
-                held.update(zip(names, args))  # noqa: B905
+                held.update(zip(positional, args))  # noqa: B905
             if not known.issuperset(given) or not held.keys().isdisjoint(given):
                 wrong = sorted(set(given) - known) or sorted(held.keys() & set(given))
                 raise TypeError("unknown or repeated arguments: {}".format(", ".join(wrong)))

@@ -47,6 +47,19 @@ def test_values_are_made_compared_and_shown_alike():
     assert write(read(Named, {"x": 2, "y": 3, "names": []})) == {"x": 2.0, "y": 3.0, "names": []}
 
 
+@document(frozen=True, kw_only=True)
+class Placed(Point):
+    """Takes the fields of its base by place, and its own by keyword."""
+
+    where: str = member(text())
+
+
+def test_keywords_alone_are_of_the_class_itself():
+    assert Placed(1.0, 2.0, where="here").y == 2.0
+    with pytest.raises(TypeError, match="too many"):
+        Placed(1.0, 2.0, (), 0, "here")
+
+
 def test_values_do_not_change():
     for change in (lambda p: setattr(p, "x", 2.0), lambda p: delattr(p, "x")):
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -63,7 +63,6 @@ from edgekit_device.protocol.codec import (
 )
 
 if TYPE_CHECKING:
-    from edgekit.reference.accuracy import Float32
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.sensitivity import Proposal, Sensitivity
 

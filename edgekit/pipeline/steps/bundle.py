@@ -37,6 +37,7 @@ from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
+from edgekit.placement.plan import Plan
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
@@ -57,9 +58,7 @@ from edgekit_device.protocol.manifest import LABELLED
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
     from edgekit.pipeline.steps.deploy import InstalledRelease, SigningKey
-    from edgekit.placement.plan import Plan
     from edgekit.reference.artefacts import Artefacts
-    from edgekit.reference.run import Runner
 
 
 _MOST_BYTES = 16 << 20
