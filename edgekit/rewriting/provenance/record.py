@@ -89,10 +89,10 @@ class StoredConstant(WeightType):
         counts: How often each value of ``data`` follows.
     """
 
-    data: str = member(text(most=_LARGEST_CONSTANT))
     counts: tuple[int, ...] | None = member(
         array(integer(0, _LARGEST_CONSTANT), most=_LARGEST_CONSTANT), absent=None
     )
+    data: str = member(text(most=_LARGEST_CONSTANT))
 
     @staticmethod
     def of(value: np.ndarray) -> StoredConstant:
@@ -107,7 +107,7 @@ class StoredConstant(WeightType):
             counts = tuple(np.diff(np.r_[starts, data.size]).tolist())
             data = data[starts]
         text = base64.b64encode(data.tobytes()).decode("ascii")
-        return StoredConstant(value.dtype.name, value.shape, text, counts)
+        return StoredConstant(value.dtype.name, value.shape, counts, text)
 
     @property
     def nbytes(self) -> int:
