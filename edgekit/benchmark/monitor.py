@@ -31,7 +31,9 @@ class ShownApp(Document):
 
     current: str | None = Field(description="the release that serves")
     deployment: str | None = Field(description="state of its newest deployment")
-    serving: ServingStatus | Failed | None = Field(description="what its server says")
+    serving: Annotated[ServingStatus, Coded()] | Annotated[Failed, Coded()] | None = Field(
+        description="what its server says"
+    )
 
 
 class Top(Document):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field
 
 from edgekit.dla.verdicts import LayerVerdict
-from edgekit.documents import Document, Number, omitted
+from edgekit.documents import Coded, Document, Number, omitted
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, named_things, nearest_names
 from edgekit.network.model import Layer, Network
@@ -40,7 +40,7 @@ from edgekit.placement.plan import (
 from edgekit.placement.problem import BuiltProblem
 from edgekit.solver.problem import OUTSIDE, Border
 from edgekit.text import listed
-from edgekit_device.protocol.codec import document, write
+from edgekit_device.protocol.codec import document
 
 DIGITS = 6
 MOST = 1500  # layers up to which all of them are pinned one by one
@@ -101,10 +101,10 @@ class Otherwise(Document):
     value: Number | None = Field(description="the objective's")
     difference: Number | None
     percent: Number | None
-    predicted: PredictedCost | None
+    predicted: Annotated[PredictedCost, Coded()] | None
     transitions: int | None = omitted()
     loadables: int | None = omitted()
-    moved: list[Annotated[MovedLayer, PlainSerializer(write)]]
+    moved: list[Annotated[MovedLayer, Coded()]]
 
 
 class Why(Document):
@@ -120,11 +120,11 @@ class Why(Document):
     objective: str
     value: Number = Field(description="the plan's, in the unit")
     unit: str = Field(description="us, uj or qps")
-    slack: SlackChoice | None
+    slack: Annotated[SlackChoice, Coded()] | None
     clock: Literal["predicted"]
     device: str
     shares: dict[str, float] = Field(description="of the frames, by device")
-    dla: Annotated[LayerVerdict, PlainSerializer(write)]
+    dla: Annotated[LayerVerdict, Coded()]
     kernel: list[str] = Field(description="layers that run as one with it")
     planned_us: Number = Field(description="microseconds of the kernel in the plan")
     costs: list[KernelCost]

@@ -283,7 +283,7 @@ class DeviceWork:
     device: str = member(_device)
     layers: int = member(_count)
     segments: int = member(_count)
-    busy_us: float | None = member(nullable(_difference))
+    busy_us: float | None = member(nullable(_figure))
     clock: str = member(choice(*_CLOCKS), default="predicted")
 
 
@@ -324,8 +324,8 @@ class FrameTimes:
 
     clock: str = member(choice(*_CLOCKS))
     period_us: float | None = member(nullable(_figure))
-    busy_us: Mapping[str, float | None] = member(mapping(nullable(_difference), _device))
-    device: str = member(text())
+    busy_us: Mapping[str, float | None] = member(mapping(nullable(_figure), _device))
+    device: str = member(text("(GPU|DLA[0-9]?)?", "a device"))
     sharing_us: float = member(_figure)
     shared: tuple[str, ...] = member(array(choice("memory", "gpu")))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Document, Number, omitted
+from edgekit.documents import Coded, Document, Number, omitted
 from edgekit.errors import EdgekitError
 from edgekit.placement.placing import PlanProof
 from edgekit.placement.plan import Plan, SlackChoice, plan_summary
@@ -20,7 +20,7 @@ class TablePlan(PlanProof):
 
     value: Number | None = Field(description="the objective's, in the unit")
     unit: str = Field(description="us, uj or qps")
-    slack: SlackChoice | None
+    slack: Annotated[SlackChoice, Coded()] | None
     layers: dict[str, int] = Field(description="how many, by device")
     gpu_share: Number = Field(description="of the devices' working time for a frame")
     dla_share: Number

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import yaml
@@ -18,7 +18,7 @@ from pydantic import Field
 
 from edgekit.config.loader import TUNED_HEAD, Config
 from edgekit.config.schema import PinSection, PlacementSection, RewriteSection, given_keys
-from edgekit.documents import Document, Number
+from edgekit.documents import Coded, Document, Number
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.steps.plan import keep, plan
@@ -171,7 +171,7 @@ class Tuned(Document):
     proven: bool | None = Field(description="better beyond doubt; null: it did not change")
     turns: Duel | None
     bound: LeastCost | None
-    plan: PlanSummary = Field(description="the winner's")
+    plan: Annotated[PlanSummary, Coded()] = Field(description="the winner's")
     trials: list[TriedPlan]
     learnt: Learnt
     changes: list[MovedLayers]

@@ -1,11 +1,13 @@
 """Why a layer is where it is; every figure is checked by a placement of its own."""
 
+import json
 import re
 
 import pytest
+from pydantic import ValidationError
 
 from edgekit.errors import UsageError
-from edgekit.placement.explanation import explain_layer
+from edgekit.placement.explanation import Why, explain_layer
 from edgekit.placement.plan import Change, Options, Pin, compare_plans
 from tests.placement.queries import query_for, with_options
 
@@ -33,6 +35,15 @@ def test_the_other_way_is_a_plan_of_its_own(small):
     assert document.binds == []
     assert any("worse" in reason for reason in document.because)
     assert {row.device for row in document.costs if row.us > 0} == {"GPU", "DLA0"}
+
+
+def test_its_json_is_read_again_and_no_other_devices(small):
+    document = why(small, "conv2")
+    written = json.loads(json.dumps(document.to_json()))
+    assert Why.model_validate(written).to_json() == document.to_json()
+    written["otherwise"]["moved"][0]["to"] = "XPU"
+    with pytest.raises(ValidationError, match=r"otherwise\.moved\.0"):
+        Why.model_validate(written)
 
 
 def test_moved_alone_it_takes_transitions(small):

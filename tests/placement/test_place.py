@@ -374,6 +374,8 @@ def test_a_plan_without_any_known_cost_has_no_figures() -> None:
         (("plans", 0, "reformats"), [{"tensor": "x"}], "plans[0].reformats[0]"),
         (("constraints", "pins"), [{"layers": "*", "device": "CPU"}], "constraints.pins[0].device"),
         (("slack", "metric"), "beauty", "slack.metric"),
+        (("frame", "device"), "XPU", "frame.device"),
+        (("plans", 0, "devices", 0, "busy_us"), -7.0, "plans[0].devices[0].busy_us"),
         (("bands", "latency_us"), [1.0], "bands.latency_us"),
     ],
 )
