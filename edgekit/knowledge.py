@@ -168,8 +168,9 @@ def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
     """Returns the content of a knowledge file as its class.
 
     The annotations of the class say what its keys hold: ``float`` and ``int`` (0 or more), ``str``,
-    ``bool``, tuples, mappings by text, other such classes, or ``X | None`` of any of these. A key
-    without a default is needed, and no other key is known but "source": where facts come from.
+    ``bool``, tuples, mappings by text or number, other such classes, or ``X | None`` of any of
+    these. A key without a default is needed, and no other key is known but "source": where facts
+    come from.
 
     Args:
         kind: A document's class.
@@ -198,7 +199,7 @@ def _typed(kind: Any) -> Rule:
         return _PLAIN[kind]
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Mapping:
-        return mapping(_typed(parts[1]))
+        return mapping(_typed(parts[1]), _typed(parts[0]))
     if origin is tuple and parts[-1] is ...:
         return array(_typed(parts[0]))
     if origin is tuple:

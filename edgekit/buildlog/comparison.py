@@ -15,8 +15,9 @@ from edgekit.buildlog.facts import BuildLog, Fallback, LogLoadable
 from edgekit.buildlog.layer_names import LayerNames
 from edgekit.buildlog.parser import PROFILES
 from edgekit.dla.memory import memory
+from edgekit.dla.rule_files import RuleSource, sources_file
 from edgekit.dla.verdicts import Judgement, MemoryNeed, whole
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.removed import FormerDict
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
@@ -92,31 +93,45 @@ class Messages:
         return tuple(found) if some else self.silent.get(kind, ())
 
 
+@document(frozen=True)
+class _MessageRow:
+    pattern: str
+    rules: tuple[str, ...]
+    seen: tuple[str, ...]
+    source: tuple[str, ...]
+
+
+@document(frozen=True)
+class _SilentRow:
+    rules: tuple[str, ...]
+
+
+@document(frozen=True)
+class _MessagesFile:
+    """``dla/builder_messages.yaml``."""
+
+    sources: Mapping[str, RuleSource]
+    messages: tuple[_MessageRow, ...]
+    silent: Mapping[str, _SilentRow]
+
+
 @lru_cache(maxsize=1)
 def load_messages() -> Messages:
     """Reads the file once.
 
     Raises:
-        ValueError: The file is of another schema: edgekit's own data are wrong.
-        DataError: It is not YAML (code "data.yaml").
+        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong.
     """
-    folder = data_folder("dla")
-    document = read_knowledge(folder / "builder_messages.yaml")
-    if document.get("schema") != _SCHEMA:
-        raise ValueError(f"{folder / 'builder_messages.yaml'} is not a file of schema {_SCHEMA}")
-    common = read_knowledge(folder / "_sources.yaml")["sources"]
-    sources = {**common, **document["sources"]}
+    file = read_facts(_MessagesFile, data_folder("dla") / "builder_messages.yaml", _SCHEMA)
+    sources = {**sources_file().sources, **file.sources}
     sentences = tuple(
         Message(
-            re.compile(row["pattern"]),
-            tuple(row["rules"]),
-            tuple(row["seen"]),
-            tuple(sources[key]["title"] for key in row["source"]),
+            re.compile(row.pattern), row.rules, row.seen,
+            tuple(sources[key].title for key in row.source),
         )
-        for row in document["messages"]
-    )
-    silent = {kind: tuple(row["rules"]) for kind, row in document["silent"].items()}
-    return Messages(sentences, silent)
+        for row in file.messages
+    )  # fmt: skip
+    return Messages(sentences, {kind: row.rules for kind, row in file.silent.items()})
 
 
 @document(frozen=True)

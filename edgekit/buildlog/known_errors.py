@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from string import Formatter
-from typing import Any
 
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version
+from edgekit_device.protocol.codec import document
 
 _SCHEMA = "edgekit.log-errors/1"
 # of a version that Python prints as a tuple
@@ -179,56 +179,103 @@ def _groups(form: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(form) if name}
 
 
+@document(frozen=True)
+class _RemedyRow:
+    remedy: str
+    since: str = ""
+    until: str = ""
+
+
+@document(frozen=True)
+class _Row:
+    id: str
+    pattern: str
+    cause: str
+    remedy: str
+    source: tuple[str, ...]
+    releases: tuple[_RemedyRow, ...] = ()
+    rules: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    stops: str = ""
+    follows: bool = False
+    says: tuple[str, ...] = ()
+    lower: str = ""
+    general: bool = False
+
+
+@document(frozen=True)
+class _StatusRow:
+    pattern: str
+    names: Mapping[int, str]
+
+
+@document(frozen=True)
+class _LogErrorsFile:
+    """``trt/log_errors.yaml``."""
+
+    stops: Mapping[str, str]
+    statuses: Mapping[str, _StatusRow]
+    dla: tuple[_Row, ...]
+    parser: tuple[_Row, ...]
+    errors: tuple[_Row, ...]
+    crashes: tuple[_Row, ...]
+    refused: _Row
+    failures: tuple[str, ...]
+    consequences: tuple[str, ...]
+
+
+@document(frozen=True)
+class _Source:
+    title: str
+    where: str
+
+
+@document(frozen=True)
+class _SourcesFile:
+    """``trt/_sources.yaml``."""
+
+    sources: Mapping[str, _Source]
+
+
 @lru_cache(maxsize=1)
 def known_errors() -> KnownErrors:
     """Reads the file once.
 
     Raises:
-        ValueError: The file is of another schema: edgekit's own data are wrong.
-        DataError: It is not YAML (code "data.yaml").
+        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong.
     """
     folder = data_folder("trt")
-    document = read_knowledge(folder / "log_errors.yaml")
-    if document.get("schema") != _SCHEMA:
-        raise ValueError(f"{folder / 'log_errors.yaml'} is not a file of schema {_SCHEMA}")
-    sources = read_knowledge(folder / "_sources.yaml")["sources"]
-    ends = document["stops"]
-    failures = document["failures"]
-    rows = {
-        section: [_row(row, sources, ends) for row in document[section]] for section in _SECTIONS
-    }
+    file = read_facts(_LogErrorsFile, folder / "log_errors.yaml", _SCHEMA)
+    sources = read_facts(_SourcesFile, folder / "_sources.yaml", "edgekit.sources/1").sources
+
+    def known(rows: Iterable[_Row]) -> tuple[KnownError, ...]:
+        return tuple(_known(row, sources, file.stops) for row in rows)
+
     return KnownErrors(
-        tuple(row for section in _SECTIONS for row in rows[section]),
-        tuple(row for section in _SECTIONS if section != "parser" for row in rows[section]),
-        tuple(_row(row, sources, ends) for row in document["crashes"]),
-        _row(document["refused"], sources, ends),
-        re.compile("|".join([*document["consequences"], *failures])),
-        re.compile("|".join(failures)),
-        tuple(
-            StatusNames(re.compile(one["pattern"]), one["names"])
-            for one in document["statuses"].values()
-        ),
+        known((*file.dla, *file.parser, *file.errors)),
+        known((*file.dla, *file.errors)),
+        known(file.crashes),
+        _known(file.refused, sources, file.stops),
+        re.compile("|".join([*file.consequences, *file.failures])),
+        re.compile("|".join(file.failures)),
+        tuple(StatusNames(re.compile(one.pattern), one.names) for one in file.statuses.values()),
     )
 
 
-def _row(
-    row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]], ends: Mapping[str, str]
-) -> KnownError:
+def _known(row: _Row, sources: Mapping[str, _Source], ends: Mapping[str, str]) -> KnownError:
+    found = [sources[key] for key in row.source]
     return KnownError(
-        row["id"],
-        re.compile(row["pattern"]),
-        row["cause"],
-        row["remedy"],
-        tuple(
-            Remedy(one["remedy"], str(one.get("since", "")), str(one.get("until", "")))
-            for one in row.get("releases", ())
-        ),
-        tuple(row.get("rules", ())),
-        tuple(sources[key] for key in row["source"]),
-        tuple(row.get("seen", ())),
-        ends[row["stops"]] if "stops" in row else "",
-        bool(row.get("follows")),
-        tuple(row.get("says", ())),
-        row.get("lower", ""),
-        bool(row.get("general")),
+        row.id,
+        re.compile(row.pattern),
+        row.cause,
+        row.remedy,
+        tuple(Remedy(one.remedy, one.since, one.until) for one in row.releases),
+        row.rules,
+        tuple({"title": one.title, "where": one.where} for one in found),
+        row.seen,
+        ends[row.stops] if row.stops else "",
+        row.follows,
+        row.says,
+        row.lower,
+        row.general,
     )

@@ -14,8 +14,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgekit.errors import BundleError, UsageError
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.reference.artefacts import Artefacts, Weight
+from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.manifest import (
     WEIGHT_DTYPES,
     BlobEntry,
@@ -380,13 +381,24 @@ def _runtime(fingerprint: Mapping[str, str]) -> RequiredRuntime | None:
     name = fingerprint.get("runtime")
     if not name:
         return None
-    known = _runtimes().get(name, {})
-    return RequiredRuntime(name, known.get("from", ""), known.get("below", ""))
+    known = _runtimes().get(name)
+    return RequiredRuntime(name, known.oldest if known else "", known.below if known else "")
+
+
+@document(frozen=True)
+class _RuntimeRow:
+    oldest: str
+    below: str
+
+
+@document(frozen=True)
+class _RuntimesFile:
+    """``targets/_runtimes.yaml``."""
+
+    runtimes: Mapping[str, _RuntimeRow]
 
 
 @cache
-def _runtimes() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = read_knowledge(data_folder("targets") / "_runtimes.yaml")[
-        "runtimes"
-    ]
-    return found
+def _runtimes() -> Mapping[str, _RuntimeRow]:
+    path = data_folder("targets") / "_runtimes.yaml"
+    return read_facts(_RuntimesFile, path, "edgekit.runtimes/1").runtimes

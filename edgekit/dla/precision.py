@@ -11,8 +11,9 @@ from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
-from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.knowledge import data_folder, read_facts
 from edgekit.network.model import SHUFFLES
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -57,21 +58,33 @@ class Int8Operators:
     fused_kinds: frozenset[str]
 
 
+@document(frozen=True)
+class _FusedKinds:
+    kinds: tuple[str, ...]
+
+
+@document(frozen=True)
+class _Int8File:
+    """``dla/int8.yaml``."""
+
+    operators: Mapping[str, tuple[str, ...]]
+    selecting: tuple[str, ...]
+    fused: _FusedKinds
+
+
 @lru_cache(maxsize=1)
 def int8_operators() -> Int8Operators:
     """Reads ``dla/int8.yaml``.
 
     Raises:
-        ValueError: The file is of another schema, or names an operator twice: edgekit's own file
-            is wrong.
+        DataError: A key or value of the file is wrong.
+        ValueError: The file names an operator twice: edgekit's own file is wrong.
     """
     path = data_folder("dla") / "int8.yaml"
-    document = read_knowledge(path)
-    if document.get("schema") != _SCHEMA:
-        raise ValueError(f"{path} is not a file of schema {_SCHEMA}")
-    groups = document["operators"]
+    file = read_facts(_Int8File, path, _SCHEMA)
+    groups = file.operators
     named = [operator for operators in groups.values() for operator in operators]
-    if len(set(named)) < len(named) or not set(document["selecting"]) <= set(named):
+    if len(set(named)) < len(named) or not set(file.selecting) <= set(named):
         raise ValueError(
             f"{path}: an operator is listed twice, or is under `selecting` without a group"
         )
@@ -79,10 +92,10 @@ def int8_operators() -> Int8Operators:
         weighted=frozenset(groups["weighted"]),
         pointwise=frozenset(groups["pointwise"]),
         moving=frozenset(groups["moving"]),
-        selecting=frozenset(document["selecting"]),
+        selecting=frozenset(file.selecting),
         computing=frozenset(groups["weighted"]) | frozenset(groups["pointwise"]),
         every=frozenset(named),
-        fused_kinds=frozenset(document["fused"]["kinds"]),
+        fused_kinds=frozenset(file.fused.kinds),
     )
 
 
