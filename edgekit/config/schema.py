@@ -551,7 +551,7 @@ class ModelSection(_Source):
     )
     pt2: FilePath = Field(
         None,
-        description="A program of `torch.export`, or a TorchScript file.",
+        description="A program of `torch.export`, or a TorchScript file, relative to this file.",
         examples=["lenet.pt2"],
     )
     inputs: dict[str, Text] = Field(

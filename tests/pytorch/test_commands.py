@@ -47,8 +47,8 @@ def test_files_are_exported_and_named_as_the_user_names_them(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch deprecated TorchScript
         torch.jit.save(torch.jit.trace(nets.lenet(), nets.image()), script)
-    assert ask(capsys, "check", str(program), *TARGET)["model"] == str(program)
-    assert ask(capsys, "check", str(script), *INPUT, *TARGET)["model"] == str(script)
+    assert ask(capsys, "check", str(program), *TARGET)["model"] == program.name
+    assert ask(capsys, "check", str(script), *INPUT, *TARGET)["model"] == script.name
     config = tmp_path / "net.yaml"
     config.write_text(
         "version: 1\nname: net\ntarget: jetson-agx-orin-64gb\nprecision: fp16\n"
