@@ -58,7 +58,7 @@ def main() -> None:
         document = trace(TraceFiles(nsys=(path,)), out)
         spent = time.process_time() - start
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        events = sum(document["events"].values())
+        events = sum(document.events.values())
         print(
             f"{2 * kernels} rows of {path.stat().st_size / MIB:.0f} MiB: {events} events, "
             f"{out.stat().st_size / MIB:.0f} MiB, in {spent:.1f} s; "

@@ -22,6 +22,7 @@ from edgekit_device.protocol.codec import (
     Rule,
     anything,
     array,
+    document,
     flag,
     integer,
     mapping,
@@ -190,6 +191,28 @@ def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
     except DeviceError as error:
         raise _not_read(error, path, "data.invalid") from error
     return read_by_type
+
+
+@document(frozen=True)
+class Source:
+    """Where facts come from: what a message prints, and where to look."""
+
+    title: str
+    where: str
+
+
+@document(frozen=True)
+class _SourcesFile:
+    """``trt/_sources.yaml``."""
+
+    sources: Mapping[str, Source]
+
+
+@cache
+def tensorrt_sources() -> Mapping[str, Source]:
+    """Returns the sources of ``trt/_sources.yaml`` by their keys."""
+    path = data_folder("trt") / "_sources.yaml"
+    return read_facts(_SourcesFile, path, "edgekit.sources/1").sources
 
 
 @cache

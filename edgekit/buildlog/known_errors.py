@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from string import Formatter
 
-from edgekit.knowledge import data_folder, read_facts
+from edgekit.knowledge import Source, data_folder, read_facts, tensorrt_sources
 from edgekit.targets.releases import parse_version
 from edgekit_device.protocol.codec import document
 
@@ -59,7 +59,7 @@ class KnownError:
         remedy: What to do.
         releases: What to do instead on some releases, the first that fits counts.
         rules: Ids of rules of the DLA that are about the same.
-        sources: Where it was seen, each as {"title", "where"}.
+        sources: Where it was seen.
         seen: Releases that it was seen in, such as "TensorRT 8.4" or "L4T 36.4".
         stops: What it ends ("The engine cannot be loaded"); empty if the run may go on.
         follows: Whether it only follows from such an end that stands before it.
@@ -74,7 +74,7 @@ class KnownError:
     remedy: str
     releases: tuple[Remedy, ...]
     rules: tuple[str, ...]
-    sources: tuple[Mapping[str, str], ...]
+    sources: tuple[Source, ...]
     seen: tuple[str, ...]
     stops: str = ""
     follows: bool = False
@@ -224,19 +224,6 @@ class _LogErrorsFile:
     consequences: tuple[str, ...]
 
 
-@document(frozen=True)
-class _Source:
-    title: str
-    where: str
-
-
-@document(frozen=True)
-class _SourcesFile:
-    """``trt/_sources.yaml``."""
-
-    sources: Mapping[str, _Source]
-
-
 @lru_cache(maxsize=1)
 def known_errors() -> KnownErrors:
     """Reads the file once.
@@ -244,26 +231,23 @@ def known_errors() -> KnownErrors:
     Raises:
         DataError: It is not YAML (code "data.yaml"), or a key or value is wrong.
     """
-    folder = data_folder("trt")
-    file = read_facts(_LogErrorsFile, folder / "log_errors.yaml", _SCHEMA)
-    sources = read_facts(_SourcesFile, folder / "_sources.yaml", "edgekit.sources/1").sources
+    file = read_facts(_LogErrorsFile, data_folder("trt") / "log_errors.yaml", _SCHEMA)
 
     def known(rows: Iterable[_Row]) -> tuple[KnownError, ...]:
-        return tuple(_known(row, sources, file.stops) for row in rows)
+        return tuple(_known(row, file.stops) for row in rows)
 
     return KnownErrors(
         known((*file.dla, *file.parser, *file.errors)),
         known((*file.dla, *file.errors)),
         known(file.crashes),
-        _known(file.refused, sources, file.stops),
+        _known(file.refused, file.stops),
         re.compile("|".join([*file.consequences, *file.failures])),
         re.compile("|".join(file.failures)),
         tuple(StatusNames(re.compile(one.pattern), one.names) for one in file.statuses.values()),
     )
 
 
-def _known(row: _Row, sources: Mapping[str, _Source], ends: Mapping[str, str]) -> KnownError:
-    found = [sources[key] for key in row.source]
+def _known(row: _Row, ends: Mapping[str, str]) -> KnownError:
     return KnownError(
         row.id,
         re.compile(row.pattern),
@@ -271,7 +255,7 @@ def _known(row: _Row, sources: Mapping[str, _Source], ends: Mapping[str, str]) -
         row.remedy,
         tuple(Remedy(one.remedy, one.since, one.until) for one in row.releases),
         row.rules,
-        tuple({"title": one.title, "where": one.where} for one in found),
+        tuple(tensorrt_sources()[key] for key in row.source),
         row.seen,
         ends[row.stops] if row.stops else "",
         row.follows,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from edgekit.knowledge import data_folder, read_facts
+from edgekit.knowledge import data_folder, read_facts, tensorrt_sources
 from edgekit.targets.releases import parse_version, within
 from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
@@ -140,30 +140,9 @@ def release_facts() -> ReleaseFacts:
     )
 
 
-@document(frozen=True)
-class Source:
-    """Where facts come from: what a message prints, and where to look."""
-
-    title: str
-    where: str
-
-
-@document(frozen=True)
-class Sources:
-    """``trt/_sources.yaml``."""
-
-    sources: Mapping[str, Source]
-
-
 def sources(keys: Iterable[str]) -> tuple[str, ...]:
     """Returns the titles of sources."""
-    known = _sources().sources
-    return tuple(known[key].title for key in keys)
-
-
-@cache
-def _sources() -> Sources:
-    return read_facts(Sources, data_folder("trt") / "_sources.yaml", "edgekit.sources/1")
+    return tuple(tensorrt_sources()[key].title for key in keys)
 
 
 @document(frozen=True)
