@@ -20,6 +20,7 @@ from edgekit.text import listed
 
 #: In the place of data, before a function of a module: ``python:module:function``.
 PYTHON = "python:"
+_TORCH_ENDINGS = (".pt2", ".pt", ".pth", ".ts", ".torchscript")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BUILTIN = "builtin:"
 #: The networks of ``edgekit.network.zoo``.
@@ -124,10 +125,17 @@ def is_factory(source: str) -> bool:
     return _FACTORY.fullmatch(source) is not None and not source.startswith(_BUILTIN)
 
 
+def has_torch_ending(path: Path) -> bool:
+    """Whether a path ends as PyTorch's files do."""
+    return path.suffix.lower() in _TORCH_ENDINGS
+
+
 def is_torch_file(path: Path) -> bool:
-    """Whether a file is a program of ``torch.export`` or a TorchScript file."""
+    """Whether a file is a program of ``torch.export`` or a TorchScript file, by ending and content:
+    a check looks into no other file before it reads it.
+    """
     try:
-        found = foreign(path) if path.is_file() else None
+        found = foreign(path) if has_torch_ending(path) and path.is_file() else None
     except OSError:
         return False
     return found is not None and found[0] in (TORCH_PROGRAM, TORCHSCRIPT)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from edgekit.network.source import (
     TORCH_PROGRAM,
     TORCHSCRIPT,
     foreign,
+    is_factory,
     missing_model,
     refuse_foreign,
 )
@@ -40,7 +40,6 @@ _COPIES = 8  # of a file, on top
 # all that a file's child needs of the user's environment
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _MOST_PICKLE = 64 << 20
 _PICKLES = 4
 _BLOCK = 1 << 20
@@ -105,7 +104,7 @@ def kind_of(source: str | Path) -> Kind:
     """
     path = Path(source)
     if not path.exists():
-        if _FACTORY.fullmatch(str(source)):
+        if is_factory(str(source)):
             return "factory"
         raise missing_model(path)
     what = (foreign(path) if path.is_file() else None) or ("", "")
