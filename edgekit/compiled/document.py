@@ -22,7 +22,8 @@ class PlacedModule(Document):
         description="Microseconds of its layers in one inference; null of a module in PyTorch."
     )
     clock: str = Field(
-        description="Where the time is from: predicted by the cost model, or measured on a board."
+        description="Where the time is from: predicted by the cost model, or measured on a board; "
+        "unknown of a module in PyTorch."
     )
     bytes: int = Field(description="What it reads from other devices in one inference.")
 

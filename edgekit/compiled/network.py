@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import onnx
 from edgekit.compiled.document import SCHEMA, Compiled, PlacedModule
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.table import PYTORCH, placed_modules
+from edgekit.config.loader import name_of
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftPart, parts
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: How much is read of an iterable of calibration inputs, which may be endless.
 _MOST_BATCHES = 512
+# a part's number follows
+_LONGEST_NAME = 60
 
 
 def compile_network(
@@ -60,7 +62,7 @@ def compile_network(
     """Exports, places and builds a network, and returns something that is called like it.
 
     Args:
-        source: As for ``export``; or an ONNX file.
+        source: As for ``export``.
         args: The example's positional arguments.
         kwargs: The example's keyword arguments.
         target: The board's kind.
@@ -81,7 +83,7 @@ def compile_network(
     Raises:
         EdgekitError: As of ``export``, ``plan``, ``bundle`` and ``deploy``.
     """
-    release = release_for(target, options.get("tensorrt"), options.get("jetpack"))
+    release = release_for(target, options.get("tensorrt"), None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
         return export_with_network(
@@ -90,7 +92,9 @@ def compile_network(
         )  # fmt: skip
 
     exported, network = export(source)
-    name = str(options.pop("name", "")) or _name(exported.source)
+    # of a module its class, without the package
+    made_of = str(source) if network is None else exported.source.rpartition(".")[2]
+    name = str(options.pop("name", "")) or name_of(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
         options["calibration"] = calibration
@@ -367,19 +371,7 @@ class CompiledNetwork:
 
 def _versions(source: Any) -> tuple[tuple[int, int], ...]:
     """What changes when a module's weights do: the tensors, and how often each was written."""
-    state = getattr(source, "state_dict", None)
-    return () if state is None else tuple((id(one), one._version) for one in _tensors(source))
-
-
-def _tensors(source: Any) -> Iterable[Any]:
-    return itertools.chain(source.parameters(), source.buffers())
-
-
-def _name(source: str) -> str:
-    """Returns an application's name: "lenet" of "models.LeNet" or "models/lenet.pt2"."""
-    last = (
-        Path(source).stem
-        if Path(source).suffix in (".pt2", ".pt", ".pth", ".onnx", ".ts")
-        else re.split(r"[.:]", source)[-1]
-    )
-    return re.sub(r"[^a-z0-9._-]+", "-", last.lower()).strip("-._")[:60] or "network"
+    if isinstance(source, str | Path):
+        return ()
+    every = itertools.chain(source.parameters(), source.buffers())
+    return tuple((id(one), one._version) for one in every)

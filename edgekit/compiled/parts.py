@@ -95,12 +95,12 @@ class Part:
     """
 
     def __init__(self, building: Building, config: Config, cut: Cut) -> None:
-        self._building, self._config, self._cut = building, config, cut
+        self._building, self._config = building, config
         self.bundle = building.out / config.file.name / "network.ekb"
         with building.pipeline(config) as pipeline:
             plan = pipeline.plan()
             self.layers: Network = layers_of(pipeline.context)
-            packed = pipeline.bundle(full=self.bundle)
+            pipeline.bundle(full=self.bundle)
             if building.board is not None:
                 pipeline.deploy()
         self._open()
@@ -109,7 +109,7 @@ class Part:
             file=config.path,
             inputs=list(cut.inputs),
             outputs=list(cut.outputs),
-            digest=packed.digest,
+            digest=self._model.digest,
             backend=self._model.backend,
             plan=plan,
         )
@@ -145,6 +145,7 @@ class Part:
             if self._building.board is not None:
                 pipeline.refit(weights)
         self._open()
+        self.document = self.document.model_copy(update={"digest": self._model.digest})
 
 
 def board_section(board: str) -> dict[str, str | int]:

@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgekit.compiled.document import PlacedModule
 from edgekit.network.module_names import enclosing
+from edgekit.placement.check_document import tensor_bytes
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
     from edgekit.placement.plan import PlacedLayer, Plan
 
 PYTORCH = "PyTorch"
-_ACTIVATION_BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
 
 
 @dataclass
@@ -67,7 +65,4 @@ def _bytes_read(
     for name in sorted(read):
         maker = placed[made[name].name]
         if maker.device != device:
-            tensor = network.tensors[name]
-            floats = np.dtype(tensor.dtype).kind == "f"
-            size = _ACTIVATION_BYTES[maker.precision] if floats else np.dtype(tensor.dtype).itemsize
-            yield tensor.elements * size
+            yield tensor_bytes(network.tensors[name], maker.precision)

@@ -481,7 +481,7 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
     else:
         name, seed = builtin
         model = {"builtin": name, "seed": seed} if seed else {"builtin": name}
-    base = {"version": 1, "name": _name_of(path), "model": model}
+    base = {"version": 1, "name": name_of(path), "model": model}
     return _changed(YamlDocument(path, base, {}, ()), Path(), given)
 
 
@@ -510,7 +510,8 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
             yield (*path, key)
 
 
-def _name_of(path: str) -> str:
+def name_of(path: str) -> str:
+    """Returns a configuration's name for a model: "lenet" of "models/LeNet.onnx"."""
     last = path.rpartition(":")[2] if is_factory(path) else path.removeprefix("builtin:")
     stem = Path(last.partition("?")[0]).stem.lower()
     return re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"

@@ -348,7 +348,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
     dropped = {name: g.dropped for g in judgement.candidates if g.dropped for name in g.layers}
     found = []
     for layer in every.layers:
-        element = _ELEMENT[judgement.precision_of(layer.name)]
+        precision = judgement.precision_of(layer.name)
         found.append(
             CheckedLayer(
                 name=layer.name,
@@ -361,8 +361,8 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
                 macs=layer.macs,
                 steps=layer.params.get("steps"),
                 opaque=layer.opaque,
-                weight_bytes=layer.weight_elements * element,
-                output_bytes=sum(_bytes(every.tensors[n], element) for n in layer.outputs),
+                weight_bytes=layer.weight_elements * _ELEMENT[precision],
+                output_bytes=sum(tensor_bytes(every.tensors[n], precision) for n in layer.outputs),
                 loadable=number.get(layer.name),
                 dropped=dropped.get(layer.name),
             )
@@ -418,5 +418,6 @@ def facts_of(layer: JudgedLayer) -> dict[str, Any]:
     return {item.name: getattr(layer, item.name) for item in fields(JudgedLayer)}
 
 
-def _bytes(tensor: Tensor, element: int) -> int:
-    return tensor.elements * _OTHER.get(tensor.dtype, element)
+def tensor_bytes(tensor: Tensor, precision: str) -> int:
+    """Returns the bytes of a tensor that a layer of a precision writes, without padding."""
+    return tensor.elements * _OTHER.get(tensor.dtype, _ELEMENT[precision])
