@@ -31,6 +31,7 @@ from edgekit_device.release.journal import (
     record_end,
     taken_back,
 )
+from edgekit_device.release.offer import read_incoming, take_offer
 from edgekit_device.release.releases import REFIT, stage
 from edgekit_device.trust.bundle import read_record
 from tests.bundles.bundle_toys import toy_bundle
@@ -98,6 +99,23 @@ def test_every_state_is_in_the_journal_when_its_work_begins(
     assert [line.state for line in history(bench.app)] == ["committed", "committed"]
     # nothing waits any more
     assert list((bench.root.folder / "incoming").iterdir()) == []
+
+
+def test_what_is_offered_anew_with_another_signature_waits_for_its_deployment(
+    bench: Bench, toy: Bundle
+) -> None:
+    def offer_signed(state: str) -> None:
+        if state == "soaking":
+            take_offer(bench.root, toy.manifest_bytes, toy.signature, trust_unsigned=True)
+
+    bench.offer(toy)
+    bench.at = offer_signed
+    first = bench.deploy(toy)["release"]
+    assert read_incoming(bench.root, toy.digest) == (toy.manifest_bytes, toy.signature)
+    bench.at = lambda state: None
+    second = bench.deploy(toy)["release"]
+    assert second != first
+    assert read_incoming(bench.root, toy.digest) is None
 
 
 @pytest.mark.parametrize("state", ["refitting", "testing"])
