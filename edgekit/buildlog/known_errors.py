@@ -15,8 +15,6 @@ from edgekit_device.protocol.codec import document
 _SCHEMA = "edgekit.log-errors/1"
 # of a version that Python prints as a tuple
 _COMMA = re.compile(r"(?<=\d), ?(?=\d+(?:, ?\d+)*$)")
-# the first row that matches counts, so what is special comes before what is general
-_SECTIONS = ("dla", "parser", "errors")
 # a sentence about the DLA is the builder's, not the parser's
 _DLA = re.compile(r"\bDLA\b")
 # as TensorRT's code raises errors, whoever prints them; the code is TensorRT's own
@@ -236,6 +234,7 @@ def known_errors() -> KnownErrors:
     def known(rows: Iterable[_Row]) -> tuple[KnownError, ...]:
         return tuple(_known(row, file.stops) for row in rows)
 
+    # the first row that matches counts, so what is special comes before what is general
     return KnownErrors(
         known((*file.dla, *file.parser, *file.errors)),
         known((*file.dla, *file.errors)),
