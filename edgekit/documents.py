@@ -5,6 +5,7 @@ how one is read from a file. Each is defined in the module that makes it.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -24,9 +25,11 @@ from edgekit.files import parse_json, read_file
 from edgekit.removed import FormerDict
 from edgekit.text import plain
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.codec import read, stated, write
 
 _SHOWN = 5
+# keywords of JSON Schema that say nothing with the value 0
+_NO = ("minItems", "minProperties")
 
 
 def _unchanged(value: Any, check: Any) -> Any:
@@ -101,15 +104,18 @@ def json_schema(kind: type[Any], name: str) -> dict[str, Any]:
         kind: Its pydantic model, or its codec dataclass.
         name: Its schema and version, such as "edgekit.check/1".
     """
-    schema = TypeAdapter(kind).json_schema()
-    definitions = schema.get("$defs", {})
-    for part in _codec_classes(kind):
-        _use_json_names(part, schema if part is kind else definitions.get(part.__name__, {}))
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = name
-    if dataclasses.is_dataclass(kind) and "schema" in schema["properties"]:
+    classes = list(_codec_classes(kind))
+    parts = {part.__name__: _codec_schema(part) for part in classes}
+    if len(parts) < len(classes):
+        raise TypeError(f"{name} has two classes of one name")
+    schema = parts.pop(kind.__name__) if kind in classes else TypeAdapter(kind).json_schema()
+    if kind in classes and "schema" in schema["properties"]:
         schema["properties"]["schema"] = {"const": name}
-    return schema
+    if parts:
+        schema["$defs"] = dict(sorted({**schema.get("$defs", {}), **parts}.items()))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name,
+    }  # fmt: skip
 
 
 def _codec_classes(kind: Any) -> set[type[Any]]:
@@ -125,25 +131,45 @@ def _codec_classes(kind: Any) -> set[type[Any]]:
             waiting += [field.annotation for field in here.model_fields.values()]
         if dataclasses.is_dataclass(here) and isinstance(here, type) and here not in found:
             found.add(here)
-            waiting += get_type_hints(here).values()
+            waiting += [
+                hint
+                for name, hint in get_type_hints(here).items()
+                if "rule" in here.__dataclass_fields__[name].metadata
+            ]
     return found
 
 
-def _use_json_names(kind: type[Any], schema: dict[str, Any]) -> None:
-    """Gives a codec dataclass's schema the keys of JSON, and refuses others."""
-    known = schema.get("properties", {})
-    keys = {
-        field.name: field.metadata["key"] or field.name
-        for field in dataclasses.fields(kind)
-        if "rule" in field.metadata
+def _codec_schema(kind: type[Any]) -> dict[str, Any]:
+    """Returns the JSON Schema of a codec dataclass, as its rules say it."""
+    properties, required = {}, []
+    for field in dataclasses.fields(kind):
+        if "rule" not in field.metadata:
+            continue
+        key = field.metadata["key"] or field.name
+        properties[key] = _stated(field.metadata["rule"])
+        if field.metadata["needed"]:
+            required.append(key)
+        elif field.default is not dataclasses.MISSING:
+            properties[key]["default"] = write(field.default)
+    return {
+        "description": inspect.getdoc(kind),
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
     }
-    schema["properties"] = {key: known[name] for name, key in keys.items() if name in known}
-    schema["required"] = [
-        keys[field.name]
-        for field in dataclasses.fields(kind)
-        if field.name in keys and field.metadata["needed"]
-    ]
-    schema["additionalProperties"] = False
+
+
+def _stated(said: Any) -> Any:
+    """Returns the JSON Schema of a rule, or of what is said in one."""
+    if isinstance(said, type):
+        return {"$ref": f"#/$defs/{said.__name__}"}
+    if callable(said):
+        said = stated(said)
+        return _stated(said["$ref"]) if "$ref" in said else _stated(said)
+    if isinstance(said, dict):
+        return {key: _stated(value) for key, value in said.items() if value != 0 or key not in _NO}
+    return [_stated(one) for one in said] if isinstance(said, tuple) else said
 
 
 def load_json(path: Path, largest: int) -> Any:

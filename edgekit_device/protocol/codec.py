@@ -11,7 +11,8 @@ A document is a frozen dataclass whose fields say what they take::
 five functions for each class, which was a third of a check.
 
 A rule such as ``number(0, 1)`` takes a JSON value and returns what the field holds, or raises
-DeviceError; whoever called it puts the place in front. A class may have a method ``check()`` for
+DeviceError; whoever called it puts the place in front. ``stated`` tells its JSON Schema, from which
+the published ones are made. A class may have a method ``check()`` for
 what several of its fields say together. ``read`` makes the value of a document, ``write`` the
 document of a value; ``load`` and ``dump`` do the same for a file on the board.
 """
@@ -50,13 +51,15 @@ Rule = Callable[[Any], Any]
 _Document = TypeVar("_Document")
 
 _KEPT = object()
+# attribute of a rule: its JSON Schema
+_SCHEMA = "schema"
 # attribute of a value that was read: fields which its document left out, and ``write`` does, too
 _LEFT_OUT = "_left_out"
 _CODE = "manifest.invalid"
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 APP_NAMES = "letters, digits, '.', '_' and '-', at most 64, starting with a letter or digit"
-_RELEASE = re.compile(r"[0-9]{6,9}-[0-9a-f]{12}\Z")
+_RELEASE = re.compile(r"[0-9]{6,9}-[0-9a-f]{12}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_TEXT = 4096
 _MAX_RANK = 16
@@ -363,7 +366,7 @@ def _reader(kind: Any) -> Rule:
             found.__dict__[_LEFT_OUT] = left_out
         return found
 
-    return remembering if as_given else reader
+    return says(remembering if as_given else reader, **{"$ref": kind})
 
 
 def members(
@@ -428,9 +431,28 @@ def record(kind: type) -> Rule:
     return _reader(cast(Hashable, kind))
 
 
+def says(rule: Rule, **schema: Any) -> Rule:
+    """Returns ``rule``, with the JSON Schema of what it takes.
+
+    Args:
+        rule: The rule, of which nothing else has the schema.
+        schema: The keywords of JSON Schema. A rule or a class stands for its own schema.
+    """
+    rule.__dict__[_SCHEMA] = schema
+    return rule
+
+
+def stated(rule: Rule) -> Dict[str, Any]:
+    """The JSON Schema that ``says`` gave a rule; of a rule without one, any value."""
+    found: Dict[str, Any] = rule.__dict__.get(_SCHEMA, {})
+    return found
+
+
 def nullable(rule: Rule) -> Rule:
     """What ``rule`` takes, or null."""
-    return lambda value: None if value is None else rule(value)
+    return says(
+        lambda value: None if value is None else rule(value), anyOf=(rule, {"type": "null"})
+    )
 
 
 def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
@@ -450,7 +472,7 @@ def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
             raise
         return tuple(made)
 
-    return found
+    return says(found, type="array", items=rule, minItems=least, maxItems=most)
 
 
 def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "") -> Rule:
@@ -463,7 +485,7 @@ def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "")
             different([getattr(item, by) for item in found])
         return found
 
-    return rule
+    return says(rule, **stated(entries))
 
 
 def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
@@ -486,7 +508,9 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
             raise
         return made
 
-    return found
+    return says(
+        found, type="object", additionalProperties=rule, propertyNames=checked, minProperties=least
+    )
 
 
 def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
@@ -504,7 +528,9 @@ def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
             fail("", "{!r} is not {}".format(value[:_SHOWN], what))
         return value
 
-    return rule
+    if pattern:
+        return says(rule, type="string", maxLength=most, pattern="^(?:" + pattern + ")$")
+    return says(rule, type="string", maxLength=most)
 
 
 def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
@@ -519,7 +545,7 @@ def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
             fail("", "a name has control characters")
         return given
 
-    return found
+    return says(found, **stated(take), uniqueItems=True)
 
 
 def choice(*known: str) -> Rule:
@@ -530,7 +556,7 @@ def choice(*known: str) -> Rule:
             fail("", "{!r} is not one of {}".format(str(value)[:_SHOWN], ", ".join(known)))
         return value
 
-    return rule
+    return says(rule, type="string", enum=known)
 
 
 def flag(value: Any) -> bool:
@@ -538,6 +564,9 @@ def flag(value: Any) -> bool:
     if not isinstance(value, bool):
         fail("", "expected true or false, found {}".format(_kind(value)))
     return value
+
+
+says(flag, type="boolean")
 
 
 def integer(low: int, high: int) -> Rule:
@@ -550,7 +579,7 @@ def integer(low: int, high: int) -> Rule:
             fail("", "{} is not within {} to {}".format(value, low, high))
         return value
 
-    return rule
+    return says(rule, type="integer", minimum=low, maximum=high)
 
 
 def number(low: float, high: float) -> Rule:
@@ -563,7 +592,7 @@ def number(low: float, high: float) -> Rule:
             fail("", "{!r} is not within {} to {}".format(value, low, high))
         return float(value)
 
-    return rule
+    return says(rule, type="number", minimum=low, maximum=high)
 
 
 def amount(value: Any) -> Any:
@@ -574,6 +603,7 @@ def amount(value: Any) -> Any:
 
 # beyond these arithmetic overflows
 _FINITE = number(-1e100, 1e100)
+says(amount, **stated(_FINITE))
 
 #: A text of any length, such as a message with names.
 long_text = text(most=_MAX_FILE)
@@ -590,7 +620,11 @@ release_name = text(_RELEASE.pattern, "a release's name")
 
 def path(value: Any) -> Path:
     """The text of a file's path."""
-    return Path(text()(value))
+    return Path(_TEXT(value))
+
+
+_TEXT = text()
+says(path, **stated(_TEXT))
 
 
 def shape(least: int = 0) -> Rule:
@@ -612,17 +646,17 @@ def _kind(value: object) -> str:
 
 def is_digest(value: object) -> bool:
     """Whether ``value`` is a SHA-256 in lower-case hex."""
-    return isinstance(value, str) and _DIGEST.match(value) is not None
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def is_app_name(value: object) -> bool:
     """Whether ``value`` can be an app's name, and so a folder's."""
-    return isinstance(value, str) and _APP.match(value) is not None
+    return isinstance(value, str) and _APP.fullmatch(value) is not None
 
 
 def is_release(value: object) -> bool:
     """Whether ``value`` can be a release's name: its number and the start of its digest."""
-    return isinstance(value, str) and _RELEASE.match(value) is not None
+    return isinstance(value, str) and _RELEASE.fullmatch(value) is not None
 
 
 def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:

@@ -48,6 +48,7 @@ from edgekit_device.protocol.codec import (
     records,
     refuse_version,
     release_name,
+    says,
     text,
 )
 from edgekit_device.protocol.failure import Failure
@@ -134,6 +135,9 @@ def history_entry(value: Any) -> HistoryEntry:
     """A line of history.jsonl: a deployment, or a roll back."""
     deployed = isinstance(value, dict) and value.get("schema") == SCHEMA
     return read(DeploymentEntry if deployed else HistoryEntry, value)
+
+
+says(history_entry, anyOf=(DeploymentEntry, HistoryEntry))
 
 
 @document(frozen=True)

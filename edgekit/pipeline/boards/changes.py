@@ -23,6 +23,7 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     release_name,
+    says,
     text,
 )
 from edgekit_device.release.journal import TakenBack
@@ -252,6 +253,9 @@ def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
     kinds = [kind for key, kind in rows.items() if isinstance(value, dict) and key in value]
     found: BoardServer | StoppedServer | BoardRow = record(next(iter(kinds), BoardRow))(value)
     return found
+
+
+says(_server_row, anyOf=(BoardServer, StoppedServer, BoardRow))
 
 
 @document(frozen=True)

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import own_boards
-from edgekit_device.protocol.codec import Rule, document, flag, member, nullable, record, text
+from edgekit_device.protocol.codec import (
+    Rule,
+    document,
+    flag,
+    member,
+    nullable,
+    record,
+    says,
+    text,
+)
 from edgekit_device.protocol.failure import Failure
 
 if TYPE_CHECKING:
@@ -48,8 +57,11 @@ class BoardRow:
 def row_of(answered: type, lost: type) -> Rule:
     """A row of a board that answered, or of one that failed."""
     good, failed = record(answered), record(lost)
-    return lambda value: (
-        failed(value) if isinstance(value, dict) and value.get("error") else good(value)
+    return says(
+        lambda value: (
+            failed(value) if isinstance(value, dict) and value.get("error") else good(value)
+        ),
+        anyOf=(good, failed),
     )
 
 
