@@ -15,9 +15,9 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     TypeAdapter,
     ValidationError,
-    WrapValidator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
@@ -25,21 +25,71 @@ from edgekit.files import parse_json, read_file
 from edgekit.removed import FormerDict
 from edgekit.text import plain
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read, stated, write
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import Rule, digest, read, stated, write
 
 _SHOWN = 5
 # keywords of JSON Schema that say nothing with the value 0
 _NO = ("minItems", "minProperties")
 
 
-def _unchanged(value: Any, check: Any) -> Any:
-    """Checks a number and keeps it as it was written: 5 does not become 5.0."""
-    check(value)
-    return value
+class Ruled:
+    """Makes a rule of the codec that of a model's field: ``Annotated[str, Ruled(device)]``.
+
+    The value stays as it was written: 5 does not become 5.0.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+
+    def __get_pydantic_core_schema__(
+        self, kind: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Returns a schema that checks by the rule."""
+
+        def value(given: Any) -> Any:
+            try:
+                self._rule(given)
+            except DeviceError as error:
+                raise _refused(error) from error
+            return given
+
+        return core_schema.no_info_plain_validator_function(value)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Returns what the rule says."""
+        return dict(_stated(self._rule))
 
 
-# beyond these arithmetic overflows
-Number = Annotated[float, Field(ge=-1e100, le=1e100), WrapValidator(_unchanged)]
+def _refused(error: DeviceError) -> PydanticCustomError:
+    words = f"{error.where}: {error.message}" if error.where else error.message
+    return PydanticCustomError("codec", "{words}", {"words": words, "where": error.where})
+
+
+#: "GPU", "DLA0" or "DLA1".
+Device = Annotated[str, Ruled(fields.device)]
+#: "GPU" or "DLA".
+DeviceKind = Annotated[str, Ruled(fields.device_kind)]
+#: The number of a DLA core.
+Core = Annotated[int, Ruled(fields.core)]
+#: How many, how many bytes, or an index.
+Count = Annotated[int, Ruled(fields.count)]
+#: A figure that is not below zero, such as microseconds or microjoules.
+Figure = Annotated[float, Ruled(fields.figure)]
+#: A figure that may be below zero, such as a difference.
+Number = Annotated[float, Ruled(fields.difference)]
+#: A part of a whole, 0 to 1.
+Fraction = Annotated[float, Ruled(fields.share)]
+#: "fp32", "fp16" or "int8".
+Precision = Annotated[str, Ruled(fields.precision)]
+#: A TensorRT release, such as "10.3".
+Release = Annotated[str, Ruled(fields.release)]
+#: A board's name.
+TargetName = Annotated[str, Ruled(fields.target)]
+#: A SHA-256 in lower-case hex.
+Digest = Annotated[str, Ruled(digest)]
 
 
 class Coded:
@@ -54,10 +104,7 @@ class Coded:
             try:
                 return given if isinstance(given, kind) else read(kind, given)
             except DeviceError as error:
-                words = f"{error.where}: {error.message}" if error.where else error.message
-                raise PydanticCustomError(
-                    "codec", "{words}", {"words": words, "where": error.where}
-                ) from error
+                raise _refused(error) from error
 
         return core_schema.no_info_wrap_validator_function(
             value,

@@ -14,7 +14,18 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgekit.dla.verdicts import LayerVerdict
-from edgekit.documents import Coded, Document, Number, omitted
+from edgekit.documents import (
+    Coded,
+    Count,
+    Device,
+    Document,
+    Figure,
+    Fraction,
+    Number,
+    Precision,
+    TargetName,
+    omitted,
+)
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, named_things, nearest_names
 from edgekit.network.model import Layer, Network
@@ -23,7 +34,13 @@ from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import FusedRegions
 from edgekit.placement.inputs import PinImpossible, usable_cores
 from edgekit.placement.kernels import LayerKernel
-from edgekit.placement.placing import PlacementQuery, UserConstraint, UserConstraints
+from edgekit.placement.placing import (
+    Objective,
+    PlacementQuery,
+    Unit,
+    UserConstraint,
+    UserConstraints,
+)
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
     MovedLayer,
@@ -51,11 +68,11 @@ OnProgress = Callable[[int, int], None]
 class KernelCost(Document):
     """What a kernel takes on a device in a tensor format."""
 
-    device: str
-    precision: str
+    device: Device
+    precision: Precision
     format: str
-    us: Number = Field(description="microseconds")
-    uj: Number = Field(description="microjoules, predicted")
+    us: Figure = Field(description="microseconds")
+    uj: Figure = Field(description="microjoules, predicted")
     clock: Literal["measured", "predicted"]
 
 
@@ -64,9 +81,11 @@ class BorderCost(Document):
 
     tensor: str
     direction: Literal["reads", "writes"]
-    neighbours: list[str] = Field(description="devices on the other side, or the caller")
-    us: Number = Field(description="where the kernel is")
-    otherwise_us: Number = Field(description="on the other device")
+    neighbours: list[Device | Literal["caller"]] = Field(
+        description="devices on the other side, or the caller"
+    )
+    us: Figure = Field(description="where the kernel is")
+    otherwise_us: Figure = Field(description="on the other device")
 
 
 class Bind(Document):
@@ -74,8 +93,8 @@ class Bind(Document):
 
     kind: str
     text: str = Field(description="as the user wrote it")
-    value: Number | None = Field(description="the objective's without it; null: no plan")
-    device: str | None = Field(description="the layer's without it")
+    value: Figure | None = Field(description="the objective's without it; null: no plan")
+    device: Device | None = Field(description="the layer's without it")
     moves: bool
     gains: bool
 
@@ -83,7 +102,7 @@ class Bind(Document):
 class MovedAlone(Document):
     """What it takes to move the kernel and nothing else; counts are differences."""
 
-    value: Number = Field(description="the objective's")
+    value: Figure = Field(description="the objective's")
     difference: Number
     percent: Number | None
     transitions: int
@@ -94,16 +113,16 @@ class MovedAlone(Document):
 class Otherwise(Document):
     """The best plan with the kernel on the other device."""
 
-    device: str | None
+    device: Device | None
     pinned: list[str] = Field(description="the kernel's layers")
     possible: bool
     reason: str = Field(description="why it is not possible")
-    value: Number | None = Field(description="the objective's")
+    value: Figure | None = Field(description="the objective's")
     difference: Number | None
     percent: Number | None
     predicted: Annotated[PredictedCost, Coded()] | None
-    transitions: int | None = omitted()
-    loadables: int | None = omitted()
+    transitions: Count | None = omitted()
+    loadables: Count | None = omitted()
     moved: list[Annotated[MovedLayer, Coded()]]
 
 
@@ -114,21 +133,21 @@ class Why(Document):
     layer: str
     nodes: list[str]
     kind: str
-    target: str
+    target: TargetName
     power_mode: str
-    precision: str
-    objective: str
-    value: Number = Field(description="the plan's, in the unit")
-    unit: str = Field(description="us, uj or qps")
+    precision: Precision
+    objective: Objective
+    value: Figure = Field(description="the plan's, in the unit")
+    unit: Unit = Field(description="us, uj or qps")
     slack: Annotated[SlackChoice, Coded()] | None
     clock: Literal["predicted"]
-    device: str
-    shares: dict[str, float] = Field(description="of the frames, by device")
+    device: Device
+    shares: dict[Device, Fraction] = Field(description="of the frames, by device")
     dla: Annotated[LayerVerdict, Coded()]
     kernel: list[str] = Field(description="layers that run as one with it")
-    planned_us: Number = Field(description="microseconds of the kernel in the plan")
+    planned_us: Figure = Field(description="microseconds of the kernel in the plan")
     costs: list[KernelCost]
-    launch_us: Number | None = Field(description="of a loadable; null: no DLA core is used")
+    launch_us: Figure | None = Field(description="of a loadable; null: no DLA core is used")
     borders: list[BorderCost]
     binds: list[Bind]
     alone: MovedAlone | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgekit.dla.verdicts import Judgement
-from edgekit.documents import Document
+from edgekit.documents import Count, Document
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
 from edgekit.placement.forecast import timer_of
@@ -32,7 +32,7 @@ class Why(Document):
     """A rule with the layers that it keeps off the DLA."""
 
     rule: str
-    count: int
+    count: Count
     sources: list[str]
     fixes: list[str]
     layers: list[WhyLayer]

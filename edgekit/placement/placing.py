@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import Judgement
-from edgekit.documents import Document, Number, omitted
+from edgekit.documents import Count, Device, Document, Figure, Precision, Ruled, TargetName, omitted
 from edgekit.errors import GateError
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
@@ -32,7 +32,9 @@ from edgekit.placement.plan import (
     Pin,
     Plan,
     is_known,
+    objectives,
     plan_value,
+    units,
 )
 from edgekit.placement.problem import BuiltProblem, as_engines, build_problem
 from edgekit.placement.profiles.estimation import measured_model
@@ -61,6 +63,8 @@ from edgekit.targets.board import Target
 
 OnProgress = Callable[[int, int], None]
 _Found = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
+Objective = Annotated[str, Ruled(objectives)]
+Unit = Annotated[str, Ruled(units)]
 _OPEN = "plan.limit"  # neither a placement was found, nor that there is none
 MOST_POINTS = 25
 
@@ -647,24 +651,24 @@ class PlanProof(Document):
     """What is proved of a plan."""
 
     optimal: bool = Field(description="proved, for predicted times")
-    bound: Number = Field(description="what no plan is better than")
-    gap: Number = Field(description="distance from the bound, as a share of the value")
+    bound: Figure = Field(description="what no plan is better than")
+    gap: Figure = Field(description="distance from the bound, as a share of the value")
     extrapolated: list[str] = Field(description="predicted without a published time of its kind")
     unknown_cost: list[str] = Field(description="layers in no time")
-    loadables: int
-    transitions: int
+    loadables: Count
+    transitions: Count
 
 
 class ParetoPlan(PlanProof):
     """A plan of the front; figures are null where no layer has a known time."""
 
-    latency_us: Number | None
-    throughput_qps: Number | None = Field(description="frames a second")
-    energy_uj: Number | None
-    gpu_us: Number | None
-    period_us: Number | None = omitted()
-    dla_layers: int
-    layers: dict[str, str] = Field(description="device, by layer")
+    latency_us: Figure | None
+    throughput_qps: Figure | None = Field(description="frames a second")
+    energy_uj: Figure | None
+    gpu_us: Figure | None
+    period_us: Figure | None = omitted()
+    dla_layers: Count
+    layers: dict[str, Device] = Field(description="device, by layer")
 
     def figures(self) -> dict[str, float | None]:
         """Returns the figures that the point has, by key."""
@@ -677,14 +681,14 @@ class Pareto(Document):
 
     schema_: Literal["edgekit.pareto/1"] = Field(alias="schema")
     clock: Literal["predicted"]
-    target: str
+    target: TargetName
     power_mode: str
-    precision: str
+    precision: Precision
     metrics: list[str] = Field(description="the two")
-    rate_hz: Number | None = Field(description="that energies are of; null: back to back")
-    bounds: dict[str, Number]
+    rate_hz: Figure | None = Field(description="that energies are of; null: back to back")
+    bounds: dict[str, Figure]
     complete: bool = Field(description="whether these are all")
-    resolution: list[Number] = Field(
+    resolution: list[Figure] = Field(
         description="how far apart neighbours are at most, as shares of the metrics' ranges"
     )
     note: str

@@ -17,22 +17,22 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     mapping,
     member,
     nullable,
-    number,
     read,
     record,
     records,
     text,
     write,
 )
+from edgekit_device.protocol.fields import DEVICES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
@@ -58,19 +58,13 @@ PREDICTED_KEYS = {
     "energy": "energy_uj", "gpu_time": "gpu_us",
 }  # fmt: skip
 _CLOCKS = ("measured", "predicted")
+objectives = choice(*OBJECTIVES)
+units = choice(*dict.fromkeys(OBJECTIVE_UNITS.values()))
 _POOLS = ("managed_sram", "local_dram", "global_dram")
-_MOST_BYTES = 1 << 50
 
 # what the fields of a plan take
-_name = text(most=1 << 20)  # of layers, nodes and tensors; and notes
-_names = array(_name)
-_device = text("GPU|DLA[0-9]", "a device: GPU, DLA0 or DLA1")
-_figure = number(0, 1e100)
-_difference = number(-1e100, 1e100)
-_count = integer(0, 1 << 40)
-_bytes = integer(0, _MOST_BYTES)
-_pools = mapping(_bytes, choice(*_POOLS))
-_band = array(_figure, 2, 2)
+_pools = mapping(fields.count, choice(*_POOLS))
+_band = array(fields.figure, 2, 2)
 _bands = mapping(_band, choice("latency_us", "throughput_qps", "energy_uj", "gpu_us"))
 
 
@@ -78,8 +72,8 @@ _bands = mapping(_band, choice("latency_us", "throughput_qps", "energy_uj", "gpu
 class Pin:
     """Layers matching the glob ``layers`` go to ``device`` ("GPU", "DLA", "DLA0", "DLA1")."""
 
-    layers: str = member(_name)
-    device: str = member(text("GPU|DLA[0-9]?", "a device: GPU, DLA, DLA0 or DLA1"))
+    layers: str = member(fields.name)
+    device: str = member(choice(*DEVICES, "DLA"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +130,10 @@ class PredictedCost:
         gpu_us: Microseconds that the GPU works.
     """
 
-    latency_us: float | None = member(nullable(_figure))
-    throughput_qps: float | None = member(nullable(_figure))
-    energy_uj: float | None = member(nullable(_figure))
-    gpu_us: float | None = member(nullable(_figure))
+    latency_us: float | None = member(nullable(fields.figure))
+    throughput_qps: float | None = member(nullable(fields.figure))
+    energy_uj: float | None = member(nullable(fields.figure))
+    gpu_us: float | None = member(nullable(fields.figure))
 
     def to_json(self) -> dict[str, float | None]:
         """Returns the contract's ``predicted`` object."""
@@ -163,24 +157,24 @@ class SlackChoice:
         at_optimum: The best plan's value of that figure.
     """
 
-    allowed: float = member(_figure)
-    optimum: float = member(_figure)
-    given_up: float = member(_figure)
+    allowed: float = member(fields.figure)
+    optimum: float = member(fields.figure)
+    given_up: float = member(fields.figure)
     metric: str = member(choice("latency_us", "energy_uj"))
-    at_optimum: float = member(_figure)
+    at_optimum: float = member(fields.figure)
 
 
 @document(frozen=True)
 class PlacedLayer:
     """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order."""
 
-    name: str = member(_name)
-    nodes: tuple[str, ...] = member(_names)
-    device: str = member(_device)
-    precision: str = member(choice("fp32", "fp16", "int8"))
-    segment: int = member(_count)
-    predicted_us: float = member(_figure)
-    predicted_uj: float = member(_figure)
+    name: str = member(fields.name)
+    nodes: tuple[str, ...] = member(fields.names)
+    device: str = member(fields.device)
+    precision: str = member(fields.precision)
+    segment: int = member(fields.count)
+    predicted_us: float = member(fields.figure)
+    predicted_uj: float = member(fields.figure)
 
 
 @document(frozen=True)
@@ -192,15 +186,15 @@ class PlannedLoadable:
     ``plan`` is the index in ``Plan.plans`` of the plan that has it.
     """
 
-    core: int = member(integer(0, 9))
-    layers: tuple[str, ...] = member(_names)
+    core: int = member(fields.core)
+    layers: tuple[str, ...] = member(fields.names)
     memory: MemoryNeed = member(record(MemoryNeed))
-    formats: Mapping[str, str] = member(mapping(_name, _name), default=dict)
-    launch_us: float = member(_figure, default=0.0)
-    launch_uj: float = member(_figure, default=0.0)
-    border_us: float = member(_figure, default=0.0)
-    border_uj: float = member(_figure, default=0.0)
-    plan: int = member(_count, default=0)
+    formats: Mapping[str, str] = member(mapping(fields.name, fields.name), default=dict)
+    launch_us: float = member(fields.figure, default=0.0)
+    launch_uj: float = member(fields.figure, default=0.0)
+    border_us: float = member(fields.figure, default=0.0)
+    border_uj: float = member(fields.figure, default=0.0)
+    plan: int = member(fields.count, default=0)
 
 
 @document(frozen=True)
@@ -211,13 +205,13 @@ class Reformat:
     ``Plan.plans`` of the plan that does it.
     """
 
-    tensor: str = member(_name)
-    source: str = member(_name, key="from")
-    goal: str = member(_name, key="to")
-    us: float = member(_figure)
+    tensor: str = member(fields.name)
+    source: str = member(fields.name, key="from")
+    goal: str = member(fields.name, key="to")
+    us: float = member(fields.figure)
     clock: str = member(choice(*_CLOCKS), default="predicted")
-    plan: int = member(_count, default=0)
-    uj: float = member(_figure, default=0.0)
+    plan: int = member(fields.count, default=0)
+    uj: float = member(fields.figure, default=0.0)
 
 
 @document(frozen=True)
@@ -228,11 +222,11 @@ class Unfused:
     index in ``Plan.plans`` of the plan that pays it.
     """
 
-    what: str = member(_name)
-    device: str = member(_device)
-    us: float = member(_difference)
-    uj: float = member(_difference)
-    plan: int = member(_count, default=0)
+    what: str = member(fields.name)
+    device: str = member(fields.device)
+    us: float = member(fields.difference)
+    uj: float = member(fields.difference)
+    plan: int = member(fields.count, default=0)
 
 
 @document(frozen=True)
@@ -247,11 +241,11 @@ class BuilderDifference:
         layers: The first layers of the builder's group, and how many there are.
     """
 
-    plan: int = member(_count)
-    core: int = member(integer(0, 9))
+    plan: int = member(fields.count)
+    core: int = member(fields.core)
     kind: str = member(choice("merged", "regrouped", "sent to the GPU"))
-    loadables: tuple[int, ...] = member(array(_count))
-    layers: tuple[str, ...] = member(_names)
+    loadables: tuple[int, ...] = member(array(fields.count))
+    layers: tuple[str, ...] = member(fields.names)
 
 
 @document(frozen=True)
@@ -266,9 +260,9 @@ class BuilderGroups:
         differences: Where they are not.
     """
 
-    device_types: Mapping[str, str] = member(mapping(choice("GPU", "DLA"), _name))
-    candidates: int = member(_count, default=0)
-    loadables: int = member(_count, default=0)
+    device_types: Mapping[str, str] = member(mapping(fields.device_kind, fields.name))
+    candidates: int = member(fields.count, default=0)
+    loadables: int = member(fields.count, default=0)
     matches: bool = member(flag, default=True)
     differences: tuple[BuilderDifference, ...] = member(records(BuilderDifference), default=())
 
@@ -280,10 +274,10 @@ class DeviceWork:
     ``busy_us`` is None where no layer has a known time.
     """
 
-    device: str = member(_device)
-    layers: int = member(_count)
-    segments: int = member(_count)
-    busy_us: float | None = member(nullable(_figure))
+    device: str = member(fields.device)
+    layers: int = member(fields.count)
+    segments: int = member(fields.count)
+    busy_us: float | None = member(nullable(fields.figure))
     clock: str = member(choice(*_CLOCKS), default="predicted")
 
 
@@ -296,9 +290,9 @@ class Share:
     module's energy comes to that (``Plan.idle_uj``). The plan that has it fills in ``devices``.
     """
 
-    share: float = member(number(0, 1 + 1e-6))
+    share: float = member(fields.share)
     layers: tuple[PlacedLayer, ...] = member(records(PlacedLayer))
-    transitions: int = member(_count, default=0)
+    transitions: int = member(fields.count, default=0)
     predicted: PredictedCost | None = member(nullable(record(PredictedCost)), default=None)
     reformats: tuple[Reformat, ...] = member(records(Reformat), default=())
     unfused: tuple[Unfused, ...] = member(records(Unfused), default=())
@@ -323,10 +317,10 @@ class FrameTimes:
     """
 
     clock: str = member(choice(*_CLOCKS))
-    period_us: float | None = member(nullable(_figure))
-    busy_us: Mapping[str, float | None] = member(mapping(nullable(_figure), _device))
-    device: str = member(text("(GPU|DLA[0-9]?)?", "a device"))
-    sharing_us: float = member(_figure)
+    period_us: float | None = member(nullable(fields.figure))
+    busy_us: Mapping[str, float | None] = member(mapping(nullable(fields.figure), fields.device))
+    device: str = member(choice("", "DLA", *DEVICES))
+    sharing_us: float = member(fields.figure)
     shared: tuple[str, ...] = member(array(choice("memory", "gpu")))
 
 
@@ -339,8 +333,8 @@ class FrameEnergy:
         idle_uj: The part of a frame's energy that the module draws whether it works or not.
     """
 
-    rate_hz: float | None = member(nullable(_figure), default=None)
-    idle_uj: float = member(_figure, default=0.0)
+    rate_hz: float | None = member(nullable(fields.figure), default=None)
+    idle_uj: float = member(fields.figure, default=0.0)
 
 
 @document(frozen=True)
@@ -359,32 +353,33 @@ class MeasuredPart:
         notes: What to know before believing it.
     """
 
-    file: str = member(_name)
+    file: str = member(fields.name)
     kind: str = member(text())
-    fraction: float = member(number(0, 1))
-    fraction_of: Mapping[str, float] = member(mapping(number(0, 1), choice("gpu", "dla")))
-    measured_us: float = member(_difference)
-    layers: Mapping[str, str] = member(mapping(choice(*_CLOCKS), _name))
-    rows: int = member(_count)
-    unmatched: tuple[str, ...] = member(_names)
-    notes: tuple[str, ...] = member(_names)
+    fraction: float = member(fields.share)
+    fraction_of: Mapping[str, float] = member(mapping(fields.share, choice("gpu", "dla")))
+    measured_us: float = member(fields.difference)
+    layers: Mapping[str, str] = member(mapping(choice(*_CLOCKS), fields.name))
+    rows: int = member(fields.count)
+    unmatched: tuple[str, ...] = member(fields.names)
+    notes: tuple[str, ...] = member(fields.names)
 
 
 @document(frozen=True)
 class Constraints:
     """What a plan keeps to; the attributes are those of :class:`Options`."""
 
-    dla_cores: tuple[int, ...] = member(array(integer(0, 9)), default=(0,))
+    dla_cores: tuple[int, ...] = member(array(fields.core), default=(0,))
     gpu: bool = member(flag, default=True)
     pins: tuple[Pin, ...] = member(records(Pin), default=())
     bounds: Mapping[str, float] = member(
-        mapping(_figure, choice("latency_us", "energy_uj", "gpu_us", "period_us")), default=dict
+        mapping(fields.figure, choice("latency_us", "energy_uj", "gpu_us", "period_us")),
+        default=dict,
     )
-    max_loadables: int = member(_count, default=0)
-    max_transitions: int | None = member(nullable(_count), default=None)
-    min_loadable_layers: int = member(_count, default=1)
+    max_loadables: int = member(fields.count, default=0)
+    max_transitions: int | None = member(nullable(fields.count), default=None)
+    min_loadable_layers: int = member(fields.count, default=1)
     split: bool = member(flag, default=False)
-    rate_hz: float | None = member(nullable(_figure), default=None)
+    rate_hz: float | None = member(nullable(fields.figure), default=None)
     pools: Mapping[str, int] | None = member(nullable(_pools), default=None)
 
 
@@ -414,24 +409,24 @@ class Plan:
     ``doubts`` (why the prediction alone does not decide), and ``devices`` of ``plans``.
     """
 
-    target: str = member(_name)
-    power_mode: str = member(_name)
-    precision: str = member(choice("fp32", "fp16", "int8"))
-    tensorrt: str = member(text())
+    target: str = member(fields.target)
+    power_mode: str = member(fields.name)
+    precision: str = member(fields.precision)
+    tensorrt: str = member(fields.release)
     layers: tuple[PlacedLayer, ...] = member(records(PlacedLayer))
     loadables: tuple[PlannedLoadable, ...] = member(records(PlannedLoadable))
     pools: Mapping[str, int] = member(_pools)
-    transitions: int = member(_count)
+    transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
-    objective: str = member(choice(*OBJECTIVES))
+    objective: str = member(objectives)
     # a plan of several networks has no proof of its own
     optimal: bool = member(flag, default=False)
-    bound: float = member(_figure, default=0.0)
-    gap: float = member(_figure, default=0.0)
+    bound: float = member(fields.figure, default=0.0)
+    gap: float = member(fields.figure, default=0.0)
     plans: tuple[Share, ...] = member(records(Share, least=1))
     baselines: Mapping[str, PredictedCost | None] = member(mapping(nullable(record(PredictedCost))))
-    model_error: str = member(_name)
-    notes: tuple[str, ...] = member(_names, default=())
+    model_error: str = member(fields.name)
+    notes: tuple[str, ...] = member(fields.names, default=())
     reformats: tuple[Reformat, ...] = member(records(Reformat), default=())
     builder: BuilderGroups | None = member(nullable(record(BuilderGroups)), default=None)
     bands: Mapping[str, tuple[float, float]] = member(_bands, default=dict)
@@ -441,14 +436,14 @@ class Plan:
     baselines_rewritten: Mapping[str, PredictedCost | None] = member(
         mapping(nullable(record(PredictedCost))), default=dict
     )
-    kept_off: tuple[str, ...] = member(_names, default=())
-    unknown_cost: tuple[str, ...] = member(_names, default=())
-    extrapolated: tuple[str, ...] = member(_names, default=())
+    kept_off: tuple[str, ...] = member(fields.names, default=())
+    unknown_cost: tuple[str, ...] = member(fields.names, default=())
+    extrapolated: tuple[str, ...] = member(fields.names, default=())
     parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
     energy: FrameEnergy = member(record(FrameEnergy), default=FrameEnergy())
     slack: SlackChoice | None = member(nullable(record(SlackChoice)), default=None)
     frame: FrameTimes = member(record(FrameTimes), default=None)
-    doubts: tuple[str, ...] = member(_names, default=())
+    doubts: tuple[str, ...] = member(fields.names, default=())
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def __post_init__(self) -> None:
@@ -686,24 +681,24 @@ class PlanSummary:
         transitions: Changes between devices along the running order.
     """
 
-    target: str = member(_name)
-    power_mode: str = member(_name)
-    precision: str = member(_name)
-    objective: str = member(choice(*OBJECTIVES))
-    value: float | None = member(nullable(_figure))
-    unit: str = member(choice("us", "uj", "qps"))
+    target: str = member(fields.target)
+    power_mode: str = member(fields.name)
+    precision: str = member(fields.precision)
+    objective: str = member(objectives)
+    value: float | None = member(nullable(fields.figure))
+    unit: str = member(units)
     optimal: bool = member(flag)
-    bound: float = member(_figure)
-    gap: float = member(_figure)
+    bound: float = member(fields.figure)
+    gap: float = member(fields.figure)
     slack: SlackChoice | None = member(nullable(record(SlackChoice)))
-    extrapolated: tuple[str, ...] = member(_names)
-    unknown_cost: tuple[str, ...] = member(_names)
+    extrapolated: tuple[str, ...] = member(fields.names)
+    unknown_cost: tuple[str, ...] = member(fields.names)
     predicted: PredictedCost = member(record(PredictedCost))
-    rate_hz: float | None = member(nullable(_figure))
+    rate_hz: float | None = member(nullable(fields.figure))
     bands: Mapping[str, tuple[float, float]] = member(_bands)
-    layers: Mapping[str, int] = member(mapping(_count, _device))
-    loadables: int = member(_count)
-    transitions: int = member(_count)
+    layers: Mapping[str, int] = member(mapping(fields.count, fields.device))
+    loadables: int = member(fields.count)
+    transitions: int = member(fields.count)
 
 
 def plan_summary(plan: Plan) -> PlanSummary:
@@ -785,17 +780,17 @@ def percent_change(before: float, after: float) -> float | None:
 class Change:
     """By how much a figure grew, and by how many percent; None where that is not known."""
 
-    by: float | None = member(nullable(_difference))
-    percent: float | None = member(nullable(_difference))
+    by: float | None = member(nullable(fields.difference))
+    percent: float | None = member(nullable(fields.difference))
 
 
 @document(frozen=True)
 class MovedLayer:
     """A layer that another plan has on another device."""
 
-    layer: str = member(_name)
-    source: str = member(_device, key="from")
-    goal: str = member(_device, key="to")
+    layer: str = member(fields.name)
+    source: str = member(fields.device, key="from")
+    goal: str = member(fields.device, key="to")
 
 
 @document(frozen=True)
@@ -813,14 +808,14 @@ class WhatIf(FormerDict):
         only_after: Layers of the second plan alone.
     """
 
-    changes: tuple[str, ...] = member(_names)
+    changes: tuple[str, ...] = member(fields.names)
     before: PlanSummary = member(record(PlanSummary))
     after: PlanSummary = member(record(PlanSummary))
     objective: Change | None = member(nullable(record(Change)))
     difference: Mapping[str, Change] = member(mapping(record(Change)))
     moved: tuple[MovedLayer, ...] = member(records(MovedLayer))
-    only_before: tuple[str, ...] = member(_names)
-    only_after: tuple[str, ...] = member(_names)
+    only_before: tuple[str, ...] = member(fields.names)
+    only_after: tuple[str, ...] = member(fields.names)
     schema: str = member(choice(COMPARISON_SCHEMA), default=COMPARISON_SCHEMA)
 
     def to_json(self) -> dict[str, Any]:

@@ -6,9 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Coded, Document, Number, omitted
+from edgekit.documents import (
+    Coded,
+    Core,
+    Count,
+    Device,
+    Document,
+    Figure,
+    Fraction,
+    Precision,
+    Release,
+    TargetName,
+    omitted,
+)
 from edgekit.errors import EdgekitError
-from edgekit.placement.placing import PlanProof
+from edgekit.placement.placing import Objective, PlanProof, Unit
 from edgekit.placement.plan import Plan, SlackChoice, plan_summary
 
 #: The objectives of a table that names none.
@@ -18,12 +30,12 @@ OBJECTIVES = ("latency", "throughput", "energy")
 class TablePlan(PlanProof):
     """What is proved of a row's plan, and what it has on each device."""
 
-    value: Number | None = Field(description="the objective's, in the unit")
-    unit: str = Field(description="us, uj or qps")
+    value: Figure | None = Field(description="the objective's, in the unit")
+    unit: Unit = Field(description="us, uj or qps")
     slack: Annotated[SlackChoice, Coded()] | None
-    layers: dict[str, int] = Field(description="how many, by device")
-    gpu_share: Number = Field(description="of the devices' working time for a frame")
-    dla_share: Number
+    layers: dict[Device, Count] = Field(description="how many, by device")
+    gpu_share: Fraction = Field(description="of the devices' working time for a frame")
+    dla_share: Fraction
 
 
 class RowError(Document):
@@ -38,17 +50,17 @@ class RowError(Document):
 class TableRow(Document):
     """One plan; figures are null where no layer has a known time, or there is no plan."""
 
-    target: str
+    target: TargetName
     power_mode: str
-    precision: str
-    tensorrt: str | None = omitted()
-    objective: str
-    dla_cores: list[int]
-    latency_us: Number | None = None
-    throughput_qps: Number | None = Field(None, description="frames a second")
-    energy_uj: Number | None = None
-    gpu_us: Number | None = None
-    bands: dict[str, tuple[float, float] | None] = Field(description="by figure")
+    precision: Precision
+    tensorrt: Release | None = omitted()
+    objective: Objective
+    dla_cores: list[Core]
+    latency_us: Figure | None = None
+    throughput_qps: Figure | None = Field(None, description="frames a second")
+    energy_uj: Figure | None = None
+    gpu_us: Figure | None = None
+    bands: dict[str, tuple[Figure, Figure] | None] = Field(description="by figure")
     plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
     notes: list[str]
     error: RowError | None = None
@@ -60,8 +72,8 @@ class PlanTable(Document):
     schema_: Literal["edgekit.plan-table/1"] = Field(alias="schema")
     clock: Literal["predicted"]
     model: str
-    objective: str | None = Field(description="of all rows; null: each row has its own")
-    rate_hz: Number | None = Field(description="that energies are of; null: back to back")
+    objective: Objective | None = Field(description="of all rows; null: each row has its own")
+    rate_hz: Figure | None = Field(description="that energies are of; null: back to back")
     rows: list[TableRow]
 
 

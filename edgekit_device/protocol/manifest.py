@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
 from edgekit_device.arrays.classes import classes_of
 from edgekit_device.arrays.formats import FORMATS
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
     app_name,
@@ -39,7 +40,6 @@ from edgekit_device.protocol.codec import (
 SCHEMA = "edgekit.bundle/1"
 MEND = "make it again with this edgekit: edgekit deploy CONFIG"
 """The hint about what another version of edgekit made."""
-DEVICES = ("GPU", "DLA0", "DLA1")
 MODES = ("hybrid", "standalone", "split")
 BLOB_KINDS = ("engine", "golden", "record", "sample")
 MAX_MANIFEST = 64 << 20
@@ -204,7 +204,7 @@ class SegmentEntry:
     """A run of layers on one device; ``engine`` is a blob's digest."""
 
     index: int = member(integer(0, 1 << 20))
-    device: str = member(choice(*DEVICES))
+    device: str = member(fields.device)
     engine: str = member(digest)
     inputs: Tuple[str, ...] = member(names())
     outputs: Tuple[str, ...] = member(names(1))

@@ -10,11 +10,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from edgekit.documents import Document, Number, fault_words
+from edgekit.documents import (
+    DeviceKind,
+    Document,
+    Figure,
+    Fraction,
+    Precision,
+    Release,
+    fault_words,
+)
 from edgekit.errors import DataError
 from edgekit.text import listed
 
@@ -98,7 +106,7 @@ class Profile:
     reformats: tuple[MeasuredReformat, ...] = ()
     overhead: tuple[ProfileRow, ...] = ()
     board: str = ""
-    tensorrt: str = ""
+    tensorrt: Release | Literal[""] = ""
     precisions: tuple[str, ...] = ()
     model: str = ""
     notes: tuple[str, ...] = ()
@@ -203,19 +211,16 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
 # newest counts, unless it rests on far fewer samples, and the table says so.
 
 
-_Device = Annotated[str, Field(pattern="^(GPU|DLA)$")]
-
-
 class LayerRow(Document):
     """A sum of layers that ran as one on a device, in the formats of its border tensors."""
 
-    device: _Device
+    device: DeviceKind
     layers: list[str]
     us: float = Field(ge=0, le=1e12, description="microseconds of an inference")
     sd_us: float = Field(ge=0, le=1e12, description="its deviation")
     samples: int = Field(gt=0)
     formats: dict[str, str] = Field({}, description="by tensor")
-    measured_at: float = Field(0.0, description="seconds of Unix time")
+    measured_at: Figure = Field(0.0, description="seconds of Unix time")
     source: str = ""
 
     @property
@@ -231,9 +236,9 @@ class LayerRow(Document):
 class FramePart(Document):
     """A plan that a share of the frames takes: its layers by device, and what else takes time."""
 
-    share: float = Field(ge=0, le=1 + 1e-6)
-    layers: dict[_Device, list[str]]
-    extra: dict[str, float] = Field(description="counts of launches, transitions and so on")
+    share: Fraction = Field(ge=0, le=1 + 1e-6)
+    layers: dict[DeviceKind, list[str]]
+    extra: dict[str, Figure] = Field(description="counts of launches, transitions and so on")
 
 
 class FrameRow(Document):
@@ -246,7 +251,7 @@ class FrameRow(Document):
     sd_us: float = Field(ge=0, le=1e12, description="its deviation")
     samples: int = Field(gt=0)
     formats: dict[str, str] = Field({}, max_length=0)
-    measured_at: float = Field(0.0, description="seconds of Unix time")
+    measured_at: Figure = Field(0.0, description="seconds of Unix time")
     source: str = ""
 
     @property
@@ -263,8 +268,8 @@ class Contradiction(Document):
     """Two measurements of one sum that do not agree, and which of them counts."""
 
     what: str
-    us: Number
-    dropped_us: Number
+    us: Figure
+    dropped_us: Figure
     why: str
 
 
@@ -275,10 +280,10 @@ class ProfileTable(Document):
     clock: str | None = Field(None, description="cpu-measured or board-measured")
     board: str | None = None
     power_mode: str | None = None
-    precision: str | None = None
+    precision: Precision | None = None
     model: str | None = Field(None, description="its digest")
     backend: str | None = None
-    tensorrt: str = ""
+    tensorrt: Release | Literal[""] = ""
     rows: list[LayerRow]
     frames: list[FrameRow]
     contradictions: list[Contradiction] = Field([])

@@ -1,0 +1,47 @@
+"""Rules of what fields of many documents hold: devices, counts, figures, shares, releases."""
+
+from __future__ import annotations
+
+from edgekit_device.protocol.codec import array, choice, integer, number, text
+
+#: Devices that segments run on; a board has two DLA cores at most.
+DEVICES = ("GPU", "DLA0", "DLA1")
+
+#: The kinds of devices: where any core is meant.
+DEVICE_KINDS = ("GPU", "DLA")
+
+#: One of :data:`DEVICES`.
+device = choice(*DEVICES)
+
+#: One of :data:`DEVICE_KINDS`.
+device_kind = choice(*DEVICE_KINDS)
+
+#: The number of a DLA core.
+core = integer(0, 1)
+
+#: How many, how many bytes, or the index of something.
+count = integer(0, 1 << 62)
+
+#: A time, an energy, a rate or a size of which none is below zero. Beyond it arithmetic overflows.
+figure = number(0, 1e100)
+
+#: What may be below zero: a gain, a difference, a number of decibels.
+difference = number(-1e100, 1e100)
+
+#: A part of a whole, which rounding may make a little more than 1.
+share = number(0, 1 + 1e-6)
+
+#: What a layer computes in.
+precision = choice("fp32", "fp16", "int8")
+
+#: A TensorRT release, such as "10.3" or "10.3.0".
+release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,4}", "a release such as 10.3")
+
+#: A board's file without its ending: those of edgekit, and a user's own.
+target = text(r"[^/\x00-\x1f\x7f]{1,255}", "the name of a target")
+
+#: A name of a layer, node or tensor; any text of a network.
+name = text(most=1 << 20)
+
+#: Names of layers, nodes or tensors.
+names = array(name)
