@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Coded, Document
+from edgekit.documents import Coded, Count, Device, Digest, Document, Figure, TargetName
 from edgekit.placement.plan import Plan
 from edgekit.pytorch.document import Exported
-
-SCHEMA = "edgekit.compiled/1"
 
 
 class PlacedModule(Document):
     """A module that lies on one device as a whole, or the part of one that does."""
 
     module: str = Field(description='Its path; "" for the operators of the network itself.')
-    where: str = Field(description="GPU, DLA0, DLA1 or PyTorch.")
-    us: float | None = Field(
+    where: Device | Literal["PyTorch"] = Field(description="GPU, DLA0, DLA1 or PyTorch.")
+    us: Figure | None = Field(
         description="Microseconds of its layers in one inference; null of a module in PyTorch."
     )
     clock: str = Field(
         description="Where the time is from: predicted by the cost model, or measured on a board; "
         "unknown of a module in PyTorch."
     )
-    bytes: int = Field(description="What it reads from other devices in one inference.")
+    bytes: Count = Field(description="What it reads from other devices in one inference.")
 
 
 class CompiledPart(Document):
@@ -35,7 +33,7 @@ class CompiledPart(Document):
     file: str = Field(description="Its ONNX file.")
     inputs: list[str]
     outputs: list[str]
-    digest: str = Field(description="SHA-256 of its bundle's manifest.")
+    digest: Digest = Field(description="SHA-256 of its bundle's manifest.")
     backend: str = Field(description='Who runs it: "reference" is ONNX Runtime on a CPU.')
     plan: Annotated[Plan, Coded()]
 
@@ -43,8 +41,8 @@ class CompiledPart(Document):
 class Compiled(Document):
     """A compiled network."""
 
-    schema_: str = Field(alias="schema")
-    target: str
+    schema_: Literal["edgekit.compiled/1"] = Field(alias="schema")
+    target: TargetName
     board: str | None = Field(
         description="Where it runs; null: the reference backend on this machine's CPU, which gives "
         "the values of the target's precisions and not its times."

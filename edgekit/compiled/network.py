@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from edgekit.compiled.document import SCHEMA, Compiled, PlacedModule
+from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.table import PYTORCH, placed_modules
 from edgekit.config.loader import name_of
@@ -280,8 +280,8 @@ class CompiledNetwork:
         documents = [part.document for part in self._built]
         notes = [*self._cut.exported.notes, *(note for one in documents for note in one.plan.notes)]
         self.report = Compiled(
-            schema=SCHEMA, target=str(self._building.options["target"]), board=self._building.board,
-            exported=self._cut.exported, parts=documents, modules=rows,
+            schema="edgekit.compiled/1", target=str(self._building.options["target"]),
+            board=self._building.board, exported=self._cut.exported, parts=documents, modules=rows,
             notes=list(dict.fromkeys(notes)),
         )  # fmt: skip
 

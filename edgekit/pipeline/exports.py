@@ -30,7 +30,7 @@ from edgekit.benchmark.trace.sources import (
 )
 from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
-from edgekit.documents import Document, Number
+from edgekit.documents import Count, Document, Figure
 from edgekit.errors import DataError, UsageError
 from edgekit.network.lowering.places import NodePlace, places
 from edgekit.network.writing import annotate_file, save_annotated
@@ -85,10 +85,10 @@ class Traced(Document):
 
     schema_: Literal["edgekit.trace-summary/1"] = Field(alias="schema")
     file: str
-    events: dict[str, int] = Field(description="number by category")
-    seconds: Number = Field(description="when the last event ends")
+    events: dict[str, Count] = Field(description="number by category")
+    seconds: Figure = Field(description="when the last event ends")
     processes: list[TracedProcess]
-    left_out: int = Field(description="events that are not in it")
+    left_out: Count = Field(description="events that are not in it")
     notes: list[str]
 
 

@@ -16,7 +16,17 @@ from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Clock, Times
 from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.validity import Verdict
-from edgekit.documents import Coded, Document, Number, omitted
+from edgekit.documents import (
+    Coded,
+    Count,
+    Digest,
+    Document,
+    Figure,
+    Fraction,
+    Precision,
+    TargetName,
+    omitted,
+)
 from edgekit.files import regular, write_json
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.cache import file_stamps
@@ -72,12 +82,12 @@ _ACCURACY = (
 class RunCheck(Document):
     """What the check counted: layers, those that a DLA could run, and loadables."""
 
-    layers: int
-    dla_layers: int
-    gpu_layers: int
-    dla_macs_fraction: float
-    candidates: int
-    loadables: int
+    layers: Count
+    dla_layers: Count
+    gpu_layers: Count
+    dla_macs_fraction: Fraction
+    candidates: Count
+    loadables: Count
 
 
 class RunCalibration(Document):
@@ -95,8 +105,8 @@ class BriefBench(Document):
     clock: Clock | None
     backend: str | None
     latency_ms: Times | None
-    throughput_qps: Number | None
-    iterations: int | None
+    throughput_qps: Figure | None
+    iterations: Count | None
     verdict: Verdict | None
 
 
@@ -105,8 +115,8 @@ class RunRelease(Document):
 
     board: BoardName
     release: str | None
-    digest: str | None
-    bytes_sent: int | None
+    digest: Digest | None
+    bytes_sent: Count | None
     previous: str | None
     taken_back: Annotated[TakenBack, Coded()] | None
     notes: list[str]
@@ -117,8 +127,8 @@ class RunDocument(Document):
 
     schema_: Literal["edgekit.run/1"] = Field(alias="schema")
     name: str
-    target: str
-    precision: str
+    target: TargetName
+    precision: Precision
     backend: str
     steps: list[Annotated[FinishedStep, Coded()]]
     check: RunCheck

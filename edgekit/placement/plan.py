@@ -63,7 +63,7 @@ units = choice(*dict.fromkeys(OBJECTIVE_UNITS.values()))
 _POOLS = ("managed_sram", "local_dram", "global_dram")
 
 # what the fields of a plan take
-_pools = mapping(fields.count, choice(*_POOLS))
+pool_bytes = mapping(fields.count, choice(*_POOLS))
 _band = array(fields.figure, 2, 2)
 _bands = mapping(_band, choice("latency_us", "throughput_qps", "energy_uj", "gpu_us"))
 
@@ -380,7 +380,7 @@ class Constraints:
     min_loadable_layers: int = member(fields.count, default=1)
     split: bool = member(flag, default=False)
     rate_hz: float | None = member(nullable(fields.figure), default=None)
-    pools: Mapping[str, int] | None = member(nullable(_pools), default=None)
+    pools: Mapping[str, int] | None = member(nullable(pool_bytes), default=None)
 
 
 @document(frozen=True, kw_only=True)
@@ -415,7 +415,7 @@ class Plan:
     tensorrt: str = member(fields.release)
     layers: tuple[PlacedLayer, ...] = member(records(PlacedLayer))
     loadables: tuple[PlannedLoadable, ...] = member(records(PlannedLoadable))
-    pools: Mapping[str, int] = member(_pools)
+    pools: Mapping[str, int] = member(pool_bytes)
     transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
     objective: str = member(objectives)

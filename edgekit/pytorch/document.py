@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from edgekit.documents import Document, omitted
+from edgekit.documents import Count, Digest, Document, Figure, Release, omitted
 
-SCHEMA = "edgekit.export/1"
 Exporter = Literal["dynamo", "legacy"]
 
 
@@ -16,7 +15,7 @@ class Tensor(Document):
     """An input or output of the ONNX file."""
 
     name: str
-    shape: list[int]
+    shape: list[Count]
     type: str = Field(description='In the file, by NumPy\'s name: "float32".')
     torch_type: str = Field(
         description="In PyTorch, without the prefix: a bfloat16 module is float32 in the file."
@@ -37,12 +36,12 @@ class Structure(Document):
 class Agreement(Document):
     """How the ONNX file, run by ONNX Runtime, agrees with PyTorch."""
 
-    inputs: int = Field(description="How many inputs were compared: the example, and random ones.")
-    difference: float = Field(
+    inputs: Count = Field(description="How many were compared: the example, and random ones.")
+    difference: Figure = Field(
         description="The largest of a number, by its output's largest magnitude; of integers and "
         "flags a hundredth may differ."
     )
-    tolerance: float = Field(description="The largest difference that passes.")
+    tolerance: Figure = Field(description="The largest difference that passes.")
     output: str = Field(description="The output with the largest difference.")
 
 
@@ -50,28 +49,28 @@ class LeftModule(Document):
     """A call of a module that stays in PyTorch: a node ``edgekit.pytorch::Module`` of the file."""
 
     module: str = Field(description="Its path.")
-    call: int = Field(description="The call's number in the order of the network, from 0.")
+    call: Count = Field(description="The call's number in the order of the network, from 0.")
     inputs: list[str] = Field(description="The tensors among its arguments.")
     outputs: list[str] = Field(description="The tensors among its results.")
-    bytes: int = Field(description="What its inputs and outputs take, in the file's types.")
+    bytes: Count = Field(description="What its inputs and outputs take, in the file's types.")
 
 
 class Exported(Document):
     """An ONNX file that was made of a PyTorch network."""
 
-    schema_: str = Field(alias="schema")
+    schema_: Literal["edgekit.export/1"] = Field(alias="schema")
     file: str = Field(description="The ONNX file.")
     source: str = Field(description="The module's class, the file or the factory.")
     kind: Literal["module", "program", "torchscript"]
     torch: str = Field(description="PyTorch's version.")
     exporter: Exporter
-    opset: int = Field(description="The file's version of ai.onnx.")
-    tensorrt: str = Field(description="The release that exporter and opset were chosen for.")
+    opset: Count = Field(description="The file's version of ai.onnx.")
+    tensorrt: Release = Field(description="The release that exporter and opset were chosen for.")
     inputs: list[Tensor]
     outputs: list[Tensor]
     result: Structure = Field(description="What the module returns.")
-    structure: str = Field(description="SHA-256 of the network without the weights' values.")
-    weights: str = Field(description="SHA-256 of the weights' values.")
+    structure: Digest = Field(description="SHA-256 of the network without the weights' values.")
+    weights: Digest = Field(description="SHA-256 of the weights' values.")
     agreement: Agreement
     cached: bool = Field(description="Whether the file was made before.")
     notes: list[str]

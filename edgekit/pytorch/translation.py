@@ -20,7 +20,7 @@ from edgekit.network.protos import dtype_name
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
 from edgekit.pytorch.chain import run_steps, steps_of_file
-from edgekit.pytorch.document import SCHEMA, Exported, Exporter, LeftModule, Tensor
+from edgekit.pytorch.document import Exported, Exporter, LeftModule, Tensor
 from edgekit.pytorch.networks import Network
 from edgekit.pytorch.signature import type_name
 from edgekit.targets.releases import parse_version
@@ -80,8 +80,8 @@ def export_network(
 
         agreement = compare(run, names, network.cases(), tolerance)
         exported = Exported(
-            schema=SCHEMA, file=str(keeping.home(key) / keeping.FILE), source=network.source,
-            kind=network.kind, torch=str(torch.__version__), exporter=made,
+            schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
+            source=network.source, kind=network.kind, torch=str(torch.__version__), exporter=made,
             opset=exporters.opset_of(proto), tensorrt=release,
             inputs=_tensors(proto.graph.input, network.call.tensors),
             outputs=_tensors(proto.graph.output, network.outputs),

@@ -18,17 +18,14 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    array,
     document,
     flag,
-    integer,
     member,
     nullable,
-    number,
     record,
     records,
-    text,
 )
 from edgekit_device.runtime.deviation import (
     COLLAPSED_COSINE,
@@ -51,11 +48,6 @@ _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP3
 NOT_KNOWN = "unknown, because the outputs hardly differ between the inputs"
 
 
-_share = number(0, 1 + 1e-9)
-_count = integer(0, 1 << 40)
-_name = text(most=1 << 20)
-
-
 @document(frozen=True, kw_only=True)
 class ChannelGroup(SimilarChannels):
     """Channels of an output whose ranges are alike, and different from the other channels'.
@@ -71,25 +63,25 @@ class ChannelGroup(SimilarChannels):
         collapsed: A constant would be as near as the result, or the cosine is below 0.9.
     """
 
-    output: str = member(_name)
+    output: str = member(fields.name)
 
 
 @document(frozen=True)
 class KeptScores:
     """How many of a detector's scores above 0.25 stay above it."""
 
-    output: str = member(_name)
-    above: int = member(_count)
-    kept: int = member(_count)
+    output: str = member(fields.name)
+    above: int = member(fields.count)
+    kept: int = member(fields.count)
 
 
 @document(frozen=True)
 class NodePlace:
     """A node, and the segment and device that compute it."""
 
-    node: str = member(_name)
-    segment: int = member(_count)
-    device: str = member(_name)
+    node: str = member(fields.name)
+    segment: int = member(fields.count)
+    device: str = member(fields.device)
 
 
 @document(frozen=True)
@@ -104,11 +96,11 @@ class NonfiniteOutput:
         told: All of this in a sentence.
     """
 
-    output: str = member(_name)
-    what: str = member(_name)
-    inputs: int = member(_count)
+    output: str = member(fields.name)
+    what: str = member(fields.name)
+    inputs: int = member(fields.count)
     since: NodePlace | None = member(nullable(record(NodePlace)))
-    told: str = member(_name)
+    told: str = member(fields.name)
 
 
 @document(frozen=True)
@@ -119,9 +111,9 @@ class ConstantOutput:
     1; ``told`` says it in a sentence.
     """
 
-    output: str = member(_name)
-    variation: float = member(_share)
-    told: str = member(_name)
+    output: str = member(fields.name)
+    variation: float = member(fields.share)
+    told: str = member(fields.name)
 
 
 @document(frozen=True, kw_only=True)
@@ -136,11 +128,11 @@ class SegmentMeasures(Measures):
         lane: The plan variant; None of one that was compared alone.
     """
 
-    segment: int = member(_count)
-    device: str = member(_name)
-    tensor: str = member(_name)
+    segment: int = member(fields.count)
+    device: str = member(fields.device)
+    tensor: str = member(fields.name)
     constant: bool = member(flag)
-    lane: int | None = member(_count, absent=None)
+    lane: int | None = member(fields.count, absent=None)
 
 
 @document(frozen=True, kw_only=True)
@@ -163,15 +155,15 @@ class Accuracy(Measures):
     """
 
     judged: bool = member(flag)
-    top1_agreement: float = member(_share)
-    count: int = member(_count)
+    top1_agreement: float = member(fields.share)
+    count: int = member(fields.count)
     nonfinite: tuple[NonfiniteOutput, ...] = member(records(NonfiniteOutput))
     constant: tuple[ConstantOutput, ...] = member(records(ConstantOutput))
     groups: tuple[ChannelGroup, ...] = member(records(ChannelGroup))
     scores: tuple[KeptScores, ...] = member(records(KeptScores))
-    failures: tuple[str, ...] = member(array(_name))
+    failures: tuple[str, ...] = member(fields.names)
     per_segment: tuple[SegmentMeasures, ...] = member(records(SegmentMeasures))
-    data: str = member(_name, absent="")
+    data: str = member(fields.name, absent="")
 
 
 class Nonfinite:

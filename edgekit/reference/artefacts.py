@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from edgekit_device.protocol.codec import array, document, integer, long_text, member, text
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import array, document, long_text, member, text
 from edgekit_device.protocol.codec import digest as sha256
 from edgekit_device.protocol.codec import shape as sizes
 
@@ -29,8 +30,8 @@ class EngineSegment:
         engine: SHA-256 (hex) of the engine file's bytes in ``Artefacts.engines``.
     """
 
-    index: int = member(integer(0, 1 << 31))
-    device: str = member(text())
+    index: int = member(fields.count)
+    device: str = member(fields.device)
     layers: tuple[str, ...] = member(array(long_text))
     inputs: tuple[str, ...] = member(array(long_text))
     outputs: tuple[str, ...] = member(array(long_text))

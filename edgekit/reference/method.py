@@ -20,10 +20,10 @@ from edgekit.reference.gate import GateChoice
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import WeightStore
 from edgekit.text import counted, listed
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     document,
-    integer,
     mapping,
     member,
     number,
@@ -51,7 +51,6 @@ _RETAINED = 64
 _HELD_BYTES = 1 << 28
 # no square of it is infinite
 _INFINITE = 1e60
-_count = integer(0, 1 << 40)
 _decibels = mapping(number(-1000, 1000))
 
 
@@ -74,10 +73,10 @@ class MethodChoice:
     method: str = member(text())
     snr_db: Mapping[str, float] = member(_decibels)
     measured_snr_db: Mapping[str, float] = member(_decibels)
-    compared: Mapping[str, int] = member(mapping(_count))
+    compared: Mapping[str, int] = member(mapping(fields.count))
     failures: Mapping[str, tuple[str, ...]] = member(mapping(array(text(most=1 << 20))))
-    inputs: int = member(_count)
-    held_out: int = member(_count)
+    inputs: int = member(fields.count)
+    held_out: int = member(fields.count)
     gate: GateChoice | None = member(record(GateChoice), absent=None)
 
 

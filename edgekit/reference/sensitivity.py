@@ -4,10 +4,10 @@ kernels; and the ``edgekit.sensitivity/1`` document.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +23,15 @@ from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.gate import METRICS
 from edgekit.reference.kernels import Kernels, ReferenceKernel
 from edgekit.removed import FormerDict
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     mapping,
     member,
     nullable,
-    number,
     record,
     records,
     text,
@@ -49,9 +48,6 @@ _CALL_BYTES = 1 << 25
 _CLOSE = 1e-3
 # tensors held at once; above it the variants are taken in several groups
 _MEMORY = 1 << 30
-_figure = number(-1e100, 1e100)
-_count = integer(0, 1 << 40)
-_name = text(most=1 << 20)
 
 
 @document(frozen=True)
@@ -71,13 +67,13 @@ class Impact:
             or neither of them.
     """
 
-    layers: tuple[str, ...] = member(array(_name))
-    device: str = member(_name)
-    snr_db: float | None = member(nullable(_figure))
-    cosine: float = member(_figure)
-    cosine_min: float = member(_figure)
-    max_abs: float = member(_figure)
-    top1_agreement: float = member(_figure)
+    layers: tuple[str, ...] = member(fields.names)
+    device: str = member(fields.device)
+    snr_db: float | None = member(nullable(fields.difference))
+    cosine: float = member(fields.cosine)
+    cosine_min: float = member(fields.cosine)
+    max_abs: float = member(fields.figure)
+    top1_agreement: float = member(fields.share)
     place: tuple[str, ...] = member(array(choice("first", "last")), default=())
 
     @property
@@ -102,8 +98,8 @@ class Sensitivity:
     """
 
     impacts: tuple[Impact, ...] = member(records(Impact))
-    floats: Mapping[str, str] = member(mapping(_name, _name))
-    samples: int = member(_count)
+    floats: Mapping[str, str] = member(mapping(fields.name, fields.name))
+    samples: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -124,15 +120,15 @@ class Proposal:
     """
 
     metric: str = member(choice(*METRICS))
-    minimum: float | None = member(nullable(_figure))
-    layers: tuple[str, ...] | None = member(nullable(array(_name)))
-    kernels: int = member(_count)
+    minimum: float | None = member(nullable(fields.difference))
+    layers: tuple[str, ...] | None = member(nullable(fields.names))
+    kernels: int = member(fields.count)
     accuracy: Accuracy = member(record(Accuracy))
     int8: Accuracy = member(record(Accuracy))
     minimal: bool = member(flag)
-    builds: int = member(_count)
-    ranked: int | None = member(nullable(_count), default=None)
-    tried: int | None = member(nullable(_count), default=None)
+    builds: int = member(fields.count)
+    ranked: int | None = member(nullable(fields.count), default=None)
+    tried: int | None = member(nullable(fields.count), default=None)
 
 
 @document(frozen=True, kw_only=True)
@@ -146,9 +142,9 @@ class RankedKernel(Impact):
 class FloatLayer:
     """A layer that does not run in INT8, why, and the DLA's rule that says so, if one does."""
 
-    layer: str = member(_name)
-    why: str = member(_name)
-    rule: str = member(_name)
+    layer: str = member(fields.name)
+    why: str = member(fields.name)
+    rule: str = member(fields.name)
 
 
 @document(frozen=True)
@@ -168,12 +164,12 @@ class ProposedLayers:
     """
 
     metric: str = member(choice(*METRICS))
-    min: float | None = member(nullable(_figure))
+    min: float | None = member(nullable(fields.difference))
     reached: bool = member(flag)
-    fp16_layers: tuple[str, ...] = member(array(_name))
-    kernels: int = member(_count)
+    fp16_layers: tuple[str, ...] = member(fields.names)
+    kernels: int = member(fields.count)
     minimal: bool = member(flag)
-    builds: int = member(_count)
+    builds: int = member(fields.count)
     accuracy: Accuracy = member(record(Accuracy))
     int8: Accuracy = member(record(Accuracy))
 
@@ -197,18 +193,18 @@ class SensitivityRanking(FormerDict):
         shortfall: Why keeping layers in FP16 does not reach the accuracy.
     """
 
-    samples: int = member(_count)
+    samples: int = member(fields.count)
     kernels: tuple[RankedKernel, ...] = member(records(RankedKernel))
     floats: tuple[FloatLayer, ...] = member(records(FloatLayer))
     proposal: ProposedLayers | None = member(nullable(record(ProposedLayers)))
-    model: str = member(_name)
-    target: str = member(_name)
-    data: str = member(_name)
-    method: str = member(_name)
-    notes: tuple[str, ...] = member(array(_name))
-    config: str = member(_name, default="")
-    file: str | None = member(nullable(_name), default=None)
-    shortfall: str = member(_name, absent="")
+    model: str = member(fields.name)
+    target: str = member(fields.target)
+    data: str = member(fields.name)
+    method: str = member(fields.name)
+    notes: tuple[str, ...] = member(fields.names)
+    config: str = member(fields.name, default="")
+    file: str | None = member(nullable(fields.name), default=None)
+    shortfall: str = member(fields.name, absent="")
     schema: str = member(choice("edgekit.sensitivity/1"), default="edgekit.sensitivity/1")
 
 
@@ -616,7 +612,7 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
     kinds = {layer.name: layer.kind for layer in network.layers}
     return tuple(
         RankedKernel(
-            **{one.name: getattr(item, one.name) for one in fields(item)},
+            **{one.name: getattr(item, one.name) for one in dataclasses.fields(item)},
             kinds=tuple(kinds.get(name, "") for name in item.layers),
         )
         for item in found.impacts

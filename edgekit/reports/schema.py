@@ -16,22 +16,37 @@ from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
+from edgekit.documents import (
+    Coded,
+    Core,
+    Count,
+    Device,
+    Digest,
+    Document,
+    Figure,
+    Fraction,
+    Number,
+    OpenDocument,
+    Precision,
+    Release,
+    TargetName,
+    fault_words,
+    load_json,
+)
 from edgekit.errors import DataError
 from edgekit.placement.gpu_reasons import Why
+from edgekit.placement.placing import Objective
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
 
-Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
-Micro = Annotated[float, Field(description="microseconds")]
-Size = Annotated[int, Field(ge=0, description="bytes")]
-Fraction = Annotated[float, Field(ge=0, le=1.000001)]
+Micro = Annotated[Figure, Field(description="microseconds")]
+Size = Annotated[Count, Field(description="bytes")]
 # JSON has lists, which a strict model does not take for tuples
-Edge = Annotated[tuple[int, int], Field(strict=False)]
-Point = Annotated[tuple[float, float], Field(strict=False)]
+Edge = Annotated[tuple[Count, Count], Field(strict=False)]
+Point = Annotated[tuple[Number, Number], Field(strict=False)]
 Facts = dict[str, JsonValue]  # versions, settings and flags, as their programs name them
 LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
@@ -75,17 +90,17 @@ class ReportedVerdict(Document):
 class ReportedBoard(Document):
     """The target that the network was placed for."""
 
-    name: str
+    name: TargetName
     title: str
-    dla_cores: int = Field(ge=0)
+    dla_cores: Count
 
 
 class DeviceShare(Document):
     """What runs on one device, and how long it works for it: launches and reformats included."""
 
     device: Device
-    layers: int
-    macs: int
+    layers: Count
+    macs: Count
     macs_fraction: Fraction
     predicted_us: Micro
 
@@ -93,8 +108,8 @@ class DeviceShare(Document):
 class Loadable(Document):
     """A DLA subgraph and the pools that it needs."""
 
-    core: int
-    layers: int
+    core: Core
+    layers: Count
     first: str
     last: str
     memory: dict[str, Size]
@@ -106,45 +121,45 @@ class PlanDevice(Document):
 
     clock: Literal["predicted"] = "predicted"
     device: Device
-    layers: int
-    segments: int = 0
+    layers: Count
+    segments: Count = 0
     busy_us: Micro | None
-    macs: int
+    macs: Count
     macs_fraction: Fraction
 
 
 class ReportedPlanShare(Document):
     """The frames that a plan has, and its devices."""
 
-    share: float
+    share: Fraction
     devices: list[PlanDevice]
 
 
 class Placement(Document):
     """Which layers run where, and what that takes."""
 
-    layers: int
-    macs: int
+    layers: Count
+    macs: Count
     devices: list[DeviceShare]
-    dla_layers: int
+    dla_layers: Count
     dla_macs_fraction: Fraction
-    dla_capable_layers: int
-    disputed_layers: int
+    dla_capable_layers: Count
+    disputed_layers: Count
     loadables: list[Loadable]
     pools: dict[str, Size]
     pool_limits: dict[str, Size] = Field({})
-    transitions: int
-    segments: int
-    objective: str
+    transitions: Count
+    segments: Count
+    objective: Objective
     optimal: bool
-    bound: float | None = Field(None, description="no plan's objective is better")
-    gap: float
+    bound: Figure | None = Field(None, description="no plan's objective is better")
+    gap: Figure
     slack: Annotated[SlackChoice, Coded()] | None = None
     extrapolated: list[str] = Field([])
     unknown_cost: list[str] = Field(
         default=[], description="layers whose cost is unknown, not counted in any figure"
     )
-    shares: list[float]
+    shares: list[Fraction]
     frame: Annotated[FrameTimes, Coded()] | None = None
     plans: list[ReportedPlanShare] = Field([])
 
@@ -156,11 +171,11 @@ class Row(Document):
     key: str
     label: str
     latency_us: Micro | None = None
-    throughput_qps: float | None = None
-    energy_uj: float | None = None
+    throughput_qps: Figure | None = None
+    energy_uj: Figure | None = None
     gpu_us: Micro | None = None
-    latency_ratio: float | None = Field(None, description="to the plan's")
-    change: float | None = Field(None, description="of the plan's objective")
+    latency_ratio: Figure | None = Field(None, description="to the plan's")
+    change: Number | None = Field(None, description="of the plan's objective")
     keeps: bool | None = Field(None, description="whether it keeps the limits")
     possible: bool = True
 
@@ -180,13 +195,13 @@ class Predicted(Document):
     source: str = Field(
         default="", description="where the plan's times come from: how much a profile measured"
     )
-    unknown_cost: int = Field(
+    unknown_cost: Count = Field(
         default=0, description="layers of unknown cost, not counted in any figure"
     )
-    rate_hz: float | None = Field(
+    rate_hz: Figure | None = Field(
         default=None, description="frames a second that the energies are of; null: back to back"
     )
-    latency_band_us: Point | None = Field(
+    latency_band_us: Annotated[tuple[Figure, Figure], Field(strict=False)] | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"
     )
     doubts: list[str] = Field(
@@ -197,12 +212,12 @@ class Predicted(Document):
 class ReportedSegment(Document):
     """A run of layers on one device."""
 
-    segment: int
+    segment: Count
     device: Device
-    layers: int
+    layers: Count
     first: str
     last: str
-    macs: int = 0
+    macs: Count = 0
     predicted_us: Micro
     reformats_us: Micro = Field(0.0, description="of predicted_us")
     launch_us: Micro = Field(0.0, description="of predicted_us: to start the loadable")
@@ -211,7 +226,7 @@ class ReportedSegment(Document):
 class Reformats(Document):
     """Reformats that a device does for a segment, outside of any segment of its own."""
 
-    segment: int
+    segment: Count
     device: Device
     predicted_us: Micro
 
@@ -222,18 +237,18 @@ class Graph(Document):
     edges: list[Edge] = Field([])
     segments: list[ReportedSegment] = Field([])
     reformats: list[Reformats] = Field([])
-    segment_edges: list[Annotated[tuple[int, int, int], Field(strict=False)]] = Field([])
+    segment_edges: list[Annotated[tuple[Count, Count, Count], Field(strict=False)]] = Field([])
 
 
 class Slot(Document):
     """A turn of a device, from the frame's start: a segment, or reformats for one (no layers)."""
 
-    plan: int
-    segment: int
+    plan: Count
+    segment: Count
     device: Device
     start_us: Micro
     duration_us: Micro
-    layers: int | None = None
+    layers: Count | None = None
     first: str = ""
     last: str = ""
     reformats_us: Micro = 0.0
@@ -244,7 +259,7 @@ class ReportedFrame(Document):
     """One measured frame."""
 
     clock: Literal["cpu-measured", "board-measured"]
-    frame: int = 0
+    frame: Count = 0
     end_us: Micro
     slots: list[Slot]
 
@@ -264,21 +279,21 @@ class Line(Document):
     """A value over time; points are [seconds, value]."""
 
     name: str
-    min: float
-    mean: float
-    max: float
+    min: Number
+    mean: Number
+    max: Number
     points: list[Point]
 
 
 class MonitorSummary(Document):
     """How it was sampled; the bench document has the samples."""
 
-    interval_ms: float | None = None
+    interval_ms: Figure | None = None
     sources: list[str] = Field([])
-    samples: int = 0
-    idle_samples: int = 0
+    samples: Count = 0
+    idle_samples: Count = 0
     facts: Annotated[MonitorFacts, Coded()] = MonitorFacts()
-    unknown: int = 0
+    unknown: Count = 0
     warnings: list[str] = Field([])
 
 
@@ -295,21 +310,21 @@ class ReportedPower(Document):
 class ReportedDeviation(Document):
     """How far outputs are from FP32; ``cosine_min`` is of the worst input."""
 
-    cosine: float | None = None
-    cosine_min: float | None = None
-    snr_db: float | None = Field(
+    cosine: Number | None = None
+    cosine_min: Number | None = None
+    snr_db: Number | None = Field(
         default=None, description="null with max_abs 0: exact, else nothing varies"
     )
-    max_abs: float | None = None
+    max_abs: Figure | None = None
     exact: bool | None = Field(None, description="no error at all; null: not kept")
 
 
 class SegmentDeviation(ReportedDeviation):
     """Accumulated up to the end of a segment."""
 
-    lane: int | None = None
-    segment: int | None = None
-    device: Device = ""
+    lane: Count | None = None
+    segment: Count | None = None
+    device: Device | Literal[""] = ""
     tensor: str = Field("", description="the worst output")
     constant: bool | None = None
 
@@ -320,11 +335,11 @@ class Unusable(Document):
     told: str = Field(description="the reason as a sentence")
     output: str = ""
     what: str = Field("", description='"NaN", "infinity" or both')
-    inputs: int | None = Field(None, description="for how many inputs")
+    inputs: Count | None = Field(None, description="for how many inputs")
     since: Annotated[NodePlace, Coded()] | None = Field(
         None, description="the first node whose result is not finite"
     )
-    variation: float | None = Field(
+    variation: Fraction | None = Field(
         default=None, description="of the output between the inputs, 0 to 1"
     )
 
@@ -334,13 +349,13 @@ class Accuracy(ReportedDeviation):
 
     top1_agreement: Fraction | None = None
     metric: Literal["cosine", "snr_db", "top1_agreement"] = "cosine"
-    min: float | None = Field(None, description="the gate's limit")
+    min: Number | None = Field(None, description="the gate's limit")
     passed: bool | None = None
     stand_in: str = Field(
         default="", description="what stands in for the user's: random weights, synthetic inputs"
     )
     data: str | None = None
-    inputs: int | None = None
+    inputs: Count | None = None
     computed: str | None = None
     groups: list[Annotated[ChannelGroup, Coded()]] = Field([])
     scores: list[Annotated[KeptScores, Coded()]] = Field([])
@@ -361,9 +376,9 @@ class ScaleChange(Document):
     """A scale that constraints of the hardware changed."""
 
     tensor: str
-    old: float | None
-    new: float
-    bits: float = Field(description="resolution lost")
+    old: Figure | None
+    new: Figure
+    bits: Number = Field(description="resolution lost")
     rule: str
     layers: list[str]
     widest: str = Field("", description="the tensor that had the widest scale")
@@ -374,7 +389,7 @@ class Calibration(Document):
 
     method: str
     data: str
-    tensors: int
+    tensors: Count
     changes: list[ScaleChange] = Field([])
 
 
@@ -382,9 +397,9 @@ class BundleSizes(Document):
     """The bundle: bytes with its weights and without."""
 
     path: str = ""
-    digest: str = ""
-    bytes: int | None = None
-    stripped_bytes: int | None = None
+    digest: Digest | Literal[""] = ""
+    bytes: Size | None = None
+    stripped_bytes: Size | None = None
     others: list[str] = Field([], description="bundles for other kinds of boards")
     qdq: str = Field("", description="the model with Q/DQ nodes that TensorRT builds from")
 
@@ -393,7 +408,7 @@ class RefitAnswer(Document):
     """Whether the refitted release's outputs equal the unstripped build's."""
 
     bit_equal: bool | None = None
-    tensors: int | None = None
+    tensors: Count | None = None
 
 
 class ReportedAttempt(OpenDocument):
@@ -406,11 +421,11 @@ class ReportedEngine(OpenDocument):
     """An engine as the board built it."""
 
     key: str
-    bytes: int
-    full_bytes: int | None = None
+    bytes: Size
+    full_bytes: Size | None = None
     stripped: bool
-    seconds: float | None
-    attempt: int
+    seconds: Figure | None
+    attempt: Count
     attempts: list[ReportedAttempt] = Field(min_length=1)
 
 
@@ -436,7 +451,7 @@ class ReportedRewrite(OpenDocument):
     name: str
     nodes: list[str] = Field([])
     reason: str = ""
-    max_error: float | None = None
+    max_error: Figure | None = None
 
 
 class MoreComparison(Comparison):
@@ -464,16 +479,16 @@ class UnbookedTime(Document):
 
     what: str
     us: Micro
-    nodes: int
+    nodes: Count
 
 
 class TraceSummary(Document):
     """Where the trace is, and what it has."""
 
     file: str | None = None
-    events: int = 0
-    frames: int = 0
-    measured_layers: int = 0
+    events: Count = 0
+    frames: Count = 0
+    measured_layers: Count = 0
     clocks: dict[str, str] = Field({})
     unbooked: list[UnbookedTime] = Field([])
 
@@ -509,7 +524,7 @@ class Whole(Document):
     name: str
     clock: str
     us: Micro
-    layers: int
+    layers: Count
 
 
 class ReportedLayer(Document):
@@ -518,19 +533,19 @@ class ReportedLayer(Document):
     number: int = Field(ge=1)
     name: str
     op: str = ""
-    shape: list[list[int | str]] = Field([])
+    shape: list[list[Count | str]] = Field([])
     on_gpu: OnGpu | None = None
     kind: str
     nodes: list[str] = Field([])
     device: Device
-    precision: str
-    segment: int
+    precision: Precision
+    segment: Count
     dla_ok: bool | None
     certainty: str
     reasons: list[LayerReason]
-    macs: int
+    macs: Count
     predicted_us: Micro
-    predicted_uj: float | None = Field(None, description="microjoules")
+    predicted_uj: Figure | None = Field(None, description="microjoules")
     measured: MeasuredTime | None = None
     within: Whole | None = None
 
@@ -540,7 +555,7 @@ class MeasuredPart(Document):
 
     name: str
     device: Device
-    segment: int = 0
+    segment: Count = 0
     layers: list[str]
     us: Micro
     clock: str = ""
@@ -551,7 +566,7 @@ class ReportedStep(Document):
 
     name: str
     status: str
-    seconds: float | None = None
+    seconds: Figure | None = None
     detail: str = ""
 
 
@@ -563,8 +578,8 @@ class Report(Document):
     model: str
     target: ReportedBoard
     power_mode: str
-    precision: str
-    tensorrt: str
+    precision: Precision
+    tensorrt: Release
     mode: str
     backend: str | None
     headline: str

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Document, Number
+from edgekit.documents import Count, Document, Figure, Fraction
 from edgekit.errors import DataError
 from edgekit.results.differences import (
     FEWEST_RUNS,
@@ -56,11 +56,11 @@ class ComparedRun(Document):
     """A run of a side."""
 
     label: str
-    id: int | None
-    at: Number | None
+    id: Count | None
+    at: Figure | None
     name: str
-    value: Number
-    samples: int
+    value: Figure
+    samples: Count
     clock: str | None
     verdict: str | None
     board: str
@@ -74,17 +74,17 @@ class Side(Document):
     """The runs of a side, and the median of their values."""
 
     label: str
-    value: Number
+    value: Figure
     runs: list[ComparedRun]
 
 
 class Ratio(Document):
     """B over A with its interval; null ends where nothing says how sure it is."""
 
-    estimate: Number
-    low: Number | None
-    high: Number | None
-    confidence: Number
+    estimate: Figure
+    low: Figure | None
+    high: Figure | None
+    confidence: Fraction
 
 
 class Method(Document):
@@ -110,7 +110,7 @@ class Comparison(Document):
     metric: str
     unit: str
     better: Literal["lower", "higher"]
-    threshold: Number = Field(description="the fraction by which B may be worse")
+    threshold: Figure = Field(description="the fraction by which B may be worse")
     a: Side
     b: Side
     ratio: Ratio

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from edgekit.documents import Document
+from edgekit.documents import Count, Document
 from edgekit.errors import UsageError
 from edgekit.results.selection import select
 from edgekit.results.store import ResultStore, group_of
@@ -23,14 +23,14 @@ class Marked(Document):
 
     schema_: Literal["edgekit.history.mark/1"] = Field(alias="schema")
     name: str
-    id: int
+    id: Count
 
 
 class Pruned(Document):
     """Which results were deleted, or would be."""
 
     schema_: Literal["edgekit.history.prune/1"] = Field(alias="schema")
-    removed: list[int] = Field(description="ids, the newest first")
+    removed: list[Count] = Field(description="ids, the newest first")
     dry_run: bool
 
 

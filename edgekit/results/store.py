@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 from edgekit.benchmark.document import Bench, ReportedBench
 from edgekit.benchmark.measurement import Fact, Runtime, Settings, Times
-from edgekit.documents import Document, Number, fault_words, omitted
+from edgekit.documents import Count, Document, Figure, Precision, TargetName, fault_words, omitted
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
 from edgekit.knowledge import cache_folder
 
@@ -210,16 +210,16 @@ class Result:
 class HistoryRow(Document):
     """A result of ``edgekit.history/1``: its facts without its document and its single times."""
 
-    id: int | None
-    at: Number | None = Field(description="Unix seconds")
+    id: Count | None
+    at: Figure | None = Field(description="Unix seconds")
     name: str
     clock: str | None
     verdict: str | None
     board: str = Field(description="kind:name")
     host: str
-    target: str | None
+    target: TargetName | None
     power_mode: str | None
-    precision: str | None
+    precision: Precision | None
     backend: str | None
     bundle: str | None = Field(description="its digest")
     release: str | None
@@ -228,11 +228,11 @@ class HistoryRow(Document):
     dirty: bool | None = Field(description="whether tracked files differed from the commit")
     settings: Settings
     runtime: Runtime
-    iterations: int | None
-    samples: int = Field(description="number of single times recorded")
+    iterations: Count | None
+    samples: Count = Field(description="number of single times recorded")
     latency_ms: Times | None
-    throughput_qps: Number | None
-    energy_uj: Number | None = Field(description="of an inference")
+    throughput_qps: Figure | None
+    energy_uj: Figure | None = Field(description="of an inference")
     marks: list[str]
     trial: bool = Field(description="whether it is a trial of edgekit tune")
     document: Bench | None = omitted(description="the measurement, in an export")
@@ -243,7 +243,7 @@ class Repaired(Document):
 
     repaired: bool
     moved: str | None = Field(description="where the damaged file is now")
-    kept: int = Field(description="number of results")
+    kept: Count = Field(description="number of results")
 
 
 class History(Document):

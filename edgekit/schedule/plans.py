@@ -13,7 +13,7 @@ from edgekit.errors import GateError
 from edgekit.network.model import Network
 from edgekit.placement.assembly import DIGITS, assemble
 from edgekit.placement.placing import Prepared
-from edgekit.placement.plan import Options, Plan
+from edgekit.placement.plan import Options, Plan, pool_bytes
 from edgekit.placement.problem import BuiltProblem
 from edgekit.placement.search import PlanShare, Solved
 from edgekit.removed import FormerDict
@@ -24,8 +24,8 @@ from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Work
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import OPTIMAL_GAP, Goal, Placing
 from edgekit.targets.board import Target
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    array,
     choice,
     document,
     flag,
@@ -33,16 +33,11 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     nullable,
-    number,
     record,
     records,
-    text,
     write,
 )
 
-_figure = number(-1e100, 1e100)
-_count = integer(0, 1 << 50)
-_name = text(most=1 << 20)
 _UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "us"}
 
 
@@ -50,8 +45,8 @@ _UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "
 class LatencyBounds:
     """Microseconds without and with contention for memory."""
 
-    lower: float = member(_figure)
-    upper: float = member(_figure)
+    lower: float = member(fields.figure)
+    upper: float = member(fields.figure)
 
 
 @document(frozen=True)
@@ -67,10 +62,10 @@ class NetworkPlan:
         plan: Its plan. What is proved is said of all networks together.
     """
 
-    name: str = member(_name)
-    rate_hz: float | None = member(nullable(_figure))
-    deadline_us: float | None = member(nullable(_figure))
-    frames: int = member(_count)
+    name: str = member(fields.name)
+    rate_hz: float | None = member(nullable(fields.figure))
+    deadline_us: float | None = member(nullable(fields.figure))
+    frames: int = member(fields.count)
     latency_us: LatencyBounds = member(record(LatencyBounds))
     plan: Plan = member(record(Plan))
 
@@ -82,17 +77,17 @@ class TimelineEntry:
     ``kind`` is "layers" or "reformat"; ``alone_us`` is what it takes without contention.
     """
 
-    network: str = member(_name)
-    frame: int = member(_count)
-    device: str = member(_name)
+    network: str = member(fields.name)
+    frame: int = member(fields.count)
+    device: str = member(fields.device)
     kind: str = member(choice("layers", "reformat"))
-    segment: int = member(integer(-1, 1 << 40))
-    layers: int = member(_count)
-    first: str = member(_name)
-    last: str = member(_name)
-    start_us: float = member(_figure)
-    end_us: float = member(_figure)
-    alone_us: float = member(_figure)
+    segment: int = member(integer(-1, 1 << 62))
+    layers: int = member(fields.count)
+    first: str = member(fields.name)
+    last: str = member(fields.name)
+    start_us: float = member(fields.figure)
+    end_us: float = member(fields.figure)
+    alone_us: float = member(fields.figure)
 
 
 @document(frozen=True)
@@ -109,12 +104,12 @@ class LeastValue:
         optimal: Whether the value is proved optimal under the model.
     """
 
-    value: float = member(_figure)
-    bound: float = member(_figure)
-    any_placement: float = member(_figure)
-    extrapolated: tuple[str, ...] = member(array(_name))
-    unknown_cost: tuple[str, ...] = member(array(_name))
-    gap: float = member(_figure)
+    value: float = member(fields.figure)
+    bound: float = member(fields.figure)
+    any_placement: float = member(fields.figure)
+    extrapolated: tuple[str, ...] = member(fields.names)
+    unknown_cost: tuple[str, ...] = member(fields.names)
+    gap: float = member(fields.figure)
     optimal: bool = member(flag)
 
 
@@ -122,23 +117,23 @@ class LeastValue:
 class ReachedValue:
     """The objective's value with contention as it was measured, in the unit."""
 
-    value: float = member(_figure)
+    value: float = member(fields.figure)
 
 
 @document(frozen=True)
 class BusyShares:
     """Which share of the time a device works, without and with contention."""
 
-    lower: float = member(_figure)
-    upper: float = member(_figure)
+    lower: float = member(fields.share)
+    upper: float = member(fields.share)
 
 
 @document(frozen=True)
 class CoreLoadables:
     """Loadables of all networks by core, and how many each core can hold."""
 
-    cores: Mapping[str, int] = member(mapping(_count))
-    most: int = member(_count, key="max")
+    cores: Mapping[str, int] = member(mapping(fields.count, fields.device))
+    most: int = member(fields.count, key="max")
 
 
 @document(frozen=True)
@@ -166,22 +161,22 @@ class Plans(FormerDict):
         clock: "predicted".
     """
 
-    target: str = member(_name)
-    power_mode: str = member(_name)
-    tensorrt: str = member(_name)
-    objective: str = member(_name)
+    target: str = member(fields.target)
+    power_mode: str = member(fields.name)
+    tensorrt: str = member(fields.release)
+    objective: str = member(choice("latency", "makespan", "period", "energy", "gpu_time"))
     unit: str = member(choice("deadline", "us", "uj"))
     lower: LeastValue = member(record(LeastValue))
     upper: ReachedValue = member(record(ReachedValue))
-    cycle_us: float = member(_figure)
+    cycle_us: float = member(fields.figure)
     repeats: bool = member(flag)
     networks: tuple[NetworkPlan, ...] = member(records(NetworkPlan))
     timeline: tuple[TimelineEntry, ...] = member(records(TimelineEntry))
-    utilisation: Mapping[str, BusyShares] = member(mapping(record(BusyShares)))
+    utilisation: Mapping[str, BusyShares] = member(mapping(record(BusyShares), fields.device))
     loadables: CoreLoadables = member(record(CoreLoadables))
-    pools: Mapping[str, int] = member(mapping(_count))
+    pools: Mapping[str, int] = member(pool_bytes)
     contention: Contention = member(record(Contention))
-    notes: tuple[str, ...] = member(array(_name), default=())
+    notes: tuple[str, ...] = member(fields.names, default=())
     clock: str = member(choice("predicted"), default="predicted")
     schema: str = member(choice("edgekit.plans/1"), default="edgekit.plans/1")
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from edgekit.buildlog.comparison import compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.verdicts import Judgement
-from edgekit.documents import Document
+from edgekit.documents import Count, Device, DeviceKind, Document
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
@@ -38,7 +38,7 @@ class Disagreement(Document):
 class Capability(Document):
     """What ``can_run_on_DLA`` answered, by number of layers."""
 
-    asked: int
+    asked: Count
     disagree: list[Disagreement]
 
 
@@ -46,24 +46,24 @@ class Misplaced(Document):
     """A layer that the builder placed elsewhere; ``builder`` "slots": for want of loadables."""
 
     layer: str
-    plan: str
-    builder: str
+    plan: DeviceKind
+    builder: DeviceKind
     words: list[str]
 
 
 class BuiltLoadables(Document):
     """Number of loadables planned, built, and equal in both."""
 
-    plan: int
-    builder: int
-    same: int
+    plan: Count
+    builder: Count
+    same: Count
 
 
 class BuiltPlacement(Document):
     """The plan's devices and those of the builder's log."""
 
     evidence: str
-    layers: int
+    layers: Count
     differ: list[Misplaced]
     loadables: BuiltLoadables
     warnings: list[str]
@@ -72,15 +72,15 @@ class BuiltPlacement(Document):
 class InspectedLoadables(Document):
     """Number of loadables planned, and of those that the engine inspector lists."""
 
-    plan: int
-    engine: int
+    plan: Count
+    engine: Count
 
 
 class ComparedEngine(Document):
     """An engine and its plan."""
 
     key: str
-    device: str
+    device: Device
     capability: Capability
     placement: BuiltPlacement | None = Field(description="null: no log, or not one whole engine")
     inspector: InspectedLoadables | None = Field(description="null: it names no layer's type")

@@ -18,11 +18,12 @@ from pydantic import Field
 
 from edgekit.config.loader import TUNED_HEAD, Config
 from edgekit.config.schema import PinSection, PlacementSection, RewriteSection, given_keys
-from edgekit.documents import Coded, Document, Number
+from edgekit.documents import Coded, Count, Device, DeviceKind, Document, Figure, Precision, Release
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.steps.plan import keep, plan
 from edgekit.pipeline.steps.rewrite import model_digest
+from edgekit.placement.placing import Objective, Unit
 from edgekit.placement.plan import Plan, PlanSummary, plan_summary, plan_value
 from edgekit.placement.profiles.estimation import EXTRA
 from edgekit.placement.profiles.profile import Contradiction, ProfileTable
@@ -55,91 +56,91 @@ _MANY_PINS = 200
 class ExpectedCost(Document):
     """What a plan was expected to cost before it was measured, and its relative deviation."""
 
-    value: Number = Field(description="in the objective's unit")
-    relative_deviation: Number
+    value: Figure = Field(description="in the objective's unit")
+    relative_deviation: Figure
 
 
 class TriedPlan(Document):
     """A plan that was measured, or dropped; costs are in the objective's unit."""
 
-    number: int
+    number: Count
     plan: str = Field(description="what distinguishes it from others")
     network: str | None
     origin: str = Field(description="start, other (network), gpu, dla or search")
     why: str
     status: Literal["measured", "dropped", "breaks a bound"]
     reason: str
-    predicted: Number
+    predicted: Figure
     expected: ExpectedCost | None
-    measured: Number | None = Field(description="the median of its runs")
-    runs: int
+    measured: Figure | None = Field(description="the median of its runs")
+    runs: Count
     verdicts: list[str]
-    layers_on_dla: int
-    loadables: int
-    transitions: int
-    plans: int = Field(description="that share the frames")
+    layers_on_dla: Count
+    loadables: Count
+    transitions: Count
+    plans: Count = Field(description="that share the frames")
 
 
 class LeastCost(Document):
     """What no plan that was not tried is likely to be better than."""
 
-    value: Number = Field(description="in the objective's unit")
+    value: Figure = Field(description="in the objective's unit")
     meaning: str
 
 
 class LearntSum(Document):
     """The time of layers on a device: microseconds predicted for the board, and learnt."""
 
-    device: str
-    predicted_us: Number
-    learnt_us: Number
-    learnt_sd_us: Number = Field(description="its standard deviation")
-    factor: Number = Field(description="learnt, or where it was measured measured, by predicted")
+    device: DeviceKind
+    predicted_us: Figure
+    learnt_us: Figure
+    learnt_sd_us: Figure = Field(description="its standard deviation")
+    factor: Figure = Field(description="learnt, or where it was measured measured, by predicted")
 
 
 class LearntKind(LearntSum):
     """All layers of a kind on a device that some measured sum holds."""
 
     kind: str
-    layers: int
-    measured_us: Number | None = Field(description="null: not each was measured by itself")
+    layers: Count
+    measured_us: Figure | None = Field(description="null: not each was measured by itself")
 
 
 class LearntRow(LearntSum):
     """Layers that were measured together."""
 
     layers: list[str]
-    measured_us: Number
+    measured_us: Figure
 
 
 class Learnt(Document):
     """What a tuning learnt of layers' times."""
 
-    devices: dict[str, Number] = Field(description="learnt by predicted time, by device")
+    devices: dict[DeviceKind, Figure] = Field(description="learnt by predicted time, by device")
     by_kind: list[LearntKind]
     worst: list[LearntRow] = Field(description="the sums that predictions miss most")
-    frame_us: Number = Field(description="of a frame beside its layers")
-    transition_us: Number
-    transfer_factor: Number
-    launch_factor: Number
-    together_factor: Number = Field(description="what working at once costs")
+    frame_us: Figure = Field(description="of a frame beside its layers")
+    transition_us: Figure
+    transfer_factor: Figure
+    launch_factor: Figure
+    together_factor: Figure = Field(description="what working at once costs")
     contradictions: list[Contradiction]
-    rows: int = Field(description="of the table of measured times")
+    rows: Count = Field(description="of the table of measured times")
 
 
 class SideTimes(Document):
     """Microseconds on the device that layers leave, and on that to which they move."""
 
-    before: Number = Field(alias="from")
-    after: Number = Field(alias="to")
+    before: Figure = Field(alias="from")
+    after: Figure = Field(alias="to")
 
 
 class MovedLayers(Document):
     """Layers that the winner has on another device than the starting plan."""
 
     layers: list[str]
-    source: str = Field(alias="from")
-    goal: str = Field(alias="to")
+    source: Device = Field(alias="from")
+    goal: Device = Field(alias="to")
     us: SideTimes = Field(description="learnt")
     predicted_us: SideTimes
     why: str
@@ -150,21 +151,21 @@ class Tuned(Document):
 
     schema_: Literal["edgekit.tune/1"] = Field(alias="schema")
     name: str
-    objective: str
-    unit: str
+    objective: Objective
+    unit: Unit
     clock: str = Field(description="cpu-measured or board-measured")
     note: str
     board: str
     power_mode: str
-    precision: str
-    tensorrt: str
+    precision: Precision
+    tensorrt: Release
     model: str
     backend: str
     network: str | None = Field(description="the winner's, where two were tried")
     networks: list[str]
     status: str = Field(description="converged, rounds, budget or interrupted")
     why: str
-    seconds: Number
+    seconds: Figure
     start: TriedPlan
     winner: TriedPlan
     changed: bool = Field(description="whether the winner is another plan than the first")

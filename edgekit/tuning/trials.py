@@ -15,7 +15,7 @@ from pydantic import Field
 
 from edgekit.benchmark.document import Bench
 from edgekit.config.schema import RewriteSection
-from edgekit.documents import Document, Number, omitted
+from edgekit.documents import Count, Document, Figure, Number, omitted
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.estimation import Estimate, estimate, table_evidence
@@ -377,17 +377,19 @@ def compact_measurement(document: Bench) -> Bench:
 class Duel(Document):
     """By what part of another plan's costs a plan's are lower, measured in turns."""
 
-    ours: Number | None = Field(description="the median; null without turns")
-    theirs: Number | None
+    ours: Figure | None = Field(description="the median; null without turns")
+    theirs: Figure | None
     fraction: Number = Field(description="1 - ours / theirs: positive is better")
     low: Number | None = Field(description="of the fraction, with 95 %")
     high: Number | None
-    turns: int
+    turns: Count
     better: bool = Field(
         description="the interval is above 0, and no fewer than nine of ten turns say the same"
     )
-    challenger: int = omitted(0, description="number of the plan that was measured with the first")
-    winner: int = omitted(0, description="number of the plan that the tuning advises")
+    challenger: Count = omitted(
+        0, description="number of the plan that was measured with the first"
+    )
+    winner: Count = omitted(0, description="number of the plan that the tuning advises")
 
 
 def better_by(

@@ -31,6 +31,9 @@ difference = number(-1e100, 1e100)
 #: A part of a whole, which rounding may make a little more than 1.
 share = number(0, 1 + 1e-6)
 
+#: A cosine similarity.
+cosine = number(-1 - 1e-6, 1 + 1e-6)
+
 #: What a layer computes in.
 precision = choice("fp32", "fp16", "int8")
 

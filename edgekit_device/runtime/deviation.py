@@ -9,14 +9,13 @@ import math
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.classes import class_axis
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     document,
     flag,
-    integer,
     member,
     nullable,
-    number,
     record,
 )
 
@@ -50,9 +49,6 @@ _CONSTANT = 1e-9
 # the SNR of what is not finite, and of bit-equal results where numbers are ranked
 _NOT_FINITE, _EXACT = -999.0, 999.0
 
-_FIGURE = number(-1e100, 1e100)
-_COUNT = integer(0, 1 << 40)
-
 
 @document(frozen=True)
 class Measures:
@@ -67,11 +63,11 @@ class Measures:
         max_abs: Largest absolute difference, in the output's unit.
     """
 
-    cosine: float = member(_FIGURE)
-    cosine_min: float = member(_FIGURE)
-    snr_db: Optional[float] = member(nullable(_FIGURE))
+    cosine: float = member(fields.cosine)
+    cosine_min: float = member(fields.cosine)
+    snr_db: Optional[float] = member(nullable(fields.difference))
     exact: bool = member(flag)
-    max_abs: float = member(_FIGURE)
+    max_abs: float = member(fields.figure)
 
 
 @document(frozen=True)
@@ -81,8 +77,8 @@ class WorstChannel:
     ``exact`` is None in a report that did not keep it.
     """
 
-    channel: int = member(_COUNT)
-    snr_db: Optional[float] = member(nullable(_FIGURE))
+    channel: int = member(fields.count)
+    snr_db: Optional[float] = member(nullable(fields.difference))
     exact: Optional[bool] = member(flag, absent=None)
 
 
@@ -100,11 +96,11 @@ class SimilarChannels:
         collapsed: A constant would be as near as the result, or the cosine is below 0.9.
     """
 
-    channels: Tuple[Tuple[int, int], ...] = member(array(array(_COUNT, 2, 2)))
-    range: float = member(_FIGURE)
-    snr_db: Optional[float] = member(nullable(_FIGURE))
+    channels: Tuple[Tuple[int, int], ...] = member(array(array(fields.count, 2, 2)))
+    range: float = member(fields.figure)
+    snr_db: Optional[float] = member(nullable(fields.difference))
     exact: Optional[bool] = member(flag, absent=None)
-    cosine: float = member(_FIGURE)
+    cosine: float = member(fields.cosine)
     worst: WorstChannel = member(record(WorstChannel))
     collapsed: bool = member(flag)
 
