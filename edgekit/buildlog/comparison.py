@@ -4,10 +4,11 @@ layers, and the rules that say the same as its messages.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ from edgekit.buildlog.layer_names import LayerNames
 from edgekit.buildlog.parser import PROFILES
 from edgekit.dla.memory import memory
 from edgekit.dla.rule_files import RuleSource, sources_file
-from edgekit.dla.verdicts import Judgement, MemoryNeed, whole
+from edgekit.dla.verdicts import Judgement, MemoryNeed
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.removed import FormerDict
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -174,8 +176,8 @@ class PoolComparison:
     """
 
     pool: str = member(long_text)
-    predicted: int = member(whole)
-    builder: int = member(whole)
+    predicted: int = member(fields.count)
+    builder: int = member(fields.count)
     powers: int = member(integer(-64, 64))
     verdict: str = member(choice("right", "one power above", "above", "below"))
 
@@ -183,7 +185,7 @@ class PoolComparison:
 def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, ...]:
     """Compares the three pools; sizes of the builder are powers of two."""
     found = []
-    for item in fields(MemoryNeed):
+    for item in dataclasses.fields(MemoryNeed):
         ours, theirs = getattr(predicted, item.name), getattr(builder, item.name)
         powers = max(ours, 1).bit_length() - max(theirs, 1).bit_length()
         verdict = "right" if powers == 0 else "below" if powers < 0 else "above"
@@ -197,7 +199,7 @@ def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, .
 class LayerRange:
     """Layers in graph order: how many, the first and the last."""
 
-    layers: int = member(whole)
+    layers: int = member(fields.count)
     first: str = member(long_text)
     last: str = member(long_text)
 
@@ -262,7 +264,7 @@ class LogComparison(FormerDict):
     absorbed: tuple[LogOnly, ...] = member(records(LogOnly))
     only_builder: tuple[LogOnly, ...] = member(records(LogOnly))
     warnings: tuple[str, ...] = member(array(long_text))
-    counts: Mapping[str, int] = member(mapping(whole, choice(*_STATUSES)))
+    counts: Mapping[str, int] = member(mapping(fields.count, choice(*_STATUSES)))
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit.dla.verdicts import MemoryNeed, whole
+from edgekit.dla.verdicts import MemoryNeed
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -73,7 +74,7 @@ class Fallback:
     kind: str = member(long_text)
     cause: str = member(choice("unsupported", "validation", "slots"))
     words: tuple[str, ...] = member(array(long_text))
-    line: int = member(whole)
+    line: int = member(fields.count)
 
 
 @document(frozen=True, eq=False, kw_only=True)
@@ -115,7 +116,7 @@ class BuildLog:
     model: str = member(long_text, default="")
     device: str = member(long_text, default="")
     compute_capability: str = member(long_text, default="")
-    dla_core: int | None = member(nullable(whole), default=None)
+    dla_core: int | None = member(nullable(fields.count), default=None)
     requested_dla: bool | None = member(nullable(flag), key="asked_dla", default=None)
     precisions: tuple[str, ...] = member(array(long_text), default=())
     pinned: str = member(long_text, default="")
@@ -125,14 +126,14 @@ class BuildLog:
     gpu_layers: tuple[LogLayer, ...] = member(records(LogLayer), default=())
     dla_section: bool = member(flag, default=False)
     fallbacks: tuple[Fallback, ...] = member(records(Fallback), default=())
-    accepted: tuple[int, int] | None = member(nullable(array(whole, 2, 2)), default=None)
+    accepted: tuple[int, int] | None = member(nullable(array(fields.count, 2, 2)), default=None)
     pool_limits: MemoryNeed | None = member(_POOLS, default=None)
     pool_total: MemoryNeed | None = member(_POOLS, default=None)
-    counts: Mapping[str, int] = member(mapping(whole), default=dict)
+    counts: Mapping[str, int] = member(mapping(fields.count), default=dict)
     errors: tuple[str, ...] = member(array(long_text), default=())
     notes: tuple[str, ...] = member(array(long_text), default=())
-    builds: int = member(whole, default=0)
-    lines: int = member(whole, default=0)
+    builds: int = member(fields.count, default=0)
+    lines: int = member(fields.count, default=0)
     cut: bool = member(flag, default=False)
     recognised: int = 0
 

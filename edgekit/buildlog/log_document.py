@@ -10,8 +10,8 @@ from edgekit.buildlog.comparison import LogComparison
 from edgekit.buildlog.facts import BuildLog, Fallback
 from edgekit.dla.explanation import CaseFix
 from edgekit.dla.rule_files import RuleSource
-from edgekit.dla.verdicts import whole
 from edgekit.removed import FormerDict
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -70,7 +70,7 @@ class LoggedNode:
     """The node that the ONNX parser refused; None for what no line names."""
 
     operator: str | None = member(nullable(long_text))
-    number: int | None = member(nullable(whole))
+    number: int | None = member(nullable(fields.count))
     output: str | None = member(nullable(long_text))
     assertion: str | None = member(nullable(long_text))
 
@@ -100,8 +100,8 @@ class LoggedError:
     source: str = member(long_text)
     sources: tuple[RuleSource, ...] = member(records(RuleSource))
     words: str = member(long_text)
-    line: int = member(whole)
-    count: int = member(whole)
+    line: int = member(fields.count)
+    count: int = member(fields.count)
     seen: tuple[str, ...] = member(array(long_text), absent=())
     node: LoggedNode | None = member(record(LoggedNode), absent=None)
 

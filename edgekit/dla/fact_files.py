@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from edgekit.dla.rule_files import Rule, RuleSource, sources, texts
 from edgekit.knowledge import data_folder, read_document
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -47,8 +48,8 @@ class Factor:
 class ByPrecision:
     """A number of bytes or channels for each precision of a DLA."""
 
-    int8: int = member(integer(0, 1 << 62))
-    fp16: int = member(integer(0, 1 << 62))
+    int8: int = member(fields.count)
+    fp16: int = member(fields.count)
     source: tuple[RuleSource, ...] = member(sources, absent=())
     derived: str = member(long_text, absent="")
 
@@ -264,8 +265,8 @@ class SparsePattern:
 class SparseSaving:
     """What a convolution limited by arithmetic saves: shares of its products and weights."""
 
-    macs: float = member(number(0, 1))
-    weights: float = member(number(0, 1))
+    macs: float = member(fields.share)
+    weights: float = member(fields.share)
     source: tuple[RuleSource, ...] = member(sources)
 
 

@@ -29,6 +29,7 @@ from edgekit.targets.releases import (
     unbrought,
     unstated_dla,
 )
+from edgekit_device.protocol.fields import PRECISIONS
 from edgekit_device.versions import Version
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 # where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
 _EXPLICIT_RULE = "general.explicit_quantization"
 _COMPOSED_RULE = "operators.composed"
-PRECISIONS = ("fp32", "fp16", "int8")
 # by why a layer is opaque: the rule that it breaks, and that rule's limit
 _OPAQUE = {
     "plugin": ("general.plugin", "TensorRT's built-in layers"),

@@ -15,9 +15,10 @@ from edgekit.dla.fact_files import PoolDefault, memory_facts
 from edgekit.dla.formats import nbytes
 from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed, whole
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
 from edgekit.network.model import name_between
 from edgekit.text import counted
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -50,8 +51,8 @@ class CbufUse:
     """
 
     layer: str = member(long_text)
-    banks: int = member(whole)
-    available: int = member(whole)
+    banks: int = member(fields.count)
+    available: int = member(fields.count)
     near: bool = member(flag)
     source: str = member(long_text)
     fix: str = member(long_text)
@@ -385,9 +386,9 @@ class BrokenLimit:
 
     pool: str = member(long_text)
     rule: str = member(long_text)
-    need: int = member(whole)
-    limit: int = member(whole)
-    documented: int = member(whole)
+    need: int = member(fields.count)
+    limit: int = member(fields.count)
+    documented: int = member(fields.count)
     source: str = member(long_text)
     fix: str = member(long_text)
 
@@ -409,8 +410,8 @@ class RawMemory:
     (``local_dram``), and weights with their padding (``global_dram``).
     """
 
-    local_dram: int = member(whole)
-    global_dram: int = member(whole)
+    local_dram: int = member(fields.count)
+    global_dram: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -441,7 +442,7 @@ class LoadableMemory:
     limits: MemoryNeed = member(record(MemoryNeed))
     broken: tuple[BrokenLimit, ...] = member(records(BrokenLimit))
     disputed: tuple[BrokenLimit, ...] = member(records(BrokenLimit))
-    number: int | None = member(nullable(whole), absent=None)
+    number: int | None = member(nullable(fields.count), absent=None)
     retained: bool = True
 
     @property

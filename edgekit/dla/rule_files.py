@@ -9,13 +9,13 @@ from edgekit.dla.checks import Check, compiled
 from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.board import GENERATIONS
 from edgekit.targets.releases import within
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     fail,
     flag,
-    integer,
     long_text,
     mapping,
     member,
@@ -176,7 +176,7 @@ class Rule:
     warning: str = member(long_text, absent="")
     ties: Ties | None = member(record(Ties), absent=None)
     pool: str = member(choice("local_dram", "global_dram"), absent="")
-    bytes: int = member(integer(0, 1 << 62), absent=0)
+    bytes: int = member(fields.count, absent=0)
 
     @property
     def family(self) -> str:

@@ -13,7 +13,8 @@ from edgekit.dla.checks import Facts
 from edgekit.dla.fact_files import sparsity_facts
 from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of, whole
+from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -80,12 +81,12 @@ class SparseConvolution:
     possible: bool = member(flag)
     certainty: str = member(choice("certain", "disputed"))
     reasons: tuple[VerdictReason, ...] = member(records(VerdictReason))
-    macs: int = member(whole)
-    macs_saved: int = member(whole)
-    weight_bytes: int = member(whole)
-    weight_bytes_saved: int = member(whole)
+    macs: int = member(fields.count)
+    macs_saved: int = member(fields.count)
+    weight_bytes: int = member(fields.count)
+    weight_bytes_saved: int = member(fields.count)
     present: bool | None = member(nullable(flag))
-    share: float | None = member(nullable(number(0, 1)))
+    share: float | None = member(nullable(fields.share))
 
 
 @document(frozen=True)
@@ -116,12 +117,12 @@ class Sparsity:
 
     kind: str = member(choice("predicted"), default="predicted")
     convolutions: tuple[SparseConvolution, ...] = member(records(SparseConvolution))
-    possible: int = member(whole)
-    present: int | None = member(nullable(whole))
-    macs: int = member(whole)
-    macs_saved: int = member(whole)
-    weight_bytes_saved: int = member(whole)
-    seconds_saved: float = member(number(0, 1e100))
+    possible: int = member(fields.count)
+    present: int | None = member(nullable(fields.count))
+    macs: int = member(fields.count)
+    macs_saved: int = member(fields.count)
+    weight_bytes_saved: int = member(fields.count)
+    seconds_saved: float = member(fields.figure)
     measured_speedup: MeasuredSpeedup = member(record(MeasuredSpeedup))
     pays: bool | None = member(nullable(flag), default=None)
 

@@ -10,19 +10,16 @@ from dataclasses import field, replace
 from edgekit.dla.checks import Facts, RuleFailure, show
 from edgekit.dla.rule_files import Operator, Rule
 from edgekit.dla.rules import loadables_per_core
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     long_text,
     member,
     records,
 )
-
-#: A number of bytes, layers or operations.
-whole = integer(0, 1 << 62)
 
 
 @document(frozen=True)
@@ -76,9 +73,9 @@ class LayerVerdict:
 class MemoryNeed:
     """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
 
-    managed_sram: int = member(whole)
-    local_dram: int = member(whole)
-    global_dram: int = member(whole)
+    managed_sram: int = member(fields.count)
+    local_dram: int = member(fields.count)
+    global_dram: int = member(fields.count)
 
 
 @document(frozen=True)

@@ -6,6 +6,7 @@ on that file; any other may read it. Here a rollout also becomes an ``edgekit.fl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import fcntl
 import json
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,6 +24,7 @@ from edgekit.fleet.hints import action_command, resume_command
 from edgekit.fleet.waves import FleetBoard, RolloutSettings, State
 from edgekit.removed import FormerDict
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
     array,
@@ -46,7 +48,6 @@ from edgekit_device.release.policy import Policy, read_policy
 _SCHEMA = "edgekit.rollout/1"
 _TRIES, _MOMENT_S = 10, 0.02
 _TEXT = nullable(text())
-_COUNT = integer(0, 1 << 62)
 _TIME = number(0.0, 1e12)
 _FAILURE = nullable(record(Failure))
 _STATE = choice(*get_args(State))
@@ -69,14 +70,14 @@ class Row:
     """
 
     name: str = member(text())
-    wave: int = member(_COUNT)
+    wave: int = member(fields.count)
     reached: FleetBoard = member(record(FleetBoard), key="member")
     state: State = member(_STATE, default="pending")
     before: str | None = member(_TEXT, default=None)
     digest: str | None = member(_TEXT, default=None)
     release: str | None = member(_TEXT, default=None)
-    attempts: int = member(_COUNT, default=0)
-    bytes_sent: int = member(_COUNT, default=0)
+    attempts: int = member(fields.count, default=0)
+    bytes_sent: int = member(fields.count, default=0)
     seconds: float = member(_TIME, default=0.0)
     error: Failure | None = member(_FAILURE, default=None)
 
@@ -127,8 +128,8 @@ class RolloutFacts:
     updated_at: float = member(_TIME)
     boards: tuple[Row, ...] = member(records(Row))
     state: str = member(text(), default="paused")
-    wave: int = member(_COUNT, default=0)
-    scope: int | None = member(nullable(_COUNT), default=None)
+    wave: int = member(fields.count, default=0)
+    scope: int | None = member(nullable(fields.count), default=None)
     error: Failure | None = member(_FAILURE, default=None)
     driver: str | None = member(_TEXT, default=None)
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
@@ -200,7 +201,7 @@ class Rollout:
 
     def _take(self, change: _Change) -> None:
         changed = self.facts if change.board is None else self.boards[change.board]
-        known = {item.metadata["key"] or item.name: item for item in fields(changed)}
+        known = {item.metadata["key"] or item.name: item for item in dataclasses.fields(changed)}
         for key, value in change.values.items():
             setattr(changed, known[key].name, known[key].metadata["rule"](value))
         self.facts.updated_at = change.at
@@ -366,7 +367,7 @@ class RolloutHead:
     rollout: str = member(text())
     app: str = member(text())
     state: str = member(text())
-    wave: int = member(_COUNT)
+    wave: int = member(fields.count)
     config: str = member(text())
     inventory: str = member(text())
     select: str | None = member(_TEXT)
@@ -374,7 +375,7 @@ class RolloutHead:
     created_at: str = member(text())
     updated_at: str = member(text())
     driven: bool = member(flag)
-    counts: Mapping[str, int] = member(mapping(_COUNT))
+    counts: Mapping[str, int] = member(mapping(fields.count))
     failure: Failure | None = member(_FAILURE)
     folder: Path = field(default=Path(), kw_only=True, compare=False)
 
@@ -392,9 +393,9 @@ class RolloutHead:
 class WaveCounts:
     """A wave: how many boards it has, and how many are in each state."""
 
-    wave: int = member(_COUNT)
-    boards: int = member(_COUNT)
-    counts: Mapping[str, int] = member(mapping(_COUNT))
+    wave: int = member(fields.count)
+    boards: int = member(fields.count)
+    counts: Mapping[str, int] = member(mapping(fields.count))
 
 
 @document(frozen=True)
@@ -413,14 +414,14 @@ class RolloutBoard:
     board: str = member(text())
     host: str = member(text())
     labels: Mapping[str, str] = member(mapping(text()))
-    wave: int = member(_COUNT)
+    wave: int = member(fields.count)
     state: State = member(_STATE)
     release: str | None = member(_TEXT)
     serves: str | None = member(_TEXT)
     digest: str | None = member(_TEXT)
     before: str | None = member(_TEXT)
-    attempts: int = member(_COUNT)
-    bytes_sent: int = member(_COUNT)
+    attempts: int = member(fields.count)
+    bytes_sent: int = member(fields.count)
     seconds: float = member(_TIME)
     error: Failure | None = member(_FAILURE)
 
@@ -457,7 +458,7 @@ class RehearsedBoard:
 
     board: str = member(text())
     host: str = member(text())
-    wave: int = member(_COUNT)
+    wave: int = member(fields.count)
     before: str | None = member(_TEXT, key="from", default=None)
     after: str | None = member(_TEXT, key="to", default=None)
 

@@ -20,6 +20,7 @@ from edgekit.files import map_array, write_atomically
 from edgekit.knowledge import cache_folder, data_folder
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     document,
@@ -27,7 +28,6 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     nullable,
-    number,
     read,
     record,
     records,
@@ -290,7 +290,7 @@ class StoredModel:
 class StoredLane:
     """Segments of one variant of a plan, with its share, 0 to 1."""
 
-    share: float = member(number(0, 1))
+    share: float = member(fields.share)
     segments: tuple[EngineSegment, ...] = member(records(EngineSegment))
 
 

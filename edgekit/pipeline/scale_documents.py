@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit.dla.verdicts import whole
 from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.method import MethodChoice
 from edgekit.removed import FormerDict
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -20,12 +20,9 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     nullable,
-    number,
     record,
     records,
 )
-
-_SCALE = number(0, 1e100)
 
 
 @document(frozen=True)
@@ -34,9 +31,9 @@ class WrittenScales:
     the network before its rewriting.
     """
 
-    tensors: int = member(whole)
-    without: int = member(whole)
-    original: int = member(whole)
+    tensors: int = member(fields.count)
+    without: int = member(fields.count)
+    original: int = member(fields.count)
 
 
 @document(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ class MeasuredScales(FormerDict):
     choice: MethodChoice | None = member(nullable(record(MethodChoice)))
     data: str = member(long_text)
     digest: str = member(long_text)
-    scales: Mapping[str, float] = member(mapping(_SCALE, long_text))
+    scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
     without: tuple[str, ...] = member(array(long_text))
     changes: tuple[ChangedScale, ...] = member(records(ChangedScale))
     notes: tuple[str, ...] = member(array(long_text))
@@ -80,8 +77,8 @@ class CachedScale:
     """
 
     name: str = member(long_text)
-    scale: float = member(_SCALE)
-    amax: float = member(_SCALE)
+    scale: float = member(fields.figure)
+    amax: float = member(fields.figure)
     writer: str | None = None
     readers: tuple[str, ...] = ()
     known: bool = False
@@ -101,8 +98,8 @@ class InferredScale:
     """A scale that follows from others; ``source`` says how."""
 
     name: str = member(long_text)
-    scale: float = member(_SCALE)
-    amax: float = member(_SCALE)
+    scale: float = member(fields.figure)
+    amax: float = member(fields.figure)
     source: str = member(long_text, key="from")
 
 
@@ -131,7 +128,7 @@ class ShownCache(FormerDict):
     schema: str = member(choice("edgekit.cache/1"), default="edgekit.cache/1")
     file: str = member(long_text)
     header: str = member(long_text)
-    version: int = member(whole)
+    version: int = member(fields.count)
     algorithm: str = member(long_text)
     model: str | None = member(nullable(long_text))
     tensors: tuple[CachedScale, ...] = member(records(CachedScale))
@@ -156,7 +153,7 @@ class ReadCache(ShownCache):
     missing: tuple[LackingTensor, ...] = member(records(LackingTensor))
     without: tuple[LackingTensor, ...] = member(records(LackingTensor))
     unknown: tuple[str, ...] = member(array(long_text))
-    unnamed: int = member(whole)
+    unnamed: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -164,9 +161,9 @@ class ScaleDifference:
     """A tensor whose scale differs; ``ratio`` is None where the old one is 0."""
 
     name: str = member(long_text)
-    old: float = member(_SCALE)
-    new: float = member(_SCALE)
-    ratio: float | None = member(nullable(_SCALE))
+    old: float = member(fields.figure)
+    new: float = member(fields.figure)
+    ratio: float | None = member(nullable(fields.figure))
 
 
 @document(frozen=True, kw_only=True)
@@ -180,7 +177,7 @@ class CacheDifference(FormerDict):
     added: tuple[CachedScale, ...] = member(records(CachedScale))
     removed: tuple[CachedScale, ...] = member(records(CachedScale))
     changed: tuple[ScaleDifference, ...] = member(records(ScaleDifference))
-    equal: int = member(whole)
+    equal: int = member(fields.count)
 
 
 @document(frozen=True, kw_only=True)
@@ -194,7 +191,7 @@ class MergedCache(FormerDict):
     file: str = member(long_text)
     header: str = member(long_text)
     policy: str = member(choice("last", "first", "max", "error"))
-    tensors: int = member(whole)
+    tensors: int = member(fields.count)
     conflicts: tuple[str, ...] = member(array(long_text))
     notes: tuple[str, ...] = member(array(long_text))
 
@@ -204,7 +201,7 @@ class DerivedScale:
     """A scale that follows from those of Q/DQ nodes, by a rule."""
 
     tensor: str = member(long_text)
-    scale: float = member(_SCALE)
+    scale: float = member(fields.figure)
     rule: str = member(long_text)
 
 
@@ -241,9 +238,9 @@ class SplitModel(FormerDict):
     schema: str = member(choice("edgekit.from-qdq/1"), default="edgekit.from-qdq/1")
     model: str = member(long_text)
     tensorrt: str | None = member(nullable(long_text))
-    quantizers: int = member(whole)
-    weights: int = member(whole)
-    scales: Mapping[str, float] = member(mapping(_SCALE, long_text))
+    quantizers: int = member(fields.count)
+    weights: int = member(fields.count)
+    scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
     tied: bool = member(flag)
     changes: tuple[ChangedScale, ...] = member(records(ChangedScale))
     propagated: tuple[DerivedScale, ...] = member(records(DerivedScale))
@@ -267,10 +264,10 @@ class RefusedLayer:
 class LoweredCheck:
     """How many layers of a Q/DQ model could run on the DLA, in how many loadables."""
 
-    layers: int = member(whole)
-    dla_layers: int = member(whole)
-    int8_layers: int = member(whole)
-    loadables: int = member(whole)
+    layers: int = member(fields.count)
+    dla_layers: int = member(fields.count)
+    int8_layers: int = member(fields.count)
+    loadables: int = member(fields.count)
     gpu: tuple[RefusedLayer, ...] = member(records(RefusedLayer))
 
 
@@ -301,10 +298,10 @@ class LoweredModel(FormerDict):
     tensorrt: str = member(long_text)
     method: str = member(long_text)
     data: str = member(long_text)
-    opset: int = member(whole)
-    activations: int = member(whole)
-    weights: int = member(whole)
-    casts: int = member(whole)
+    opset: int = member(fields.count)
+    activations: int = member(fields.count)
+    weights: int = member(fields.count)
+    casts: int = member(fields.count)
     fp16_layers: tuple[str, ...] = member(array(long_text))
     check: LoweredCheck = member(record(LoweredCheck))
     notes: tuple[str, ...] = member(array(long_text))

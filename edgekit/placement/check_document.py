@@ -6,19 +6,21 @@ Times are predicted, in microseconds; sizes are bytes; "macs" are multiply-accum
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.memory import CbufUse, LoadableMemory
 from edgekit.dla.sparsity import SparseConvolution, Sparsity
-from edgekit.dla.verdicts import LayerVerdict, MemoryNeed, SlotReason, whole
+from edgekit.dla.verdicts import LayerVerdict, MemoryNeed, SlotReason
 from edgekit.errors import GateError
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
 from edgekit.text import counted, percent
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
     array,
@@ -30,7 +32,6 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     nullable,
-    number,
     record,
     records,
 )
@@ -70,13 +71,13 @@ class JudgedLayer:
     nodes: tuple[str, ...] = member(array(long_text))
     origin: tuple[str, ...] = member(array(long_text), key="from")
     dla: LayerVerdict = member(record(LayerVerdict))
-    placed: str | None = member(nullable(choice("DLA", "GPU")))
+    placed: str | None = member(nullable(fields.device_kind))
     graph_output: bool = member(flag)
-    macs: int = member(whole)
-    steps: int | None = member(nullable(whole), absent=None)
+    macs: int = member(fields.count)
+    steps: int | None = member(nullable(fields.count), absent=None)
     opaque: str = member(long_text, absent="")
-    weight_bytes: int = member(whole)
-    output_bytes: int = member(whole)
+    weight_bytes: int = member(fields.count)
+    output_bytes: int = member(fields.count)
     dropped: str | None = member(nullable(long_text), default=None)
     rewrites: tuple[str, ...] = member(array(long_text), default=())
 
@@ -85,17 +86,17 @@ class JudgedLayer:
 class CheckedLayer(JudgedLayer):
     """A layer of a check; ``loadable`` is the number of the loadable that holds it."""
 
-    loadable: int | None = member(nullable(whole), default=None)
+    loadable: int | None = member(nullable(fields.count), default=None)
 
 
 @document(frozen=True)
 class CheckSummary:
     """How many layers are where, and the DLA's share of the multiply-accumulates, 0 to 1."""
 
-    layers: int = member(whole)
-    dla_layers: int = member(whole)
-    gpu_layers: int = member(whole)
-    dla_macs_fraction: float = member(number(0, 1))
+    layers: int = member(fields.count)
+    dla_layers: int = member(fields.count)
+    gpu_layers: int = member(fields.count)
+    dla_macs_fraction: float = member(fields.share)
 
 
 @document(frozen=True, kw_only=True)
@@ -104,9 +105,9 @@ class BriefCheck(CheckSummary):
     GPU and DLA, and predicted times; None where nothing is predicted.
     """
 
-    candidates: int = member(whole)
-    loadables: int = member(whole)
-    transitions: int = member(whole)
+    candidates: int = member(fields.count)
+    loadables: int = member(fields.count)
+    transitions: int = member(fields.count)
     predicted: Forecast | None = member(nullable(record(Forecast)))
 
 
@@ -148,9 +149,9 @@ class _OfModel(FormerDict):
     """A document about a model on a board."""
 
     model: str = member(long_text)
-    target: str = member(long_text)
-    precision: str = member(choice("int8", "fp16", "fp32"))
-    tensorrt: str = member(long_text)
+    target: str = member(fields.target)
+    precision: str = member(fields.precision)
+    tensorrt: str = member(fields.release)
 
 
 @document(frozen=True, kw_only=True)
@@ -191,12 +192,12 @@ class Check(_OfModel):
     tensorrt_sources: str = member(long_text, absent="")
     dla_unstated: str = member(long_text, absent="")
     layers: tuple[CheckedLayer, ...] = member(records(CheckedLayer))
-    candidates: int = member(whole)
-    loadables: int = member(whole)
+    candidates: int = member(fields.count)
+    loadables: int = member(fields.count)
     summary: CheckSummary = member(record(CheckSummary))
     unknown_cost: tuple[UnknownCost, ...] = member(records(UnknownCost))
-    max_loadables: int = member(whole)
-    transitions: int = member(whole)
+    max_loadables: int = member(fields.count)
+    transitions: int = member(fields.count)
     predicted: Forecast | None = member(nullable(record(Forecast)))
     fixes: tuple[Fix, ...] = member(records(Fix))
     fixes_together: Fix | None = member(nullable(record(Fix)))
@@ -281,12 +282,12 @@ class LayerFacts(JudgedLayer):
     """
 
     op: str = member(long_text)
-    precision: str = member(long_text)
+    precision: str = member(fields.precision)
     inputs: tuple[TensorFacts, ...] = member(records(TensorFacts))
     outputs: tuple[TensorFacts, ...] = member(records(TensorFacts))
     params: Mapping[str, object] = member(mapping(anything, long_text))
     weights: tuple[str, ...] = member(array(long_text))
-    predicted_us: float | None = member(nullable(number(0, 1e100)))
+    predicted_us: float | None = member(nullable(fields.figure))
     loadable: LoadableMemory | None = member(nullable(record(LoadableMemory)))
     cbuf: CbufUse | None = member(nullable(record(CbufUse)))
     sparsity: SparseConvolution | None = member(nullable(record(SparseConvolution)))
@@ -415,7 +416,7 @@ def without_layers(forecast: Forecast | None) -> Forecast | None:
 
 def facts_of(layer: JudgedLayer) -> dict[str, Any]:
     """Returns what is said of a layer wherever it is listed, as arguments of ``LayerFacts``."""
-    return {item.name: getattr(layer, item.name) for item in fields(JudgedLayer)}
+    return {item.name: getattr(layer, item.name) for item in dataclasses.fields(JudgedLayer)}
 
 
 def tensor_bytes(tensor: Tensor, precision: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import Judgement, LoadableCandidate, whole
+from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
@@ -21,6 +21,7 @@ from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.targets.board import Target
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -29,7 +30,6 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     nullable,
-    number,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ class Forecast:
     """
 
     power_mode: str = member(long_text)
-    auto_us: float = member(number(0, 1e100))
-    dla_us: float = member(number(0, 1e100))
-    gpu_only_us: float = member(number(0, 1e100))
+    auto_us: float = member(fields.figure)
+    dla_us: float = member(fields.figure)
+    gpu_only_us: float = member(fields.figure)
     layer_us: Mapping[str, float | None] = member(
-        mapping(nullable(number(0, 1e100)), long_text), key="layers", absent=dict
+        mapping(nullable(fields.figure), long_text), key="layers", absent=dict
     )
     clock: str = member(choice("predicted"), default="predicted")
 
@@ -308,12 +308,12 @@ class Fix:
     rules: tuple[str, ...] = member(array(long_text))
     layers: tuple[str, ...] = member(array(long_text))
     fix: tuple[str, ...] = member(array(long_text))
-    candidates: int = member(whole)
-    loadables: int = member(whole)
-    dla_layers: int = member(whole)
-    dla_macs_fraction: float = member(number(0, 1))
-    auto_us: float | None = member(nullable(number(0, 1e100)))
-    gain_us: float | None = member(nullable(number(0, 1e100)))
+    candidates: int = member(fields.count)
+    loadables: int = member(fields.count)
+    dla_layers: int = member(fields.count)
+    dla_macs_fraction: float = member(fields.share)
+    auto_us: float | None = member(nullable(fields.figure))
+    gain_us: float | None = member(nullable(fields.figure))
     offer: str = member(choice(LATENCY, LEGALITY, ""))
     rewrites: tuple[str, ...] = member(array(long_text), default=())
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edgekit.dla.verdicts import whole
 from edgekit.placement.check_document import BriefCheck
 from edgekit.removed import FormerDict
 from edgekit.rewriting.graph import Applied
 from edgekit.rewriting.provenance.record import AppliedRewrites
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -39,7 +39,7 @@ class Approximation:
     rewrite: str = member(long_text)
     max_error: float | None = member(_ERROR)
     rms_error: float | None = member(_ERROR)
-    inputs: int = member(whole)
+    inputs: int = member(fields.count)
     data: str = member(long_text)
     note: str = member(long_text)
 
@@ -62,8 +62,8 @@ class Rewriting(FormerDict):
     """
 
     model: str = member(long_text)
-    target: str = member(long_text)
-    precision: str = member(choice("int8", "fp16", "fp32"))
+    target: str = member(fields.target)
+    precision: str = member(fields.precision)
     rewrites: tuple[Applied, ...] = member(records(Applied))
     before: BriefCheck = member(record(BriefCheck))
     after: BriefCheck = member(record(BriefCheck))

@@ -18,10 +18,10 @@ from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
 from edgekit.text import counted, yaml_list
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     document,
-    integer,
     long_text,
     mapping,
     member,
@@ -60,7 +60,7 @@ class Ranges:
 
     amax: Mapping[str, Mapping[str, float]] = member(mapping(mapping(_AMAX, long_text)))
     data: str = member(long_text)
-    samples: int = member(integer(0, 1 << 31))
+    samples: int = member(fields.count)
     warnings: tuple[str, ...] = member(array(long_text), default=())
     masked: tuple[str, ...] = member(array(long_text), default=())
     few: tuple[str, ...] = member(array(long_text), default=())
@@ -367,8 +367,8 @@ class ChangedScale:
     """
 
     tensor: str = member(long_text)
-    old: float | None = member(nullable(number(0, 1e100)))
-    new: float = member(number(0, 1e100))
+    old: float | None = member(nullable(fields.figure))
+    new: float = member(fields.figure)
     bits: float = member(number(-1e3, 1e3))
     rule: str = member(long_text)
     layers: tuple[str, ...] = member(array(long_text))

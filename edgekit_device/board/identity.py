@@ -29,12 +29,12 @@ from edgekit_device.board.inventory import (
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     digest,
     document,
-    integer,
     load,
     member,
     nullable,
@@ -75,7 +75,6 @@ class RememberedBoard:
     l4t: Optional[str] = member(nullable(text()), default=None)
 
 
-_BYTES = integer(0, 1 << 62)
 _TEXT = nullable(text())
 
 
@@ -104,12 +103,12 @@ class Hello(DeviceSoftware):
     """The answer of ``hello``; ``memory_bytes`` are those available."""
 
     ssh_keygen: Optional[str] = member(_TEXT)
-    free_bytes: int = member(_BYTES)
+    free_bytes: int = member(fields.count)
     module: Optional[str] = member(_TEXT)
     board_id: Optional[str] = member(_TEXT)
     l4t: Optional[str] = member(_TEXT)
     tensorrt: Optional[str] = member(_TEXT)
-    memory_bytes: Optional[int] = member(nullable(_BYTES))
+    memory_bytes: Optional[int] = member(nullable(fields.count))
     schema: str = member(choice("edgekit.device/1"), default="edgekit.device/1")
 
 

@@ -13,7 +13,8 @@ from typing import Dict, List, Optional, Tuple
 
 from edgekit_device.board.inventory import text_of
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import document, flag, integer, member, nullable, text
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import document, flag, member, nullable, text
 
 # every run is bounded: a damaged log may hold a million blanks or digits in a row
 _MODE = re.compile(r"NV Power Mode:\s{0,9}(\S{1,80}(?: \S{1,80}){0,9})\s{0,9}$")
@@ -34,14 +35,12 @@ _TIMEOUT_S = 60.0
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SETUP = "run `edgekit doctor --setup` (again) to give the account access, or run it as root"
 
-_COUNT = integer(0, 1 << 62)
-
 
 @document(frozen=True)
 class NvpmodelMode:
     """A power mode of nvpmodel's."""
 
-    id: int = member(integer(0, 1 << 31))
+    id: int = member(fields.count)
     name: str = member(text())
 
 
@@ -50,7 +49,7 @@ class PresentMode:
     """The power mode that is set; ``id`` is None where nvpmodel does not print it."""
 
     name: str = member(text())
-    id: Optional[int] = member(nullable(integer(0, 1 << 31)), absent=None, as_given=True)
+    id: Optional[int] = member(nullable(fields.count), absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -58,9 +57,9 @@ class ClockEntry:
     """A clock in Hz; ``locked``: it cannot move."""
 
     locked: bool = member(flag, absent=False, as_given=True)
-    min: Optional[int] = member(_COUNT, absent=None)
-    max: Optional[int] = member(_COUNT, absent=None)
-    current: Optional[int] = member(_COUNT, absent=None)
+    min: Optional[int] = member(fields.count, absent=None)
+    max: Optional[int] = member(fields.count, absent=None)
+    current: Optional[int] = member(fields.count, absent=None)
     online: Optional[bool] = member(flag, absent=None)
 
 

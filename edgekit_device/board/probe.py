@@ -39,13 +39,13 @@ from edgekit_device.board.power import mend
 from edgekit_device.board.power_tools import ClockEntry, NvpmodelMode, PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     dump,
     flag,
-    integer,
     mapping,
     member,
     nullable,
@@ -56,7 +56,6 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.store.root import Root
 
-_COUNT = integer(0, 1 << 62)
 _TEXT = nullable(text())
 
 
@@ -83,7 +82,7 @@ class ProbedCudla:
 
     path: Optional[str] = member(_TEXT, absent=None, always=True)
     version: Optional[str] = member(_TEXT, absent=None, always=True)
-    devices: Optional[int] = member(nullable(_COUNT), absent=None, always=True)
+    devices: Optional[int] = member(nullable(fields.count), absent=None, always=True)
 
 
 @document(frozen=True)
@@ -113,7 +112,7 @@ class Docker(InstalledProgram):
 class ProbedDla:
     """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library."""
 
-    cores: Optional[int] = member(nullable(_COUNT))
+    cores: Optional[int] = member(nullable(fields.count))
     devices: Tuple[str, ...] = member(array(text()))
     compiler: Optional[str] = member(_TEXT)
     compiler_version: Optional[str] = member(_TEXT)
@@ -124,7 +123,7 @@ class ProbedPower:
     """The power mode and all that there are, and clocks by name."""
 
     mode: Optional[str] = member(_TEXT, default=None)
-    id: Optional[int] = member(nullable(_COUNT), default=None)
+    id: Optional[int] = member(nullable(fields.count), default=None)
     modes: Optional[Tuple[NvpmodelMode, ...]] = member(
         nullable(records(NvpmodelMode)), default=None
     )
@@ -137,15 +136,15 @@ class ProbedPower:
 class Memory:
     """Bytes of memory."""
 
-    total: Optional[int] = member(nullable(_COUNT))
-    available: Optional[int] = member(nullable(_COUNT))
+    total: Optional[int] = member(nullable(fields.count))
+    available: Optional[int] = member(nullable(fields.count))
 
 
 @document(frozen=True)
 class User:
     """The account."""
 
-    uid: int = member(_COUNT)
+    uid: int = member(fields.count)
     root: bool = member(flag)
 
 
@@ -172,7 +171,7 @@ class Probe:
     nvrtc: Optional[str] = member(_TEXT)
     nsys: Optional[str] = member(_TEXT)
     power: ProbedPower = member(record(ProbedPower))
-    disk_free: int = member(_COUNT)
+    disk_free: int = member(fields.count)
     memory: Memory = member(record(Memory))
     user: User = member(record(User))
     groups: Tuple[str, ...] = member(array(text()))

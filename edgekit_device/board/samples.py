@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     amount,
     array,
     choice,
     document,
     flag,
-    integer,
     mapping,
     member,
     nullable,
@@ -23,9 +23,9 @@ from edgekit_device.protocol.codec import (
 
 SCHEMA = "edgekit.monitor/1"
 
-_AMOUNT = nullable(amount)
+_READING = nullable(fields.reading)
 _TEXT = nullable(text())
-_COUNTS = mapping(integer(0, 1 << 62))
+_COUNTS = mapping(fields.count)
 _SENTENCES = array(text(most=1 << 16))
 
 
@@ -34,8 +34,8 @@ class RailPower:
     """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
 
     now: float = member(amount)
-    average: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    peak: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    average: Optional[float] = member(nullable(amount), absent=None, as_given=True)
+    peak: Optional[float] = member(nullable(amount), absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -43,35 +43,35 @@ class EngineLoad:
     """An engine (GR3D is the GPU); ``mhz`` has a clock for each of its clusters."""
 
     on: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
-    percent: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    mhz: Tuple[float, ...] = member(array(amount), absent=(), as_given=True)
+    percent: Optional[float] = member(_READING, absent=None, as_given=True)
+    mhz: Tuple[float, ...] = member(array(fields.reading), absent=(), as_given=True)
 
 
 @document(frozen=True)
 class CpuCore:
     """A core of the CPU."""
 
-    percent: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    mhz: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    percent: Optional[float] = member(_READING, absent=None, as_given=True)
+    mhz: Optional[float] = member(_READING, absent=None, as_given=True)
 
 
 @document(frozen=True)
 class MemoryUse:
     """Memory or swap."""
 
-    used_bytes: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    total_bytes: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    cached_bytes: Optional[float] = member(_AMOUNT, absent=None)
-    largest_free_blocks: Optional[int] = member(nullable(integer(0, 1 << 62)), absent=None)
-    largest_free_block_bytes: Optional[float] = member(_AMOUNT, absent=None)
+    used_bytes: Optional[float] = member(_READING, absent=None, as_given=True)
+    total_bytes: Optional[float] = member(_READING, absent=None, as_given=True)
+    cached_bytes: Optional[float] = member(_READING, absent=None)
+    largest_free_blocks: Optional[int] = member(nullable(fields.count), absent=None)
+    largest_free_block_bytes: Optional[float] = member(_READING, absent=None)
 
 
 @document(frozen=True)
 class TranslationLoad:
     """Load of a Denver core's code translation (MTS)."""
 
-    foreground_percent: float = member(amount)
-    background_percent: float = member(amount)
+    foreground_percent: float = member(fields.reading)
+    background_percent: float = member(fields.reading)
 
 
 @document(frozen=True)
@@ -86,10 +86,10 @@ class OtherFacts:
         overcurrent_events: Counts since the board's start.
     """
 
-    process_percent: Optional[float] = member(_AMOUNT, absent=None)
+    process_percent: Optional[float] = member(_READING, absent=None)
     iram: Optional[MemoryUse] = member(nullable(record(MemoryUse)), absent=None)
     mts: Optional[TranslationLoad] = member(nullable(record(TranslationLoad)), absent=None)
-    cooling: Optional[Mapping[str, float]] = member(nullable(mapping(amount)), absent=None)
+    cooling: Optional[Mapping[str, float]] = member(nullable(mapping(fields.reading)), absent=None)
     overcurrent_events: Optional[Mapping[str, int]] = member(nullable(_COUNTS), absent=None)
 
 
@@ -112,12 +112,12 @@ class Sample:
     """
 
     t_s: float = member(amount)
-    wall: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    wall: Optional[float] = member(_READING, absent=None, as_given=True)
     rails_mw: Mapping[str, RailPower] = member(mapping(record(RailPower)), absent=dict)
     temperatures_c: Mapping[str, float] = member(mapping(amount), absent=dict)
     engines: Mapping[str, EngineLoad] = member(mapping(record(EngineLoad)), absent=dict)
     cpu: Tuple[Optional[CpuCore], ...] = member(array(nullable(record(CpuCore))), absent=())
-    clocks_hz: Mapping[str, float] = member(mapping(amount), absent=dict)
+    clocks_hz: Mapping[str, float] = member(mapping(fields.reading), absent=dict)
     runtime_status: Mapping[str, str] = member(mapping(text()), absent=dict)
     ram: Optional[MemoryUse] = member(nullable(record(MemoryUse)), absent=None)
     swap: Optional[MemoryUse] = member(nullable(record(MemoryUse)), absent=None)
@@ -146,9 +146,11 @@ class MonitorFacts:
     board_id: Optional[str] = member(_TEXT, absent=None, as_given=True)
     l4t: Optional[str] = member(_TEXT, absent=None, as_given=True)
     machine: Optional[str] = member(_TEXT, absent=None)
-    dla_cores: Optional[int] = member(nullable(integer(0, 1 << 20)), absent=None)
-    clock_caps_hz: Optional[Mapping[str, float]] = member(nullable(mapping(amount)), absent=None)
-    sampler_percent: Optional[float] = member(_AMOUNT, absent=None)
+    dla_cores: Optional[int] = member(nullable(fields.count), absent=None)
+    clock_caps_hz: Optional[Mapping[str, float]] = member(
+        nullable(mapping(fields.reading)), absent=None
+    )
+    sampler_percent: Optional[float] = member(_READING, absent=None)
 
 
 @document(frozen=True)
@@ -165,7 +167,7 @@ class LiveSample(Sample):
     """
 
     sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
-    interval_ms: Optional[float] = member(_AMOUNT, absent=None)
+    interval_ms: Optional[float] = member(_READING, absent=None)
     facts: Optional[MonitorFacts] = member(nullable(record(MonitorFacts)), absent=None)
     power_mode: Optional[str] = member(_TEXT, absent=None)
     warnings: Optional[Tuple[str, ...]] = member(nullable(_SENTENCES), absent=None)
@@ -195,12 +197,12 @@ class Monitor:
     """
 
     schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)
-    interval_ms: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    interval_ms: Optional[float] = member(_READING, absent=None, as_given=True)
     sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
-    started_at: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    started_at: Optional[float] = member(_READING, absent=None, as_given=True)
     samples: Tuple[Sample, ...] = member(records(Sample), absent=(), as_given=True)
     idle: Tuple[Sample, ...] = member(records(Sample), absent=(), as_given=True)
-    busy_from_s: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    busy_from_s: Optional[float] = member(nullable(amount), absent=None, as_given=True)
     facts: MonitorFacts = member(record(MonitorFacts), absent=MonitorFacts(), as_given=True)
     unknown: Mapping[str, int] = member(_COUNTS, absent=dict, as_given=True)
     warnings: Tuple[str, ...] = member(_SENTENCES, absent=(), as_given=True)

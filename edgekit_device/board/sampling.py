@@ -30,12 +30,12 @@ from edgekit_device.board.sysfs import (
     Temperatures,
 )
 from edgekit_device.board.tegrastats import Tegrastats, TegrastatsCommand, UnknownFields, read_line
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     amount,
     array,
     document,
     dump,
-    integer,
     mapping,
     member,
     record,
@@ -51,7 +51,7 @@ class SamplingEnd:
     """What the sampling process says when it ends; times in seconds."""
 
     sources: Tuple[str, ...] = member(array(text()))
-    unknown: Mapping[str, int] = member(mapping(integer(0, 1 << 62)))
+    unknown: Mapping[str, int] = member(mapping(fields.count))
     warnings: Tuple[str, ...] = member(array(text(most=1 << 16)))
     seconds: float = member(amount)
     cpu_s: float = member(amount)

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -33,7 +34,6 @@ from edgekit_device.protocol.manifest import DTYPES, Range
 
 SCHEMA = "edgekit.build.request/1"
 RESULT_SCHEMA = "edgekit.build.result/1"
-PRECISIONS = ("fp32", "fp16", "int8")
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
@@ -86,8 +86,8 @@ class LayerSpec:
     builder_name: str = member(text())
     nodes: Tuple[str, ...] = member(names())
     kind: str = member(text())
-    device: str = member(choice("GPU", "DLA"))
-    precision: str = member(choice(*PRECISIONS))
+    device: str = member(fields.device_kind)
+    precision: str = member(fields.precision)
 
 
 @document(frozen=True)
@@ -123,10 +123,10 @@ class EngineSpec:
     key: str = member(_KEY)
     kind: str = member(choice("plan", "loadable"))
     model: str = member(digest)
-    device: str = member(text(r"GPU|DLA[0-9]", "GPU or DLA0 to DLA9"))
+    device: str = member(fields.device)
     gpu_fallback: bool = member(flag)
     typing: str = member(choice("weak", "strong"))
-    precisions: Tuple[str, ...] = member(names(rule=choice(*PRECISIONS)))
+    precisions: Tuple[str, ...] = member(names(rule=fields.precision))
     layers: Tuple[LayerSpec, ...] = member(records(LayerSpec, by="name"))
     inputs: Tuple[IoSpec, ...] = member(records(IoSpec, 1, by="name"))
     outputs: Tuple[IoSpec, ...] = member(records(IoSpec, 1, by="name"))
@@ -170,7 +170,7 @@ class GoldenSpec:
 class LaneSpec:
     """Engines in running order and the share of frames that they take."""
 
-    share: float = member(number(0.0, 1.0))
+    share: float = member(fields.share)
     engines: Tuple[str, ...] = member(names(1))
 
 
@@ -280,7 +280,7 @@ class InspectedLayer:
 
     name: str = member(long_text)
     type: str = member(text())
-    device: str = member(choice("GPU", "DLA", ""))
+    device: str = member(choice("", *fields.DEVICE_KINDS))
 
 
 @document(frozen=True)
@@ -326,7 +326,7 @@ class EngineResult:
     version_compatible: bool = member(flag)
     lean_embedded: bool = member(flag)
     refit: str = member(text())
-    dla_core: Optional[int] = member(nullable(integer(0, 63)))
+    dla_core: Optional[int] = member(nullable(fields.core))
     weights: Mapping[str, BuiltWeight] = member(mapping(record(BuiltWeight)))
     io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
     can_run_on_dla: Mapping[str, bool] = member(mapping(flag))

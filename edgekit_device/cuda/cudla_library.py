@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     document,
-    integer,
     long_text,
     member,
     nullable,
@@ -229,7 +229,7 @@ class CudlaFacts:
 
     path: Optional[str] = member(nullable(text()), default=None)
     version: Optional[str] = member(nullable(text()), default=None)
-    devices: Optional[int] = member(nullable(integer(0, 1 << 31)), default=None)
+    devices: Optional[int] = member(nullable(fields.count), default=None)
     notes: Tuple[str, ...] = member(array(long_text), default=())
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields, replace
+import dataclasses
+from dataclasses import replace
 from typing import BinaryIO, Callable, Mapping, Optional, Tuple, TypeVar
 
 from edgekit_device.board.identity import DeviceSoftware, hello
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     mapping,
     member,
     nullable,
@@ -42,7 +43,6 @@ from edgekit_device.trust.keys import Refusal, refusals
 
 SCHEMA = "edgekit.board-status/1"
 _SHOWN = 5
-_COUNT = integer(0, 1 << 62)
 _Found = TypeVar("_Found")
 
 
@@ -77,9 +77,9 @@ class AppStatus(AppReleases):
 class StoreUse:
     """What the store holds; ``partial_bytes`` are of blobs that are not whole."""
 
-    blobs: int = member(_COUNT)
-    bytes: int = member(_COUNT)
-    partial_bytes: int = member(_COUNT)
+    blobs: int = member(fields.count)
+    bytes: int = member(fields.count)
+    partial_bytes: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -94,7 +94,7 @@ class BoardStatus:
     device: DeviceSoftware = member(record(DeviceSoftware), key="board")
     apps: Mapping[str, AppStatus] = member(mapping(record(AppStatus)))
     store: StoreUse = member(record(StoreUse))
-    free_bytes: int = member(_COUNT)
+    free_bytes: int = member(fields.count)
     power: Optional[str] = member(nullable(text()))
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
@@ -112,7 +112,7 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
     apps = root.apps() if app is None else [app]
     return BoardStatus(
         device=DeviceSoftware(
-            **{item.name: getattr(facts, item.name) for item in fields(DeviceSoftware)}
+            **{item.name: getattr(facts, item.name) for item in dataclasses.fields(DeviceSoftware)}
         ),
         apps={one.name: _app(root, one) for one in apps if one.folder.is_dir()},
         store=StoreUse(

@@ -22,12 +22,12 @@ from edgekit_device.jobs.job import (
     all_jobs,
     open_job,
 )
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     member,
     nullable,
     record,
@@ -60,7 +60,7 @@ class JobNews:
     job: str = member(text())
     state: str = member(choice(*STATES))
     events: Tuple[NumberedEvent, ...] = member(records(NumberedEvent))
-    next: int = member(integer(0, 1 << 62))
+    next: int = member(fields.count)
     ended: bool = member(flag)
     error: Optional[Failure] = member(nullable(record(Failure)))
 

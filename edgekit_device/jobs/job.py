@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors, refuse_full
 from edgekit_device.files import is_locked, workspace, write_durably
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
     choice,
@@ -59,7 +60,6 @@ _MOST_EVENTS = 1000
 _RETAINED = 16  # ended jobs, newest first
 
 _TIME = number(0.0, 1e12)
-_AMOUNT = integer(0, 1 << 62)
 _PROCESS = nullable(integer(0, 1 << 31))
 
 #: Bytes of a request at most.
@@ -121,8 +121,8 @@ class JobEvent:
 
     time: float = member(_TIME)
     phase: str = member(text())
-    done: int = member(_AMOUNT)
-    total: int = member(_AMOUNT)
+    done: int = member(fields.count)
+    total: int = member(fields.count)
     text: str = member(text(most=1 << 18))
 
 
@@ -130,7 +130,7 @@ class JobEvent:
 class NumberedEvent(JobEvent):
     """An event as ``job-watch`` answers it: ``n`` counts from 1."""
 
-    n: int = member(_AMOUNT)
+    n: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -155,8 +155,8 @@ class JobRow:
     started_at: Optional[float] = member(nullable(_TIME))
     ended_at: Optional[float] = member(nullable(_TIME))
     phase: str = member(text())
-    done: int = member(_AMOUNT)
-    total: int = member(_AMOUNT)
+    done: int = member(fields.count)
+    total: int = member(fields.count)
     error: Optional[Failure] = member(nullable(record(Failure)))
 
 

@@ -595,15 +595,18 @@ def number(low: float, high: float) -> Rule:
     return says(rule, type="number", minimum=low, maximum=high)
 
 
-def amount(value: Any) -> Any:
-    """A finite number as it was written: 5 does not become 5.0."""
-    _FINITE(value)
-    return value
+def as_written(rule: Rule) -> Rule:
+    """What ``rule`` takes, as it was written: 5 does not become 5.0."""
+
+    def found(value: Any) -> Any:
+        rule(value)
+        return value
+
+    return says(found, **stated(rule))
 
 
-# beyond these arithmetic overflows
-_FINITE = number(-1e100, 1e100)
-says(amount, **stated(_FINITE))
+#: A finite number as it was written. Beyond these arithmetic overflows.
+amount = as_written(number(-1e100, 1e100))
 
 #: A text of any length, such as a message with names.
 long_text = text(most=_MAX_FILE)

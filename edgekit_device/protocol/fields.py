@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit_device.protocol.codec import array, choice, integer, number, text
+from edgekit_device.protocol.codec import array, as_written, choice, integer, number, text
 
 #: Devices that segments run on; a board has two DLA cores at most.
 DEVICES = ("GPU", "DLA0", "DLA1")
@@ -25,6 +25,9 @@ count = integer(0, 1 << 62)
 #: A time, an energy, a rate or a size of which none is below zero. Beyond it arithmetic overflows.
 figure = number(0, 1e100)
 
+#: The same, as it was written: 5 does not become 5.0.
+reading = as_written(figure)
+
 #: What may be below zero: a gain, a difference, a number of decibels.
 difference = number(-1e100, 1e100)
 
@@ -35,7 +38,10 @@ share = number(0, 1 + 1e-6)
 cosine = number(-1 - 1e-6, 1 + 1e-6)
 
 #: What a layer computes in.
-precision = choice("fp32", "fp16", "int8")
+PRECISIONS = ("fp32", "fp16", "int8")
+
+#: One of :data:`PRECISIONS`.
+precision = choice(*PRECISIONS)
 
 #: A TensorRT release, such as "10.3" or "10.3.0".
 release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,4}", "a release such as 10.3")

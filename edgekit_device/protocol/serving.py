@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     member,
     nullable,
     number,
@@ -23,8 +23,6 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import DTYPES
 
-_COUNT = integer(0, 1 << 62)
-_BYTES = integer(0, 1 << 40)
 _WITHIN = number(1e-9, 3600.0)
 _NAME = nullable(text())
 
@@ -42,15 +40,15 @@ class ServedTensor:
 class PlacedTensor(ServedTensor):
     """A tensor in shared memory: ``offset`` in bytes."""
 
-    offset: int = member(_BYTES)
+    offset: int = member(fields.count)
 
 
 @document(frozen=True)
 class MemoryRegion:
     """A part of shared memory, in bytes."""
 
-    offset: int = member(_BYTES)
-    bytes: int = member(_BYTES)
+    offset: int = member(fields.count)
+    bytes: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -103,7 +101,7 @@ class FailedAnswer:
     """An answer that is an error; ``bytes`` is what the outputs need, with "serve.room"."""
 
     error: Failure = member(record(Failure))
-    bytes: Optional[int] = member(_BYTES, absent=None)
+    bytes: Optional[int] = member(fields.count, absent=None)
     release: Optional[str] = member(text(), absent=None)
 
 
@@ -113,7 +111,7 @@ class Latency:
 
     p50: float = member(number(0.0, 1e12))
     p99: float = member(number(0.0, 1e12))
-    of_last: int = member(_COUNT)
+    of_last: int = member(fields.count)
 
 
 @document(frozen=True)
@@ -130,18 +128,18 @@ class ServingStatus:
     app: str = member(text())
     release: Optional[str] = member(_NAME)
     digest: Optional[str] = member(_NAME)
-    pid: int = member(_COUNT)
-    workers: Tuple[int, ...] = member(array(_COUNT))
+    pid: int = member(fields.count)
+    workers: Tuple[int, ...] = member(array(fields.count))
     socket: str = member(text())
     uptime_s: float = member(number(0.0, 1e12))
-    requests: int = member(_COUNT)
-    errors: int = member(_COUNT)
-    refused: int = member(_COUNT)
-    restarts: int = member(_COUNT)
-    running: int = member(_COUNT)
-    queue: int = member(_COUNT)
-    queue_most: int = member(_COUNT)
-    clients: int = member(_COUNT)
+    requests: int = member(fields.count)
+    errors: int = member(fields.count)
+    refused: int = member(fields.count)
+    restarts: int = member(fields.count)
+    running: int = member(fields.count)
+    queue: int = member(fields.count)
+    queue_most: int = member(fields.count)
+    clients: int = member(fields.count)
     latency_ms: Optional[Latency] = member(nullable(record(Latency)))
     loading: Optional[str] = member(_NAME)
     last_error: Optional[LastError] = member(nullable(record(LastError)))
@@ -160,13 +158,13 @@ class StatusAnswer:
 class StopAnswer:
     """The answer of "stop": the server's process."""
 
-    pid: int = member(_COUNT)
+    pid: int = member(fields.count)
 
 
 @document(frozen=True)
 class ServingRecord:
     """serving.json: the server's process and its socket; None where none runs."""
 
-    pid: Optional[int] = member(nullable(_COUNT), default=None)
+    pid: Optional[int] = member(nullable(fields.count), default=None)
     socket: Optional[str] = member(_NAME, default=None)
     schema: str = member(choice("edgekit.serving-record/1"), default="edgekit.serving-record/1")

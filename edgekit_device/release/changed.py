@@ -21,6 +21,7 @@ from edgekit_device.board import inventory
 from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_version
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import owners_of, read_owned, write_durably
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -28,7 +29,6 @@ from edgekit_device.protocol.codec import (
     document,
     dump,
     flag,
-    integer,
     load,
     mapping,
     member,
@@ -61,8 +61,6 @@ HEALTH = "health.json"
 _HEALTH_SCHEMA = "edgekit.health/1"
 
 
-_COUNT = integer(0, 1 << 31)
-_FIGURE = number(-1e300, 1e300)
 _MS = number(0.0, 1e12)
 
 
@@ -70,7 +68,7 @@ _MS = number(0.0, 1e12)
 class GoldenOutcome:
     """The golden cases: how many were run, and whether all outputs had the expected bits."""
 
-    cases: int = member(_COUNT)
+    cases: int = member(fields.count)
     bit_equal: bool = member(flag)
 
 
@@ -79,8 +77,8 @@ class CollapsedChannels:
     """Channels (first and last of each span) of an output that are not what they were."""
 
     output: str = member(text())
-    channels: Tuple[Tuple[int, ...], ...] = member(array(array(_COUNT)))
-    cosine: float = member(_FIGURE)
+    channels: Tuple[Tuple[int, ...], ...] = member(array(array(fields.count)))
+    cosine: float = member(fields.cosine)
 
 
 @document(frozen=True)
@@ -103,18 +101,18 @@ class MeasuredAccuracy:
     """
 
     metric: str = member(text())
-    value: Optional[float] = member(nullable(_FIGURE))
-    least: Optional[float] = member(nullable(_FIGURE), key="min")
-    samples: int = member(_COUNT)
+    value: Optional[float] = member(nullable(fields.difference))
+    least: Optional[float] = member(nullable(fields.difference), key="min")
+    samples: int = member(fields.count)
     source: str = member(text())
     synthetic: bool = member(flag)
-    cosine: float = member(_FIGURE)
-    snr_db: Optional[float] = member(nullable(_FIGURE))
-    cosine_min: Optional[float] = member(_FIGURE, absent=None)
+    cosine: float = member(fields.cosine)
+    snr_db: Optional[float] = member(nullable(fields.difference))
+    cosine_min: Optional[float] = member(fields.cosine, absent=None)
     exact: Optional[bool] = member(flag, absent=None)
-    max_abs: Optional[float] = member(_FIGURE, absent=None)
-    top1_agreement: Optional[float] = member(_FIGURE, absent=None)
-    top1_accuracy: Optional[float] = member(_FIGURE, absent=None)
+    max_abs: Optional[float] = member(fields.figure, absent=None)
+    top1_agreement: Optional[float] = member(fields.share, absent=None)
+    top1_accuracy: Optional[float] = member(fields.share, absent=None)
     collapsed: Optional[Tuple[CollapsedChannels, ...]] = member(
         records(CollapsedChannels), absent=None
     )
@@ -127,8 +125,8 @@ class FrameTimes:
     p50: float = member(_MS)
     p99: float = member(_MS)
     mean: float = member(_MS)
-    frames: int = member(_COUNT)
-    rounds: Optional[int] = member(_COUNT, absent=None)
+    frames: int = member(fields.count)
+    rounds: Optional[int] = member(fields.count, absent=None)
 
 
 @document(frozen=True)

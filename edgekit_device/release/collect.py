@@ -12,7 +12,8 @@ from typing import List, Optional, Set, Tuple
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
 from edgekit_device.jobs.job import LIVE, all_jobs, needed_blobs, outdated
-from edgekit_device.protocol.codec import array, document, integer, long_text, member, records, text
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import array, document, long_text, member, records, text
 from edgekit_device.protocol.manifest import Manifest, parse
 from edgekit_device.release.journal import (
     TakenBack,
@@ -30,8 +31,6 @@ from edgekit_device.trust.bundle import MANIFEST
 
 # file systems and clocks differ by so much without anybody having set one
 _SLACK_S = 60.0
-
-_COUNT = integer(0, 1 << 62)
 
 
 @document(frozen=True)
@@ -61,8 +60,8 @@ class Collected:
     """
 
     removed_releases: Tuple[str, ...] = member(array(text()))
-    removed_blobs: int = member(_COUNT)
-    freed_bytes: int = member(_COUNT)
+    removed_blobs: int = member(fields.count)
+    freed_bytes: int = member(fields.count)
     damaged_releases: Tuple[DamagedRelease, ...] = member(records(DamagedRelease))
 
 

@@ -12,10 +12,11 @@ outlives the release, and the app: ROOT/taken-back.json has what histories said 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
@@ -28,6 +29,7 @@ from edgekit_device.files import (
     read_kept,
     write_durably,
 )
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     app_name,
     array,
@@ -36,7 +38,6 @@ from edgekit_device.protocol.codec import (
     document,
     dump,
     flag,
-    integer,
     load,
     mapping,
     member,
@@ -82,7 +83,6 @@ _BY_HAND_S = 2.0
 _RELEASE = nullable(release_name)
 _TEXT = nullable(text())
 _REASON = text(most=1 << 18)
-_COUNT = integer(0, 1 << 62)
 
 
 @document(frozen=True)
@@ -127,7 +127,7 @@ class DeploymentEntry(HistoryEntry):
     trust_unsigned: bool = member(flag)
     on_purpose: Optional[str] = member(_TEXT)
     job: Optional[str] = member(_TEXT)
-    attempts: int = member(integer(0, 1 << 31))
+    attempts: int = member(fields.count)
     issued: Optional[SeenIssue] = member(nullable(record(SeenIssue)))
 
 
@@ -176,9 +176,9 @@ class RefitReport:
     """
 
     release: Optional[str] = member(release_name, absent=None)
-    weights: Optional[int] = member(_COUNT, absent=None)
-    bytes: Optional[int] = member(_COUNT, absent=None)
-    engines: Optional[int] = member(_COUNT, absent=None)
+    weights: Optional[int] = member(fields.count, absent=None)
+    bytes: Optional[int] = member(fields.count, absent=None)
+    engines: Optional[int] = member(fields.count, absent=None)
     reused: Optional[bool] = member(flag, absent=None)
     notes: Optional[Tuple[str, ...]] = member(array(text(most=1 << 18)), absent=None)
 
@@ -320,7 +320,7 @@ def _entry_of(ended: HistoryEntry) -> HistoryEntry:
     if not isinstance(ended, DeploymentFacts):
         return ended
     return DeploymentEntry(
-        **{one.name: getattr(ended, one.name) for one in fields(DeploymentEntry)}
+        **{one.name: getattr(ended, one.name) for one in dataclasses.fields(DeploymentEntry)}
     )
 
 

@@ -8,13 +8,13 @@ from typing import Callable, List, Mapping, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     app_name,
     digest,
     document,
     dump,
     flag,
-    integer,
     mapping,
     member,
     nullable,
@@ -150,8 +150,8 @@ class ServerEnded:
     """
 
     app: str = member(app_name)
-    served: int = member(integer(0, 1 << 62))
-    errors: int = member(integer(0, 1 << 62))
+    served: int = member(fields.count)
+    errors: int = member(fields.count)
 
 
 @document(frozen=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.files import is_owned, map_file, owners_of, read_owned, write_durably
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     choice,
     digest,
     document,
     dump,
-    integer,
     member,
     nullable,
     parse_json,
@@ -62,7 +62,7 @@ class RefitWeight:
     """
 
     dtype: Optional[str] = member(nullable(text()))
-    count: Optional[int] = member(nullable(integer(0, 1 << 62)))
+    count: Optional[int] = member(nullable(fields.count))
 
 
 def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:

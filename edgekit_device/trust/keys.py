@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Iterable, List, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, workspace, write_durably
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     app_name,
     array,
@@ -21,7 +22,6 @@ from edgekit_device.protocol.codec import (
     document,
     fail,
     flag,
-    integer,
     member,
     nullable,
     read,
@@ -87,7 +87,6 @@ class TrustRequest:
     force: bool = member(flag, absent=False)
 
 
-_COUNT = integer(0, 1 << 31)
 _WORDS = text(most=1 << 18)
 
 
@@ -132,9 +131,9 @@ class RefusedRelease(Refusal):
 class TrustAnswer:
     """The answer of ``trust``: what was changed, and who may sign now."""
 
-    added: int = member(_COUNT)
-    removed: int = member(_COUNT)
-    revoked: int = member(_COUNT)
+    added: int = member(fields.count)
+    removed: int = member(fields.count)
+    revoked: int = member(fields.count)
     signers: Tuple[str, ...] = member(array(_WORDS))
     keys: Tuple[TrustedKey, ...] = member(records(TrustedKey))
     revocations: Revocations = member(record(Revocations))

@@ -29,8 +29,8 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
-from edgekit_device.protocol import codec
-from edgekit_device.protocol.codec import array, choice, document, integer, text
+from edgekit_device.protocol import codec, fields
+from edgekit_device.protocol.codec import array, choice, document, text
 from edgekit_device.release.policy import Policy
 
 _ROLE = "edgekit_board"
@@ -71,7 +71,6 @@ _PINNED = (
     "{{ edgekit_board_host_key }}' -o UserKnownHostsFile=none -o GlobalKnownHostsFile=none"
 )
 _KNOWN = "-o 'UserKnownHostsFile=~/.ssh/known_hosts \"{{ inventory_dir }}/known_hosts\"'"
-_COUNT = integer(0, 1 << 31)
 _GROUP = re.compile(r"[^A-Za-z0-9_]")
 _BUDGET = re.compile(r"(\d+)(%?)")
 
@@ -90,8 +89,8 @@ class Exported(FormerDict):
     """
 
     folder: str = codec.member(text())
-    boards: int = codec.member(_COUNT)
-    waves: tuple[int, ...] = codec.member(array(_COUNT))
+    boards: int = codec.member(fields.count)
+    waves: tuple[int, ...] = codec.member(array(fields.count))
     order: tuple[str, ...] = codec.member(array(text()))
     bundles: tuple[tuple[str, str], ...] = codec.member(array(array(text(), 2, 2)))
     notes: tuple[str, ...] = codec.member(array(text(most=1 << 18)), default=())

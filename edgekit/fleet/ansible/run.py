@@ -21,6 +21,7 @@ from edgekit.fleet.waves import DEFAULT_WAVES
 from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit.text import counted
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
     array,
@@ -39,7 +40,6 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 
 _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
-_TASKS = integer(0, 1 << 31)
 
 
 @document(frozen=True)
@@ -73,7 +73,7 @@ class AnsibleRun(FormerDict):
     folder: str = member(text())
     bundles: tuple[tuple[str, str], ...] = member(array(array(text(), 2, 2)))
     exit_status: int = member(integer(-(1 << 31), 1 << 31))
-    counts: Mapping[str, int] = member(mapping(integer(0, 1 << 31)))
+    counts: Mapping[str, int] = member(mapping(fields.count))
     boards: tuple[AnsibleBoard, ...] = member(records(AnsibleBoard))
     failure: Failure | None = member(nullable(record(Failure)))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
@@ -95,9 +95,9 @@ class _Recap:
         why: The board's own error; Ansible's words where it has none.
     """
 
-    unreachable: int = member(_TASKS)
-    failures: int = member(_TASKS)
-    changed: int = member(_TASKS)
+    unreachable: int = member(fields.count)
+    failures: int = member(fields.count)
+    changed: int = member(fields.count)
     why: Any = member(anything)
 
 

@@ -14,12 +14,12 @@ from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 from edgekit.targets.releases import as_planned, is_planned_release
 from edgekit_device.board.probe import Probe
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     flag,
-    integer,
     member,
     nullable,
     record,
@@ -69,7 +69,7 @@ class BoardAbilities:
 
     backends: tuple[str, ...] = member(array(text()))
     loads: tuple[str, ...] = member(array(text()))
-    dla_cores: int | None = member(nullable(integer(0, 1 << 31)))
+    dla_cores: int | None = member(nullable(fields.count))
     standalone: bool = member(flag)
     power_modes: tuple[str, ...] = member(array(text()))
 

@@ -17,10 +17,10 @@ from edgekit.deployment.answers import protocol_error
 from edgekit.files import write_atomically
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.releases import release
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     document,
     flag,
-    integer,
     mapping,
     member,
     record,
@@ -122,7 +122,7 @@ class Selftest(FormerDict, SelftestResult):
         name: The board's name; not in JSON.
     """
 
-    counts: Mapping[str, int] = member(mapping(integer(0, 1 << 31)))
+    counts: Mapping[str, int] = member(mapping(fields.count))
     board: TestedBoard = member(record(TestedBoard))
     ok: bool | None = member(flag, absent=None)
     file: str | None = member(text(), absent=None)

@@ -4,8 +4,9 @@ them, as a job whose answer is kept for the next time.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,17 +43,16 @@ from edgekit_device.build.request import (
     TimingCacheUse,
 )
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
     array,
     choice,
     document,
     flag,
-    integer,
     mapping,
     member,
     nullable,
-    number,
     read,
     record,
     records,
@@ -69,9 +69,6 @@ if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
-
-
-_COUNT = integer(0, 1 << 62)
 
 
 @document(frozen=True, eq=False)
@@ -113,10 +110,10 @@ class BuildRecord:
 class BuiltSegment:
     """A segment of a build: ``share`` of the frames goes through its lane."""
 
-    lane: int = member(_COUNT)
-    share: float = member(number(0.0, 1.0))
-    index: int = member(_COUNT)
-    device: str = member(text())
+    lane: int = member(fields.count)
+    share: float = member(fields.share)
+    index: int = member(fields.count)
+    device: str = member(fields.device)
     engine: str = member(text())
     layers: tuple[str, ...] = member(array(text()))
     inputs: tuple[str, ...] = member(array(text()))
@@ -138,16 +135,16 @@ class BoardEngine:
     """
 
     key: str = member(text())
-    bytes: int = member(_COUNT)
-    full_bytes: int | None = member(nullable(_COUNT))
+    bytes: int = member(fields.count)
+    full_bytes: int | None = member(nullable(fields.count))
     stripped: bool = member(flag)
     version_compatible: bool = member(flag)
     lean_embedded: bool = member(flag)
     refit: str = member(text())
-    dla_core: int | None = member(nullable(_COUNT))
-    attempt: int = member(_COUNT)
+    dla_core: int | None = member(nullable(fields.count))
+    attempt: int = member(fields.count)
     attempts: tuple[AttemptResult, ...] = member(records(AttemptResult))
-    seconds: float = member(number(0.0, 1e9))
+    seconds: float = member(fields.figure)
     timing_cache: TimingCacheUse = member(record(TimingCacheUse))
 
 
@@ -189,7 +186,7 @@ class Build(FormerDict):
     steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
     backend: str = member(text())
     segments: tuple[BuiltSegment, ...] = member(records(BuiltSegment))
-    weights: int = member(_COUNT)
+    weights: int = member(fields.count)
     accuracy: Any = member(anything)
     boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
@@ -213,7 +210,7 @@ def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
 
 
 def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
-    names = [item.name for item in fields(BoardEngine)]
+    names = [item.name for item in dataclasses.fields(BoardEngine)]
     engines = (
         BoardEngine(**{name: getattr(one, name) for name in names}) for one in result.engines
     )

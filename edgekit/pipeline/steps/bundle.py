@@ -43,11 +43,12 @@ from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.arrays.classes import classes_of
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    digest,
     document,
-    integer,
     member,
     nullable,
     records,
@@ -78,9 +79,9 @@ class PackedBundle:
     """
 
     path: str = member(text())
-    bytes: int = member(integer(0, 1 << 62))
-    stripped_bytes: int = member(integer(0, 1 << 62))
-    digest: str = member(text())
+    bytes: int = member(fields.count)
+    stripped_bytes: int = member(fields.count)
+    digest: str = member(digest)
     others: tuple[str, ...] = member(array(text()), absent=())
     qdq: str | None = member(text(), absent=None)
 

@@ -26,17 +26,19 @@ from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.board.identity import Hello
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    digest,
     document,
     flag,
-    integer,
     member,
     nullable,
     read,
     record,
     records,
+    release_name,
     text,
 )
 from edgekit_device.release.journal import DeploymentFacts, TakenBack
@@ -69,10 +71,10 @@ class DeployedRelease:
     """
 
     board: DescribedBoard = member(record(DescribedBoard))
-    release: str | None = member(nullable(text()))
-    digest: str | None = member(nullable(text()))
-    bytes_sent: int | None = member(nullable(integer(0, 1 << 62)))
-    previous: str | None = member(nullable(text()))
+    release: str | None = member(nullable(release_name))
+    digest: str | None = member(nullable(digest))
+    bytes_sent: int | None = member(nullable(fields.count))
+    previous: str | None = member(nullable(release_name))
     reused: bool = member(flag)
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
 
@@ -101,10 +103,10 @@ class Refitted(FormerDict):
     """
 
     steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
-    tensors: int = member(integer(0, 1 << 31))
-    changed: int = member(integer(0, 1 << 31))
+    tensors: int = member(fields.count)
+    changed: int = member(fields.count)
     accuracy: Accuracy = member(record(Accuracy))
-    digest: str = member(text())
+    digest: str = member(digest)
     releases: tuple[DeployedRelease, ...] = member(records(DeployedRelease))
     schema: str = member(choice("edgekit.refit/1"), default="edgekit.refit/1")
     figures: str = field(default="", compare=False)
