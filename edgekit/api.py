@@ -1427,6 +1427,21 @@ def target_names() -> tuple[str, ...]:
     return names()
 
 
+def read_document(source: str | Path | Mapping[str, Any]) -> Any:
+    """Returns a saved JSON document as an object of the class that its ``schema`` names.
+
+    ``source`` is a file, as ``--json`` or ``--out`` left it, or the object parsed from JSON.
+    docs/documents.md lists the classes.
+
+    Raises:
+        DataError: "document.unreadable", "document.json", "document.schema" where edgekit knows no
+            such document, or "document.invalid" with the place that is wrong.
+    """
+    from edgekit.saved_documents import read_document
+
+    return read_document(source)
+
+
 def open_config(config: str | Path | Config, **options: Any) -> Config:
     """Returns the configuration that the other functions work with, opened once.
 

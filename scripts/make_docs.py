@@ -17,13 +17,13 @@ from config_page import config_page, json_schema
 from cost_tables import cost_page, predictions
 from dla_database import SCHEMA, DlaSupport, database, search_page
 from dla_page import dla_page
-from document_table import DOCUMENTS, document_class, schema_file
 from llms_page import llms_page
-from reference_pages import api_page, cli_page, documents_page, targets_page
+from reference_pages import api_page, cli_page, documents_page, schema_file, targets_page
 from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
 
 from edgekit.documents import json_schema as document_schema
+from edgekit.saved_documents import DOCUMENTS, document_class
 
 DOCS = Path(__file__).parent.parent / "docs"
 

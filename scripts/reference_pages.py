@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import inspect
 import re
 from collections import defaultdict
@@ -9,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from document_table import DOCUMENTS, schema_file
 
 import edgekit
+import edgekit.api
 from edgekit.cli.main import COMMANDS, GROUPS, Commands
+from edgekit.saved_documents import DOCUMENTS, document_class
 from edgekit.targets import loader
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks
@@ -21,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 _MADE = "Made by `scripts/make_docs.py`; do not edit.\n"
 _EVERYWHERE = {"--json", "--quiet", "--verbose", "--debug", "--help"}
 _SCHEMA = re.compile(r"\bedgekit\.[a-z.-]+/\d+")
+_SCHEMA_FIELDS = {"schema", "schema_"}
 _REFERENCE = {"api.md", "cli.md", "documents.md"}  # they name documents and describe none
 
 
@@ -130,17 +134,64 @@ def _releases(board: Target) -> list[str]:
     return [f"JetPack and its TensorRT: {'; '.join(found)}."] if found else []
 
 
+def schema_file(name: str) -> str:
+    """Returns the name of a document's JSON Schema in docs/schemas."""
+    return name.partition(".")[2].partition("/")[0] + ".schema.json"
+
+
+def _classes(schema: str) -> list[str]:
+    """Returns a document's class, after those of its bases that are the document, too: a check
+    without a log, a measurement without its row of the history.
+    """
+    kind = document_class(schema)
+    found = [base for base in reversed(kind.__mro__[1:]) if _SCHEMA_FIELDS & _fields(base)]
+    return [f"{one.__module__}.{one.__qualname__}" for one in (*found, kind)]
+
+
+def _fields(kind: type) -> set[str]:
+    if dataclasses.is_dataclass(kind):
+        return {field.name for field in dataclasses.fields(kind)}
+    return set(getattr(kind, "model_fields", ()))
+
+
+def _annotated() -> dict[str, str]:
+    """Returns the classes that the API's annotations name, by their names there."""
+    return {
+        item.asname or item.name: f"{node.module}.{item.name}"
+        for node in ast.walk(ast.parse(inspect.getsource(edgekit.api)))
+        if isinstance(node, ast.ImportFrom)
+        for item in node.names
+    }
+
+
 def _written_by(function: object) -> set[str]:
     """Returns the documents that a public function returns, or that its docstring names."""
     if not callable(function):
         return set()
+    classes = _annotated()
     words = re.findall(r"\w+", str(inspect.signature(function).return_annotation))
-    returned = {name for name, path in DOCUMENTS.items() if path.rpartition(".")[2] in words}
-    return returned | set(_SCHEMA.findall(inspect.getdoc(function) or ""))
+    returned = {classes[word] for word in words if word in classes}
+    found = {name for name in DOCUMENTS if returned.intersection(_classes(name))}
+    return found | set(_SCHEMA.findall(inspect.getdoc(function) or ""))
+
+
+def _maker(made: str) -> str:
+    """Returns what writes a document, with a link to its description."""
+    command = made.partition(" --")[0]
+    tool, _, name = command.partition(" ")
+    if not command:
+        return "each command that fails, with `--json`"
+    if not name:
+        return f"[`{made}`](api.md#{made.rpartition('.')[2]})"
+    if tool == "edgekit":
+        return f"[`{made}`](cli.md#{command.replace(' ', '-')})"
+    return f"[`{made}`](board-protocol.md#{name}) on the board"
 
 
 def documents_page() -> str:
-    """Returns ``docs/documents.md``: each schema id with what writes and describes it."""
+    """Returns ``docs/documents.md``: each schema id with its class, and what writes and describes
+    it.
+    """
     pages: dict[str, list[str]] = defaultdict(list)
     for page in sorted((ROOT / "docs").glob("*.md")):
         if page.name not in _REFERENCE:
@@ -150,26 +201,20 @@ def documents_page() -> str:
     for function in edgekit.__all__:
         for name in _written_by(getattr(edgekit, function)):
             functions[name].append(f"[`edgekit.{function}`](api.md#{function})")
-    named = {
-        name
-        for module in (ROOT / "edgekit").rglob("*.py")
-        for name in _SCHEMA.findall(module.read_text(encoding="utf-8"))
-    }
     rows = []
-    for name in sorted({*named, *pages}):
-        word = name.partition(".")[2].partition("/")[0]
-        command = [f"[`edgekit {word}`](cli.md#edgekit-{word})"] if word in COMMANDS else []
-        link = model = ""
-        if name in DOCUMENTS:
-            link = f"[schema](schemas/{schema_file(name)})"
-            model = f"`{DOCUMENTS[name]}`"
-        made = ", ".join([*command, *functions[name]])
-        if made or link or pages[name]:
-            rows.append(f"| `{name}` | {model} | {made} | {', '.join(pages[name])} | {link} |")
+    for name, (_, command) in DOCUMENTS.items():
+        classes = ", ".join(f"`{kind}`" for kind in _classes(name))
+        made = ", ".join(dict.fromkeys([_maker(command), *functions[name]]))
+        link = f"[schema](schemas/{schema_file(name)})"
+        rows.append(f"| `{name}` | {classes} | {made} | {', '.join(pages[name])} | {link} |")
     parts = [
         "# Documents\n",
         "For everyone whose program reads what edgekit writes. Each JSON document names its schema",
-        "and version under `schema`; a field that goes or changes its meaning raises the version.",
+        "and version under `schema` (a trace in `otherData`, `edgekit.error/1` nowhere).",
+        "A field that goes or changes its meaning raises the version. `edgekit.read_document`",
+        "reads a saved document as an object of its class. Where a row names several classes, each",
+        "has the attributes of those before it, and the last one is what is read.",
+        "[dla-support.md](dla-support.md) describes `docs/data/dla-support.json`.",
         _MADE,
         "```sh\nedgekit targets --json\n```\n",
         "| schema | class | written by | described in | JSON Schema |\n|---|---|---|---|---|",

@@ -418,11 +418,12 @@ class Plan:
     pools: Mapping[str, int] = member(pool_bytes)
     transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
-    objective: str = member(objectives)
+    # the last is of several networks alone
+    objective: str = member(choice(*OBJECTIVES, "makespan"))
     # a plan of several networks has no proof of its own
-    optimal: bool = member(flag, default=False)
-    bound: float = member(fields.figure, default=0.0)
-    gap: float = member(fields.figure, default=0.0)
+    optimal: bool = member(flag, absent=False, as_given=True)
+    bound: float = member(fields.figure, absent=0.0, as_given=True)
+    gap: float = member(fields.figure, absent=0.0, as_given=True)
     plans: tuple[Share, ...] = member(records(Share, least=1))
     baselines: Mapping[str, PredictedCost | None] = member(mapping(nullable(record(PredictedCost))))
     model_error: str = member(fields.name)

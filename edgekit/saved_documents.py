@@ -1,0 +1,258 @@
+"""Every document that edgekit writes for people or programs: its class, what writes it, and how
+one that was saved is read. Start with ``read_document``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DataError
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read
+
+#: By schema and version: "module:class", a pydantic model of the host or a codec dataclass; and
+#: what writes it: a command, a function of the API, or a command on the board. Texts, since a
+#: program imports the classes of the documents alone that it reads.
+DOCUMENTS: Mapping[str, tuple[str, str]] = {
+    "edgekit.bench/1": ("edgekit.results.store:RecordedBench", "edgekit bench"),
+    "edgekit.board-status/1": (
+        "edgekit_device.deployment.status:BoardStatus",
+        "edgekit_device.pyz status",
+    ),
+    "edgekit.build.request/1": ("edgekit_device.build.request:BuildJobRequest", "edgekit build"),
+    "edgekit.build.result/1": ("edgekit_device.build.request:BuildResult", "edgekit build"),
+    "edgekit.build/1": ("edgekit.pipeline.steps.build:Build", "edgekit build"),
+    "edgekit.buildlog/1": ("edgekit.buildlog.facts:BuildLog", "edgekit explain-log"),
+    "edgekit.built/1": ("edgekit.tensorrt.comparison:BuiltComparison", "edgekit build"),
+    "edgekit.bundle/1": ("edgekit_device.protocol.manifest:Manifest", "edgekit bundle"),
+    "edgekit.cache-diff/1": (
+        "edgekit.pipeline.scale_documents:CacheDifference",
+        "edgekit calibrate diff",
+    ),
+    "edgekit.cache-merge/1": (
+        "edgekit.pipeline.scale_documents:MergedCache",
+        "edgekit calibrate merge",
+    ),
+    "edgekit.cache/1": ("edgekit.pipeline.scale_documents:ReadCache", "edgekit calibrate show"),
+    "edgekit.check/1": ("edgekit.placement.compared_check:ComparedCheck", "edgekit check"),
+    "edgekit.checks/1": ("edgekit.placement.checks_document:Checks", "edgekit check"),
+    "edgekit.compare-log/1": (
+        "edgekit.buildlog.comparison:LogComparison",
+        "edgekit check --compare-log",
+    ),
+    "edgekit.compare/1": ("edgekit.results.comparison:Comparison", "edgekit compare"),
+    "edgekit.compiled/1": ("edgekit.compiled.document:Compiled", "edgekit.compile"),
+    "edgekit.deploy/1": ("edgekit.pipeline.steps.deploy:Deployed", "edgekit deploy"),
+    "edgekit.deployment/1": (
+        "edgekit_device.release.journal:DeploymentResult",
+        "edgekit_device.pyz install",
+    ),
+    "edgekit.device.bench/1": (
+        "edgekit.benchmark.measurement:Measurement",
+        "edgekit_device.pyz bench",
+    ),
+    "edgekit.device/1": ("edgekit_device.board.identity:Hello", "edgekit_device.pyz hello"),
+    "edgekit.doctor/1": ("edgekit.pipeline.boards.doctor:Doctor", "edgekit doctor"),
+    "edgekit.error/1": ("edgekit.error_document:ErrorDocument", ""),
+    "edgekit.export/1": ("edgekit.pytorch.document:Exported", "edgekit.export"),
+    "edgekit.family/1": ("edgekit.dla.explanation:ExplainedFamily", "edgekit explain"),
+    "edgekit.fleet.ansible-run/1": (
+        "edgekit.fleet.ansible.run:AnsibleRun",
+        "edgekit fleet deploy --driver ansible",
+    ),
+    "edgekit.fleet.ansible/1": ("edgekit.fleet.ansible.export:Exported", "edgekit fleet export"),
+    "edgekit.fleet.rehearsal/1": (
+        "edgekit.fleet.store:Rehearsal",
+        "edgekit fleet deploy --dry-run",
+    ),
+    "edgekit.fleet/1": ("edgekit.fleet.store:FleetRollout", "edgekit fleet deploy"),
+    "edgekit.fleets/1": ("edgekit.fleet.store:FleetListing", "edgekit fleet status"),
+    "edgekit.from-qdq/1": (
+        "edgekit.pipeline.scale_documents:SplitModel",
+        "edgekit calibrate from-qdq",
+    ),
+    "edgekit.health/1": ("edgekit_device.release.changed:Health", "edgekit deploy"),
+    "edgekit.history.mark/1": ("edgekit.results.pruning:Marked", "edgekit history mark"),
+    "edgekit.history.prune/1": ("edgekit.results.pruning:Pruned", "edgekit history prune"),
+    "edgekit.history/1": ("edgekit.results.store:History", "edgekit history"),
+    "edgekit.infer/1": ("edgekit.benchmark.inference:Inference", "edgekit infer"),
+    "edgekit.init/1": ("edgekit.config.template:Initial", "edgekit init"),
+    "edgekit.job/1": ("edgekit.pipeline.boards.jobs:JobAnswer", "edgekit jobs attach"),
+    "edgekit.jobs/1": ("edgekit.pipeline.boards.jobs:Jobs", "edgekit jobs"),
+    "edgekit.layer/1": ("edgekit.placement.check_document:LayerCheck", "edgekit check --layer"),
+    "edgekit.log/1": ("edgekit.buildlog.log_document:ExplainedLog", "edgekit explain-log"),
+    "edgekit.monitor/1": ("edgekit_device.board.samples:Monitor", "edgekit bench"),
+    "edgekit.operator/1": ("edgekit.dla.explanation:ExplainedOperator", "edgekit explain"),
+    "edgekit.packed/1": ("edgekit.pipeline.steps.bundle:Packed", "edgekit bundle"),
+    "edgekit.pareto/1": ("edgekit.placement.placing:Pareto", "edgekit plan --pareto"),
+    "edgekit.plan-table/1": ("edgekit.placement.table:PlanTable", "edgekit plan --targets all"),
+    "edgekit.plan/1": ("edgekit.placement.plan:Plan", "edgekit plan"),
+    "edgekit.plans/1": ("edgekit.schedule.plans:Plans", "edgekit plan"),
+    "edgekit.probe/1": ("edgekit_device.board.probe:Probe", "edgekit_device.pyz probe"),
+    "edgekit.profile/1": ("edgekit.placement.profiles.profile:ProfileTable", "edgekit tune"),
+    "edgekit.refit/1": ("edgekit.pipeline.steps.deploy:Refitted", "edgekit refit"),
+    "edgekit.releases/1": ("edgekit.pipeline.boards.status:Releases", "edgekit releases"),
+    "edgekit.remove/1": ("edgekit.pipeline.boards.changes:Removal", "edgekit remove"),
+    "edgekit.report/1": ("edgekit.reports.schema:Report", "edgekit report"),
+    "edgekit.rewrite-list/1": ("edgekit.rewriting.catalogue:RewriteList", "edgekit rewrite --list"),
+    "edgekit.rewrite/1": ("edgekit.placement.rewrite_document:Rewriting", "edgekit rewrite"),
+    "edgekit.rewrites/1": (
+        "edgekit.rewriting.provenance.record:AppliedRewrites",
+        "edgekit rewrite --record",
+    ),
+    "edgekit.rewritten/1": (
+        "edgekit.rewriting.provenance.record:RewriteRecord",
+        "edgekit rewrite --save",
+    ),
+    "edgekit.rollback/1": ("edgekit.pipeline.boards.changes:Rollback", "edgekit rollback"),
+    "edgekit.rule/1": ("edgekit.dla.explanation:ExplainedRule", "edgekit explain"),
+    "edgekit.run/1": ("edgekit.pipeline.report:RunDocument", "edgekit run"),
+    "edgekit.scales/1": ("edgekit.pipeline.scale_documents:MeasuredScales", "edgekit calibrate"),
+    "edgekit.selftest/1": (
+        "edgekit.pipeline.boards.selftest:Selftest",
+        "edgekit doctor --selftest",
+    ),
+    "edgekit.sensitivity/1": (
+        "edgekit.reference.sensitivity:SensitivityRanking",
+        "edgekit calibrate --sensitivity",
+    ),
+    "edgekit.serve/1": ("edgekit.pipeline.boards.changes:Serving", "edgekit serve"),
+    "edgekit.serving/1": (
+        "edgekit_device.protocol.serving:ServingStatus",
+        "edgekit_device.pyz serve-status",
+    ),
+    "edgekit.setup/1": ("edgekit.pipeline.boards.checkup:Setup", "edgekit doctor --setup"),
+    "edgekit.sparsity/1": (
+        "edgekit.placement.check_document:SparsityCheck",
+        "edgekit check --sparsity",
+    ),
+    "edgekit.status/1": ("edgekit.pipeline.boards.status:Status", "edgekit status"),
+    "edgekit.targets/1": ("edgekit.targets.listing:Targets", "edgekit targets"),
+    "edgekit.to-qdq/1": (
+        "edgekit.pipeline.scale_documents:LoweredModel",
+        "edgekit calibrate to-qdq",
+    ),
+    "edgekit.top/1": ("edgekit.benchmark.monitor:Top", "edgekit top --once"),
+    "edgekit.trace-summary/1": ("edgekit.pipeline.exports:Traced", "edgekit trace"),
+    "edgekit.trace/1": ("edgekit.benchmark.trace.chrome:Trace", "edgekit trace"),
+    "edgekit.trust/1": ("edgekit.pipeline.boards.trust:Trust", "edgekit trust"),
+    "edgekit.tune/1": ("edgekit.tuning.document:Tuned", "edgekit tune"),
+    "edgekit.verified/1": (
+        "edgekit.rewriting.provenance.verification:Verified",
+        "edgekit rewrite --verify",
+    ),
+    "edgekit.whatif/1": ("edgekit.placement.plan:WhatIf", "edgekit plan --what-if"),
+    "edgekit.why/1": ("edgekit.placement.explanation:Why", "edgekit plan --why"),
+}
+_ERROR = "edgekit.error/1"
+_LARGEST = 512 << 20  # a trace
+_SHOWN = 80
+
+
+def document_class(schema: str) -> type[Any]:
+    """Returns a document's class by its schema and version.
+
+    Raises:
+        KeyError: There is no such document.
+    """
+    module, _, name = DOCUMENTS[schema][0].partition(":")
+    found: type[Any] = getattr(import_module(module), name)
+    return found
+
+
+def read_document(source: str | Path | Mapping[str, Any]) -> Any:
+    """Returns a document as an object of its class, which its ``schema`` chooses.
+
+    Args:
+        source: A JSON file, or the object that was parsed from JSON.
+
+    Raises:
+        DataError: "document.unreadable", "document.json", "document.schema" for a schema that this
+            edgekit does not know, or "document.invalid" for a key or value that is wrong; ``where``
+            is the file, and the message begins with the place in it.
+    """
+    if isinstance(source, Mapping):
+        return _read(dict(source), "")
+    return _read(_parsed(Path(source)), str(source))
+
+
+def _parsed(path: Path) -> object:
+    from edgekit.documents import load_json
+
+    try:
+        return load_json(path, _LARGEST)
+    except OSError as error:
+        raise DataError(
+            f"the document cannot be read: {error.strerror or error}",
+            code="document.unreadable", where=str(path), hint="check the path",
+        ) from error  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise DataError(
+            f"the document is cut off or not JSON: {why}",
+            code="document.json", where=f"{path}{place}", hint="write it anew",
+        ) from error  # fmt: skip
+
+
+def _read(document: object, where: str) -> Any:
+    schema = _schema_of(document)
+    if schema not in DOCUMENTS:
+        raise _unknown(schema, where)
+    kind, made = document_class(schema), DOCUMENTS[schema][1]
+    try:
+        if hasattr(kind, "model_validate_json"):
+            return _of_model(kind, document)
+        return read(kind, document)
+    except DeviceError as error:
+        words = f"{error.where}: {error.message}" if error.where else error.message
+        raise DataError(
+            f"not a valid {schema}: {words}",
+            code="document.invalid", where=where, hint=f"write it anew with {made}" * bool(made),
+        ) from error  # fmt: skip
+
+
+def _of_model(kind: Any, document: object) -> Any:
+    """Returns a pydantic model's object; DeviceError as the codec raises it."""
+    from pydantic import ValidationError
+
+    from edgekit.documents import fault_words
+
+    try:
+        # from JSON text: in Python's values a list is no tuple
+        return kind.model_validate_json(json.dumps(document))
+    except ValidationError as error:
+        raise DeviceError(fault_words(error), code="") from error
+
+
+def _schema_of(document: object) -> str:
+    """Returns what a document names as its schema; "" for none.
+
+    The Trace Event Format has a place of its own for it, and a command that failed writes
+    ``{"error": ...}``.
+    """
+    if not isinstance(document, Mapping):
+        return ""
+    about = document.get("otherData")
+    named = document.get("schema", about.get("schema") if isinstance(about, Mapping) else None)
+    if named is None and "error" in document:
+        return _ERROR
+    return named if isinstance(named, str) else ""
+
+
+def _unknown(schema: str, where: str) -> DataError:
+    hint = "docs/documents.md lists the documents that edgekit reads"
+    if not schema:
+        message = "the document does not name its schema"
+    else:
+        message = f"this edgekit knows no document {schema[:_SHOWN]!r}"
+        name = schema.rpartition("/")[0]
+        for known, (_, made) in DOCUMENTS.items():
+            if known.rpartition("/")[0] == name:
+                message = f"{message}, but {known}"
+                hint = f"read it with the edgekit version that wrote it, or write it anew: {made}"
+    return DataError(message, code="document.schema", where=where, hint=hint)

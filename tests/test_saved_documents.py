@@ -1,0 +1,152 @@
+"""A saved document is read as an object of the class that its schema names."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgekit
+from edgekit.errors import DataError, EdgekitError
+from edgekit.removed import FormerDict
+from edgekit.saved_documents import DOCUMENTS, document_class
+from edgekit_device.protocol.codec import write
+from tests.pipeline.nets import small_net
+
+BOARD = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("net") / "small.onnx"
+    small_net(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "build.log"
+    path.write_text("[I] [TRT] ---------- Layers Running on DLA ----------\n")
+    return path
+
+
+MADE: dict[str, Callable[[str, Path], Any]] = {
+    "targets": lambda net, log: edgekit.list_targets(),
+    "rule": lambda net, log: edgekit.explain("general.batch"),
+    "family": lambda net, log: edgekit.explain("convolution"),
+    "operator": lambda net, log: edgekit.explain("Conv"),
+    "rewrite-list": lambda net, log: edgekit.list_rewrites(),
+    "check": lambda net, log: edgekit.check(net, target=BOARD),
+    "checks": lambda net, log: edgekit.check_models([net, net], target=BOARD).document,
+    "compared": lambda net, log: _checked(net).compare(log),
+    "layer": lambda net, log: _checked(net).layer(_checked(net).document.layers[0].name),
+    "sparsity": lambda net, log: _checked(net).sparsity(),
+    "log": lambda net, log: edgekit.explain_log(log, model=net, target=BOARD),
+    "rewrite": lambda net, log: edgekit.rewrite(net, target=BOARD),
+    "plan": lambda net, log: edgekit.plan(net, target=BOARD),
+    "why": lambda net, log: edgekit.why(net, "conv1", target=BOARD),
+    "what-if": lambda net, log: edgekit.what_if(net, "mode 30W", target=BOARD),
+    "pareto": lambda net, log: edgekit.pareto(net, "latency_us", "energy_uj", target=BOARD),
+    "table": lambda net, log: edgekit.plan_table(net, modes=["MAXN"], target=BOARD),
+    "history": lambda net, log: edgekit.history(),
+}
+
+
+def _checked(net: str) -> Any:
+    return edgekit.check_models([net], target=BOARD).results[0]
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_a_saved_document_reads_back(
+    make: Callable[[str, Path], Any], net: str, log: Path, tmp_path: Path
+) -> None:
+    made = make(net, log)
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(made.to_json()))
+    parsed = json.loads(path.read_text())
+    for source in (path, parsed):
+        found = edgekit.read_document(source)
+        assert isinstance(found, type(made))
+        assert json.loads(json.dumps(found.to_json())) == parsed
+
+
+def test_the_document_of_a_failure_reads_back(net: str) -> None:
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.plan(net, target="jetson-agx-orin")
+    found = edgekit.read_document(write(caught.value.document()))
+    assert found.error.code == caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "where", "message", "hint"),
+    [
+        ("{", "document.json", ":1:2", "not JSON", ""),
+        ("[]", "document.schema", "", "does not name its schema", "documents.md"),
+        ('{"schema": "edgekit.cake/1"}', "document.schema", "", "'edgekit.cake/1'", "documents"),
+        ('{"schema": "edgekit.plan/7"}', "document.schema", "", "edgekit.plan/1", "edgekit plan"),
+        (
+            '{"schema": "edgekit.init/1", "path": "a", "colour": 1}', "document.invalid", "",
+            "unknown: 'colour'", "write it anew with edgekit init",
+        ),
+        (
+            '{"schema": "edgekit.trust/1", "boards": [{"board": 3}]}', "document.invalid", "",
+            "boards[0]", "edgekit trust",
+        ),
+        (
+            '{"schema": "edgekit.history/1", "results": [{"id": "x"}]}', "document.invalid", "",
+            "results[0].id", "edgekit history",
+        ),
+    ],
+)  # fmt: skip
+def test_a_document_that_is_wrong_is_refused_with_its_place(
+    text: str, code: str, where: str, message: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        edgekit.read_document(str(path))
+    error = caught.value
+    assert (error.code, error.where) == (code, f"{path}{where}")
+    assert message in error.message
+    assert hint in error.hint
+    assert "deploy" not in error.hint
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        edgekit.read_document(tmp_path / "none.json")
+    assert caught.value.code == "document.unreadable"
+    assert caught.value.where == str(tmp_path / "none.json")
+
+
+def returned(kind: type) -> Iterator[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from returned(one)
+
+
+def test_each_document_that_the_api_returns_is_in_the_table() -> None:
+    for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
+        if not found.name.endswith(("__main__", "edgekit_recap")):
+            importlib.import_module(found.name)
+    listed = {document_class(name) for name in DOCUMENTS}
+    families = {base for kind in listed for base in kind.__mro__}
+    # a part of a trace, which names its schema there; and the first line of a tuning's journal
+    parts = {"TraceFacts", "JournalStart"}
+    named = [
+        one
+        for one in returned(FormerDict)
+        if one.__module__.startswith("edgekit.")
+        and {"schema", "schema_"} & {*getattr(one, "__annotations__", ())}
+    ]
+    assert len(named) > 50
+    assert [
+        f"{one.__module__}.{one.__name__}"
+        for one in named
+        if one not in families and one.__name__ not in parts
+    ] == []
