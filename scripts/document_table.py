@@ -24,7 +24,7 @@ DOCUMENTS = {
     "edgekit.compiled/1": "edgekit.compiled.document.Compiled",
     "edgekit.deploy/1": "edgekit.pipeline.steps.deploy.Deployed",
     "edgekit.deployment/1": "edgekit_device.release.journal.DeploymentResult",
-    "edgekit.device.bench/1": "edgekit.benchmark.measurement.Measurement",
+    "edgekit.device.bench/1": "edgekit_device.benchmark.measurement.Measurement",
     "edgekit.device/1": "edgekit_device.board.identity.Hello",
     "edgekit.doctor/1": "edgekit.pipeline.boards.doctor.Doctor",
     "edgekit.error/1": "edgekit.error_document.ErrorDocument",

@@ -42,7 +42,7 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.measurement import Measurement
+    from edgekit_device.benchmark.measurement import Measurement
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
     from edgekit_device.board.samples import LiveSample

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Tuple, Union
+from typing import Any, Literal, Mapping, Optional, Tuple, Union
 
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
@@ -29,6 +29,8 @@ SCHEMA = "edgekit.device.bench/1"
 LATEST_US = 1e12
 """No measurement is longer than these 11 days, and a double still holds their nanoseconds."""
 
+#: Whose time it is: the cost model's, a CPU's, or the board's.
+Clock = Literal["predicted", "cpu-measured", "board-measured"]
 #: Milliseconds by statistic: min, mean, median, p50 to p999, max.
 Times = Mapping[str, float]
 #: A flag of a runtime: a tuple where the engines differ.
@@ -206,7 +208,7 @@ class UsedRuntime:
     Attributes:
         library: "tensorrt", "cudla" or "onnxruntime".
         version: The library's; None where it is not known.
-        flags: By name.
+        flags: By name; a list where the engines differ.
         notes: Sentences about what was requested and not done.
     """
 
@@ -262,15 +264,15 @@ def _list(rule: Rule) -> Rule:
 
 
 @document(frozen=True)
-class MeasuredFrames:
-    """What the frames themselves took.
+class Measurement:
+    """What was measured: the frames, and all that was seen beside them; a value is None where
+    nothing was.
 
     Attributes:
-        backend: "reference" or "tensorrt".
         clock: "cpu-measured" for the reference backend, which is no board's; "board-measured".
-        warmup_ms: As it was asked for.
-        segments_clock: "gpu" (CUDA events) or "cpu".
+        backend: "reference" or "tensorrt".
         iterations: Frames of all streams.
+        warmup_ms: As it was asked for.
         duration_s: From the first frame's begin to the last one's end.
         latency_ms: Of a frame.
         samples_ms: Each frame's, in the order of their measurement.
@@ -279,39 +281,13 @@ class MeasuredFrames:
             not every frame has.
         streams: Several streams' rates; None for one.
         segments: Each segment's times.
+        segments_clock: "gpu" (CUDA events) or "cpu".
         events: The segments' runs in the last few frames.
         events_start_s: When those frames began, from the first measured frame on.
         copies: Those frames' copies.
         pipelined: Frames in flight; None for a model of one device.
         pipelined_events: The segments' runs in a few of those frames.
         pipelined_start_s: When those began, from the first measured frame on.
-    """
-
-    backend: str = member(text())
-    clock: str = member(choice("cpu-measured", "board-measured"))
-    warmup_ms: float = member(amount)
-    segments_clock: str = member(choice("gpu", "cpu"))
-    iterations: int = member(_COUNT)
-    duration_s: float = member(amount)
-    latency_ms: Times = member(mapping(_MILLI))
-    samples_ms: Tuple[float, ...] = member(array(_MILLI))
-    throughput_qps: float = member(amount)
-    phases_ms: Mapping[str, Optional[Times]] = member(mapping(_TIMES))
-    streams: Optional[Tuple[StreamRate, ...]] = member(_list(record(StreamRate)))
-    segments: Tuple[SegmentTimes, ...] = member(records(SegmentTimes))
-    events: Tuple[MeasuredEvent, ...] = member(records(MeasuredEvent))
-    events_start_s: Optional[float] = member(nullable(_SECOND))
-    copies: Tuple[Copy, ...] = member(records(Copy))
-    pipelined: Optional[Pipelined] = member(nullable(record(Pipelined)))
-    pipelined_events: Tuple[MeasuredEvent, ...] = member(records(MeasuredEvent))
-    pipelined_start_s: Optional[float] = member(nullable(_SECOND))
-
-
-@document(frozen=True)
-class BenchAnswer(MeasuredFrames):
-    """The document: the frames, and all that was seen beside them; None where nothing was.
-
-    Attributes:
         release: Its name.
         settings: As they were asked for.
         cold: The first frame.
@@ -321,15 +297,57 @@ class BenchAnswer(MeasuredFrames):
         nodes: Times of single nodes; None without a profile.
         power: Power mode and clocks.
         trtexec: The same plans by trtexec.
+        environment: Versions and machine, of a loader that reports them.
     """
 
-    release: str = member(text())
-    settings: MeasuredSettings = member(record(MeasuredSettings))
-    cold: ColdStart = member(record(ColdStart))
-    memory: MemoryTaken = member(record(MemoryTaken))
-    runtime: UsedRuntime = member(record(UsedRuntime))
-    monitor: Optional[Monitor] = member(nullable(record(Monitor)))
-    nodes: Optional[Tuple[MeasuredNode, ...]] = member(_list(record(MeasuredNode)))
-    power: Optional[PowerReport] = member(nullable(record(PowerReport)), default=None)
-    trtexec: Optional[TrtexecRuns] = member(nullable(record(TrtexecRuns)), default=None)
-    schema: str = member(choice(SCHEMA), default=SCHEMA)
+    clock: Optional[Clock] = member(
+        nullable(choice("cpu-measured", "board-measured")), absent=None, as_given=True
+    )
+    backend: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    iterations: Optional[int] = member(nullable(_COUNT), absent=None, as_given=True)
+    warmup_ms: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    duration_s: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    latency_ms: Optional[Times] = member(_TIMES, absent=None, as_given=True)
+    samples_ms: Optional[Tuple[float, ...]] = member(_list(_MILLI), absent=None, as_given=True)
+    throughput_qps: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
+    phases_ms: Optional[Mapping[str, Optional[Times]]] = member(
+        nullable(mapping(_TIMES)), absent=None, as_given=True
+    )
+    streams: Optional[Tuple[StreamRate, ...]] = member(
+        _list(record(StreamRate)), absent=None, as_given=True
+    )
+    segments: Tuple[SegmentTimes, ...] = member(records(SegmentTimes), absent=(), as_given=True)
+    segments_clock: Optional[str] = member(
+        nullable(choice("gpu", "cpu")), absent=None, as_given=True
+    )
+    events: Optional[Tuple[MeasuredEvent, ...]] = member(
+        _list(record(MeasuredEvent)), absent=None, as_given=True
+    )
+    events_start_s: Optional[float] = member(nullable(_SECOND), absent=None, as_given=True)
+    copies: Optional[Tuple[Copy, ...]] = member(_list(record(Copy)), absent=None, as_given=True)
+    pipelined: Optional[Pipelined] = member(nullable(record(Pipelined)), absent=None, as_given=True)
+    pipelined_events: Optional[Tuple[MeasuredEvent, ...]] = member(
+        _list(record(MeasuredEvent)), absent=None, as_given=True
+    )
+    pipelined_start_s: Optional[float] = member(nullable(_SECOND), absent=None, as_given=True)
+    release: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    settings: Optional[MeasuredSettings] = member(
+        nullable(record(MeasuredSettings)), absent=None, as_given=True
+    )
+    cold: Optional[ColdStart] = member(nullable(record(ColdStart)), absent=None, as_given=True)
+    memory: Optional[MemoryTaken] = member(
+        nullable(record(MemoryTaken)), absent=None, as_given=True
+    )
+    runtime: Optional[UsedRuntime] = member(
+        nullable(record(UsedRuntime)), absent=None, as_given=True
+    )
+    monitor: Optional[Monitor] = member(nullable(record(Monitor)), absent=None, as_given=True)
+    nodes: Optional[Tuple[MeasuredNode, ...]] = member(
+        _list(record(MeasuredNode)), absent=None, as_given=True
+    )
+    power: Optional[PowerReport] = member(nullable(record(PowerReport)), absent=None, as_given=True)
+    trtexec: Optional[TrtexecRuns] = member(
+        nullable(record(TrtexecRuns)), absent=None, as_given=True
+    )
+    environment: Optional[Mapping[str, Fact]] = member(nullable(mapping(_plain)), absent=None)
+    schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)
