@@ -65,7 +65,8 @@ class Ruled:
 
 def _refused(error: DeviceError) -> PydanticCustomError:
     words = f"{error.where}: {error.message}" if error.where else error.message
-    return PydanticCustomError("codec", "{words}", {"words": words, "where": error.where})
+    facts = {"words": words, "where": error.where, "message": error.message}
+    return PydanticCustomError("codec", "{words}", facts)
 
 
 #: "GPU", "DLA0" or "DLA1".
@@ -246,6 +247,14 @@ def fault_words(error: ValidationError) -> str:
     words = [f"{place(one)}: {_lowered(one['msg'])}" for one in faults[:_SHOWN]]
     more = len(faults) - _SHOWN
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """Returns where the first fault of a document is, and what is wrong there."""
+    first = error.errors(include_url=False)[0]
+    inside = first["ctx"] if first["type"] == "codec" else {}
+    where = ".".join(filter(None, (place(first), inside.get("where"))))
+    return where, inside.get("message", _lowered(first["msg"]))
 
 
 def _lowered(message: str) -> str:

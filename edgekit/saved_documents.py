@@ -52,7 +52,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit_device.pyz install",
     ),
     "edgekit.device.bench/1": (
-        "edgekit.benchmark.measurement:Measurement",
+        "edgekit_device.benchmark.measurement:Measurement",
         "edgekit_device.pyz bench",
     ),
     "edgekit.device/1": ("edgekit_device.board.identity:Hello", "edgekit_device.pyz hello"),

@@ -24,7 +24,13 @@ from edgekit_device.board.power import held_power
 from edgekit_device.board.power_tools import read_modes
 from edgekit_device.board.probe import probe
 from edgekit_device.build.attempt import isolated
-from edgekit_device.build.request import BuildJobRequest, BuildResult, EngineResult, read_request
+from edgekit_device.build.request import (
+    Attempt,
+    BuildJobRequest,
+    BuildResult,
+    EngineResult,
+    read_request,
+)
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.cuda.driver import CudaGraph, open_cuda
 from edgekit_device.cuda.memory import io_bytes
@@ -208,8 +214,7 @@ def run(context: JobContext) -> SelftestResult:
     """Runs the check of every item of ``ITEMS``.
 
     Args:
-        context: Its request has "model" (the digest of the toy network's ONNX file) and
-            "engine" (the part of an engine's request that all builds share).
+        context: Its request is a ``BuildJobRequest`` of the toy network's one engine.
 
     Raises:
         JobCancelled: It was cancelled.
@@ -288,25 +293,22 @@ def _built(context: JobContext, item: SelftestItem) -> BuildResult:
 def _request(context: JobContext, item: SelftestItem) -> BuildJobRequest:
     """The toy's request with this question's flags, device and kind."""
     gpu = item.device == "GPU"
-    flags = [*item.flags, *(["DIRECT_IO"] if item.standalone else [])]
-    engine = dict(
-        context.request["engine"],
-        device=item.device,
-        kind="loadable" if item.standalone else "plan",
-        gpu_fallback=not gpu and not item.standalone,
-        attempts=[{"flags": flags, "gives_up": ""}],
-    )
-    found = read_request(dict(context.request["build"], name=item.id, engines=[engine]))
+    flags = (*item.flags, *(("DIRECT_IO",) if item.standalone else ()))
+    found = read_request(context.request)
     spec = found.engines[0]
     formats = ("DLA_LINEAR",) if item.standalone else ()
     dtype = "float16" if item.standalone else "float32"
     spec = replace(
         spec,
+        device=item.device,
+        kind="loadable" if item.standalone else "plan",
+        gpu_fallback=not gpu and not item.standalone,
+        attempts=(Attempt(flags, ""),),
         layers=tuple(replace(one, device="GPU" if gpu else "DLA") for one in spec.layers),
         inputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.inputs),
         outputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.outputs),
     )
-    return replace(found, engines=(spec,))
+    return replace(found, name=item.id, engines=(spec,))
 
 
 def _build_again(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:

@@ -14,11 +14,8 @@ from edgekit.benchmark.energy import Energy, energy
 from edgekit.benchmark.measurement import (
     CPU_MEASURED,
     PREDICTED,
-    Fact,
-    Measured,
-    Measurement,
     Milli,
-    Runtime,
+    Times,
     node_times,
 )
 from edgekit.benchmark.monitor import with_release_warning
@@ -34,7 +31,23 @@ from edgekit.benchmark.validity import (
 from edgekit.documents import Coded, Document, Number
 from edgekit.errors import BoardError
 from edgekit.targets.board import Target
+from edgekit_device.benchmark.measurement import (
+    Clock,
+    ColdStart,
+    Fact,
+    MeasuredNode,
+    MeasuredSettings,
+    Measurement,
+    MemoryTaken,
+    Pipelined,
+    SegmentTimes,
+    StreamRate,
+    UsedRuntime,
+)
 from edgekit_device.benchmark.statistics import summary as latency_summary
+from edgekit_device.board.power import PowerReport
+from edgekit_device.board.samples import Monitor
+from edgekit_device.protocol.codec import left_out, read
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
@@ -55,6 +68,9 @@ PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost mo
 _TIMES = 2.0
 _LEAST_US = 50.0
 _NOTES_SHOWN = 3
+#: Of a measurement that reports none: written as {}.
+UNKNOWN_RUNTIME = read(UsedRuntime, {})
+UNKNOWN_SETTINGS = read(MeasuredSettings, {})
 
 
 class Limits(Document):
@@ -96,15 +112,38 @@ class BoardName(Document):
     note: str | None = None
 
 
-class Bench(Measured):
-    """What was measured, what was predicted, and whether to trust it."""
+class Bench(Document):
+    """What was measured, what was predicted, and whether to trust it; what another backend lacks is
+    null. ``Measurement`` describes the values that the board's loader measured.
+    """
 
     schema_: Literal["edgekit.bench/1"] = Field(SCHEMA, alias="schema")
     name: str = ""
     config: str | None = Field(None, description="the configuration's file, or the model's")
     kind: Literal["measured", "predicted"] | None = None
     note: str = ""
+    clock: Clock | None = None
+    backend: str | None = None
+    iterations: int | None = None
+    warmup_ms: Number | None = None
+    duration_s: Number | None = None
+    latency_ms: Times | None = Field(None, description="min, mean, median, p50 to p999, max")
     coefficient_of_variation: Number | None = None
+    throughput_qps: Number | None = None
+    pipelined: Annotated[Pipelined, Coded()] | None = None
+    segments: list[Annotated[SegmentTimes, Coded()]] = Field([])
+    nodes: list[Annotated[MeasuredNode, Coded()]] | None = None
+    samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
+    segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
+    settings: Annotated[MeasuredSettings, Coded()] | None = None
+    phases_ms: dict[str, Times | None] | None = None
+    streams: list[Annotated[StreamRate, Coded()]] | None = None
+    cold: Annotated[ColdStart, Coded()] | None = None
+    memory: Annotated[MemoryTaken, Coded()] | None = None
+    monitor: Annotated[Monitor, Coded()] | None = None
+    power: Annotated[PowerReport, Coded()] | None = None
+    runtime: Annotated[UsedRuntime, Coded()] | None = None
+    environment: dict[str, Fact] | None = Field(None, description="release, versions, machine")
     trtexec: TrtexecTimes | None = None
     energy: Energy | None = None
     verdict: Verdict | None = None
@@ -125,6 +164,20 @@ class Bench(Measured):
         description="the configuration's own release, which the board has taken back: another one "
         "was measured",
     )
+
+    def measurement(self) -> Measurement:
+        """Returns what was measured, as the loader's document."""
+        return Measurement(
+            clock=self.clock, backend=self.backend, iterations=self.iterations,
+            warmup_ms=self.warmup_ms, duration_s=self.duration_s, latency_ms=self.latency_ms,
+            samples_ms=None if self.samples_ms is None else tuple(self.samples_ms),
+            throughput_qps=self.throughput_qps,
+            phases_ms=self.phases_ms, pipelined=self.pipelined, segments=tuple(self.segments),
+            streams=None if self.streams is None else tuple(self.streams),
+            segments_clock=self.segments_clock, settings=self.settings, cold=self.cold,
+            memory=self.memory, runtime=self.runtime, monitor=self.monitor, power=self.power,
+            nodes=None if self.nodes is None else tuple(self.nodes), environment=self.environment,
+        )  # fmt: skip
 
 
 class Histogram(Document):
@@ -208,7 +261,7 @@ def bench_document(
         ],
         predicted=_predicted(plan) if plan else None,
         board=board,
-        runtime=(measurement.runtime if measurement else None) or Runtime(),
+        runtime=(measurement.runtime if measurement else None) or UNKNOWN_RUNTIME,
         environment={**(environment or {}), **own},
     )
     return _measured(document, measurement, limits, target) if measurement else document
@@ -234,7 +287,7 @@ def _measured(
 ) -> Bench:
     """Returns the document with the measured part, its energy and its verdict."""
     trtexec = compared(facts)
-    samples = facts.samples_ms or []
+    samples = list(facts.samples_ms or ())
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
     if "median" not in latency:
         raise BoardError(
@@ -253,10 +306,14 @@ def _measured(
             "throughput_qps": facts.throughput_qps,
             "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
             "pipelined": facts.pipelined,
-            "segments": facts.segments,
-            "nodes": facts.nodes or [],
+            "segments": list(facts.segments),
+            "nodes": list(facts.nodes or ()),
             "samples_ms": samples,
-            **{key: getattr(facts, key) for key in _COPIED_KEYS if key in facts.model_fields_set},
+            **{
+                key: list(value) if isinstance(value := getattr(facts, key), tuple) else value
+                for key in _COPIED_KEYS
+                if key not in left_out(facts)
+            },
             "trtexec": trtexec,
         }
     )
@@ -278,17 +335,18 @@ def judged(document: Bench, target: Target | None, limits: MeasurementLimits) ->
             document = document.model_copy(update={"monitor": monitor})
     words = config_words(document.config or "", document.target or "", document.precision or "")
     planned = document.planned_power_mode or document.power_mode or ""
-    facts = MeasurementFacts(document, limits, document.trtexec, target, planned, words)
+    measured = document.measurement()
+    facts = MeasurementFacts(measured, limits, document.trtexec, target, planned, words)
     return document.model_copy(
         update={
-            "energy": _energy(document, target),
+            "energy": _energy(measured, target),
             "verdict": verdict_of(facts),
-            "power_mode": measured_mode(document),
+            "power_mode": measured_mode(measured),
         }
     )
 
 
-def _energy(facts: Measured, target: Target | None) -> Energy | None:
+def _energy(facts: Measurement, target: Target | None) -> Energy | None:
     """Returns the measurement's "energy"; None if no rail was sampled."""
     if facts.monitor is None or not facts.duration_s:
         return None
@@ -296,11 +354,11 @@ def _energy(facts: Measured, target: Target | None) -> Energy | None:
     return energy(facts.monitor, rails, facts.iterations or 0, facts.duration_s, clock=clock)
 
 
-def profile_notes(measured: Measured) -> list[str]:
+def profile_notes(measurement: Measurement) -> list[str]:
     """Returns a note where layers add up to clearly more than their segment's median."""
-    sums = {key: sum(node.us for node in nodes) for key, nodes in node_times(measured).items()}
+    sums = {key: sum(node.us for node in own) for key, own in node_times(measurement).items()}
     found = []
-    for one in measured.segments:
+    for one in measurement.segments:
         median = (one.latency_ms or {}).get("median")
         total = sums.get((one.lane, one.index), 0.0)
         if median is None:

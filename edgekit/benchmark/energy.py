@@ -10,10 +10,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, Clock
+from edgekit.benchmark.measurement import BOARD_MEASURED
 from edgekit.documents import Document, Number
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
+from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.benchmark.statistics import median
 from edgekit_device.board.samples import Monitor, Sample
 

@@ -1,31 +1,23 @@
-"""What a board's loader measured (``edgekit.device.bench/1``, docs/board-protocol.md): its model,
-the runs, copies and nodes of a few frames as traces need them, and the names of the clocks.
+"""What a board's loader measured (``edgekit.device.bench/1``, docs/board-protocol.md): the runs,
+copies and nodes of a few frames as traces need them, and the names of the clocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from edgekit.documents import Coded, Document, Number, fault_words, place
-from edgekit.errors import BoardError, DataError
+from edgekit.errors import DataError
 from edgekit_device.benchmark.measurement import (
-    LATEST_US,
-    ColdStart,
     Copy,
     MeasuredEvent,
-    MeasuredNode,
-    MemoryTaken,
-    Pipelined,
-    SegmentTimes,
-    StreamRate,
-    TrtexecRuns,
+    Measurement,
 )
-from edgekit_device.board.power import PowerReport
-from edgekit_device.board.samples import Monitor
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read
 
 BOARD_MEASURED: Final = "board-measured"
 CPU_MEASURED: Final = "cpu-measured"
@@ -33,135 +25,37 @@ PREDICTED: Final = "predicted"
 CPU_PLACE = "a CPU, reference backend (not a board time)"  # a board has one, too
 CLOCKS = (CPU_MEASURED, BOARD_MEASURED, PREDICTED)
 
-Clock = Literal["predicted", "cpu-measured", "board-measured"]
-Second = Annotated[float, Field(ge=0, le=LATEST_US / 1e6)]
 # a month: what is longer is no latency, and its square may be no number
 Milli = Annotated[float, Field(ge=0, lt=3e9)]
 Times = dict[str, Milli]
-Fact = bool | int | float | str | None
 _TIME = ("_us", "_s")
-_NO_TIME = ("codec", "finite_number", "float_type", "greater_than_equal", "less_than_equal")
 
 
-class Settings(Document):
-    """How it was measured, as it was asked for: ``bench`` of the configuration."""
-
-    warmup_ms: Number | None = None
-    duration_s: Number | None = None
-    iterations: int | None = None
-    streams: int = 1
-    graph: bool = False
-    spin: bool | None = None
-    transfers: bool = True
-    sleep_ms: Number = 0.0
-    idle_ms: Number = 0.0
-    monitor_ms: Number = 0.0
-    threads: int = 0
-    batch: int = 1
-    data: str = Field("", description="given, samples or golden: where the frames are from")
-
-
-class Runtime(Document):
-    """What ran it, and the flags that took effect."""
-
-    library: str | None = None
-    version: str | None = None
-    flags: dict[str, Fact | list[Fact]] | None = Field(
-        None, description="a list where the engines differ"
-    )
-    notes: list[str] = Field([])
-
-
-class Measured(Document):
-    """What a loader and a bench document have in common; what another backend lacks is null."""
-
-    clock: Clock | None = None
-    backend: str | None = None
-    iterations: int | None = None
-    warmup_ms: Number | None = None
-    duration_s: Number | None = None
-    latency_ms: Times | None = Field(None, description="min, mean, median, p50 to p999, max")
-    throughput_qps: Number | None = None
-    pipelined: Annotated[Pipelined, Coded()] | None = None
-    segments: list[Annotated[SegmentTimes, Coded()]] = Field([])
-    nodes: list[Annotated[MeasuredNode, Coded()]] | None = None
-    samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
-    segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
-    settings: Settings | None = None
-    phases_ms: dict[str, Times | None] | None = None
-    streams: list[Annotated[StreamRate, Coded()]] | None = None
-    cold: Annotated[ColdStart, Coded()] | None = None
-    memory: Annotated[MemoryTaken, Coded()] | None = None
-    monitor: Annotated[Monitor, Coded()] | None = None
-    power: Annotated[PowerReport, Coded()] | None = None
-    runtime: Runtime | None = None
-    environment: dict[str, Fact] | None = Field(None, description="release, versions, machine")
-
-
-class Measurement(Measured):
-    """What a loader measures."""
-
-    schema_: str = Field("edgekit.device.bench/1", alias="schema")
-    release: str | None = None
-    trtexec: Annotated[TrtexecRuns, Coded()] | None = None
-    events: list[Annotated[MeasuredEvent, Coded()]] | None = Field(
-        None, description="a few frames, one after the other"
-    )
-    events_start_s: Second | None = None
-    pipelined_events: list[Annotated[MeasuredEvent, Coded()]] | None = Field(
-        None, description="frames in flight"
-    )
-    pipelined_start_s: Second | None = None
-    copies: list[Annotated[Copy, Coded()]] | None = None
-
-
-_Kind = TypeVar("_Kind", bound=Measured)
-
-
-def measurement_of_board(answer: object) -> Measurement:
-    """Returns what a board's command ``bench`` answered.
+def read_measurement(document: object) -> Measurement:
+    """Returns the measurement of a file, as its loader wrote it.
 
     Raises:
-        BoardError: "board.protocol": it is no measurement.
+        DataError: As ``unreadable`` returns it.
     """
     try:
-        return Measurement.model_validate(answer)
-    except ValidationError as error:
-        raise malformed(error) from error
+        return read(Measurement, document)
+    except DeviceError as error:
+        raise unreadable(error.where, error.message) from None
 
 
-def malformed(error: ValidationError) -> BoardError:
-    """Returns the error of a measurement that does not have the loader's form."""
-    return BoardError(
-        f"the measurement does not have the form that edgekit_device writes ({fault_words(error)})",
-        code="board.protocol",
-        hint="run `edgekit bench` again; report it if it happens again",
-    )
-
-
-def read_measurement(document: object, kind: type[_Kind]) -> _Kind:
-    """Returns the measurement of a file, as its loader wrote it or as a bench document.
-
-    Raises:
-        DataError: "trace.time", a time is none (negative, NaN, beyond any measurement), without
-            which a trace would be another run's; "trace.form" for anything else.
+def unreadable(where: str, why: str) -> DataError:
+    """Returns the error of a measurement that cannot be read: "trace.time" where a time is none
+    (negative, NaN, beyond any measurement), without which a trace would be another run's;
+    "trace.form" for anything else.
     """
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        hint = "run edgekit bench again; report it if it happens again"
-        where, value = place(first), first["input"]
-        if first["type"] == "codec" and (key := first["ctx"]["where"]) in value:
-            where, value = f"{where}.{key}", value[key]
-        if first["type"] in _NO_TIME and where.endswith(_TIME):
-            message = f"{where} is {value!r:.40}, which is not a valid time"
-            raise DataError(message, code="trace.time", hint=hint) from None
-        message = (
-            "the measurement does not have the form that edgekit_device writes: "
-            f"{fault_words(error)}"
-        )
-        raise DataError(message, code="trace.form", hint=hint) from None
+    hint = "run edgekit bench again; report it if it happens again"
+    if where.endswith(_TIME):
+        return DataError(f"{where} is not a valid time: {why}", code="trace.time", hint=hint)
+    return DataError(
+        "the measurement does not have the form that edgekit_device writes: "
+        + ": ".join(filter(None, (where, why))),
+        code="trace.form", hint=hint,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +97,7 @@ class NodeTime:
     op: str = ""
 
 
-def _from_segments(measurement: Measured) -> list[MeasuredRun]:
+def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
     """Lays the segments' mean times one after the other, as one frame."""
     found, start = [], 0.0
     for one in measurement.segments:
@@ -256,7 +150,7 @@ def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float
     return (begin, end - begin) if begin <= end else (call[0], call[1] - call[0])
 
 
-def node_times(measurement: Measured) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
+def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
     """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
     found: dict[tuple[int, int], list[NodeTime]] = {}
     for one in measurement.nodes or ():
@@ -266,7 +160,7 @@ def node_times(measurement: Measured) -> dict[tuple[int, int], tuple[NodeTime, .
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
-def members(measurement: Measured) -> dict[tuple[int, int], frozenset[str]]:
+def members(measurement: Measurement) -> dict[tuple[int, int], frozenset[str]]:
     """Returns the layers of each segment by (lane, segment), as far as the loader reports them."""
     return {(one.lane, one.index): frozenset(one.layers) for one in measurement.segments}
 

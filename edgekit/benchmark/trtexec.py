@@ -12,12 +12,11 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.measurement import Measurement, malformed
 from edgekit.buildlog.summary import parse_summary
-from edgekit.documents import Document, Number
-from edgekit.errors import DataError
+from edgekit.documents import Document, Number, fault_words
+from edgekit.errors import BoardError, DataError
 from edgekit.files import read_file
-from edgekit_device.benchmark.measurement import TrtexecRun
+from edgekit_device.benchmark.measurement import Measurement, TrtexecRun
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
 # trtexec's --exportTimes: one object for each measured iteration.
@@ -169,7 +168,11 @@ def compared(measurement: Measurement) -> TrtexecTimes | None:
     try:
         engines = [_engine(one, measurement) for one in answer.engines]
     except ValidationError as error:
-        raise malformed(error) from error
+        raise BoardError(
+            f"trtexec printed times that are none ({fault_words(error)})",
+            code="board.protocol",
+            hint="run `edgekit bench` again; report it if it happens again",
+        ) from error
     return TrtexecTimes(program=answer.program, why=answer.why, engines=engines)
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, Measured
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED
 from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_variation, limit
 from edgekit.benchmark.trtexec import TrtexecTimes
 from edgekit.documents import Document
 from edgekit.errors import UsageError
 from edgekit.text import counted
+from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.benchmark.statistics import median
 from edgekit_device.board.samples import Sample
 
@@ -80,7 +81,7 @@ class MeasurementFacts:
         config: What the remedies' commands take, from ``config_words``; "" if it is not known.
     """
 
-    facts: Measured
+    facts: Measurement
     limits: MeasurementLimits
     trtexec: TrtexecTimes | None = None
     target: Target | None = None
@@ -216,7 +217,7 @@ def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def measured_mode(facts: Measured) -> str | None:
+def measured_mode(facts: Measurement) -> str | None:
     """Returns the power mode while it was measured, by nvpmodel's name; None if unknown."""
     return facts.power.mode_name("during") if facts.power else None
 
@@ -462,7 +463,7 @@ def _percents(samples: Sequence[Sample], name: str) -> Iterator[float]:
 def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges number, length, variation and outliers."""
     _length(measured, judged)
-    samples = measured.facts.samples_ms or []
+    samples = measured.facts.samples_ms or ()
     if len(samples) < 2:
         judged.unseen("coefficient of variation and outliers: single times are missing")
         return

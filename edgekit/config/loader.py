@@ -49,7 +49,7 @@ Place = tuple[str | int, ...]
 class Config:
     """A checked configuration: the schema's values, the file's folder and text, and its parse."""
 
-    file: Any  # ConfigFile; Any keeps pydantic off the import path of the command line
+    file: ConfigFile
     folder: Path
     path: str
     text: str

@@ -67,7 +67,7 @@ ANSWERS: dict[str, str] = {
     "job-remove": "edgekit_device.jobs.commands.RemovedJobs",
     "job-result": "edgekit.deployment.answers.job_result",
     "probe": "edgekit_device.board.probe.Probe",
-    "bench": "edgekit.benchmark.measurement.measurement_of_board",
+    "bench": "edgekit_device.benchmark.measurement.Measurement",
 }
 
 _CUT_OFF = ("board.killed", "board.connection-lost", "board.silent", "board.timeout")

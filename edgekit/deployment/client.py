@@ -42,7 +42,7 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.measurement import Measurement
+    from edgekit_device.benchmark.measurement import Measurement
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
     from edgekit_device.board.samples import LiveSample
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from edgekit_device.jobs.job import JobRow, StartedJob, WatchedEvent
     from edgekit_device.release.offer import OfferAnswer
     from edgekit_device.release.releases import AppReleases, RolledBack, ServeAnswer, ServerStopped
-    from edgekit_device.trust.keys import TrustAnswer
+    from edgekit_device.trust.keys import TrustAnswer, TrustRequest
 
 
 _MOST_TEXT = 2000
@@ -235,17 +235,11 @@ class BoardClient:
         found: SetupAnswer = self._request_outside("setup", *options)
         return found
 
-    def trust(self, lines: Sequence[str] = (), **changes: Any) -> TrustAnswer:
-        """Says who may sign, and changes it.
+    def trust(self, changes: TrustRequest | None = None) -> TrustAnswer:
+        """Says who may sign, after these changes."""
+        from edgekit_device.trust.keys import TrustRequest
 
-        Args:
-            lines: To add, in the form of OpenSSH's allowed_signers.
-            changes: "new" (lines to add whose keys are not trusted yet), "remove" (fingerprints,
-                identities or keys), "force" (whether the last key may go), "revoke" (public keys),
-                "signers" (all lines, instead of those that are there) and "revocations" (base64 of
-                a KRL or a list of keys, instead of the one that is there).
-        """
-        stdin = [json_line({"lines": list(lines), **changes})]
+        stdin = [json_line(write(changes or TrustRequest()))]
         found: TrustAnswer = self._request("trust", stdin=stdin)
         return found
 

@@ -77,7 +77,9 @@ def open_board(
         stack.callback(client.close)
         client.on_command = on_command
         if line and (trust_key or board is None):
-            client.trust(new=[line])
+            from edgekit_device.trust.keys import TrustRequest
+
+            client.trust(TrustRequest(new=(line,)))
         yield client
 
 

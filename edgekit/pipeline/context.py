@@ -20,6 +20,7 @@ from edgekit_device.protocol.codec import anything, array, document, long_text, 
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
+    from edgekit.config.schema import ConfigFile
     from edgekit.placement.plan import Plan
 
 P = ParamSpec("P")
@@ -123,7 +124,7 @@ class Context:
     own: dict[Any, _Kept] = field(default_factory=dict, init=False, repr=False)
 
     @property
-    def file(self) -> Any:
+    def file(self) -> ConfigFile:
         """The configuration's values."""
         return self.config.file
 

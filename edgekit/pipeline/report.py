@@ -13,7 +13,7 @@ from pydantic import Field
 
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.inference import Inference
-from edgekit.benchmark.measurement import Clock, Times
+from edgekit.benchmark.measurement import Times
 from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.validity import Verdict
 from edgekit.documents import (
@@ -66,6 +66,7 @@ from edgekit.reports.schema import (
     ScaleChange,
 )
 from edgekit.version import __version__
+from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.protocol.codec import write
 from edgekit_device.release.journal import TakenBack
 

@@ -578,7 +578,7 @@ def _notes(facts: RunFacts) -> dict[str, list[str]]:
     found = {
         "plan": [*groups.get("plan", ()), *plan],
         "accuracy": groups.get("accuracy", []),
-        "measurement": profile_notes(facts.bench) if facts.bench else [],
+        "measurement": profile_notes(facts.bench.measurement()) if facts.bench else [],
         "build": groups.get("build", []),
         "run": [*groups.get("run", ()), *rest],
     }

@@ -47,6 +47,7 @@ from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison,
 from edgekit.reports.text import clean
 from edgekit.results.comparison import ComparedRun, Comparison
 from edgekit.text import percent, sentence
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.parsing.nvidia import ParserWord
@@ -280,8 +281,8 @@ def write_bench(bench: Bench, paper: Paper) -> None:
     ]  # fmt: skip
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
-    _write_pairs("Settings", bench.settings.to_json() if bench.settings else None, paper)
-    _write_pairs("Runtime", bench.runtime.to_json() if bench.runtime else None, paper)
+    _write_pairs("Settings", write(bench.settings), paper)
+    _write_pairs("Runtime", write(bench.runtime), paper)
 
 
 def _write_verdict(bench: Bench, paper: Paper) -> None:
@@ -372,7 +373,7 @@ def _write_details(report: Report, paper: Paper) -> None:
         "lrl",
     )
     settings = report.bench.settings if report.bench else None
-    _write_pairs("Settings of the measurement", settings.to_json() if settings else None, paper)
+    _write_pairs("Settings of the measurement", write(settings), paper)
     paper.text("Configuration", report.config)
     parts = report.measured_parts
     timed = sum(row.measured.us for row in report.layers if row.measured)

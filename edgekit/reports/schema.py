@@ -14,7 +14,6 @@ from pydantic import Field, JsonValue, ValidationError
 
 from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
-from edgekit.benchmark.measurement import Clock
 from edgekit.benchmark.validity import Reason
 from edgekit.documents import (
     Coded,
@@ -39,6 +38,7 @@ from edgekit.placement.placing import Objective
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
+from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
 

@@ -25,6 +25,7 @@ from edgekit.results.differences import (
     ratio_interval,
 )
 from edgekit.results.store import Result, row_of
+from edgekit_device.protocol.codec import write
 
 # other values of these make other measurements
 _SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
@@ -222,9 +223,9 @@ def _facts(result: Result, what: str) -> Mapping[str, object]:
     if what == "fingerprint":
         return result.fingerprint
     if what == "runtime":
-        return result.runtime.to_json()
+        return dict(write(result.runtime))
     flags = result.runtime.flags or {}
-    return {key: value for key, value in result.settings.to_json().items() if key not in flags}
+    return {key: value for key, value in write(result.settings).items() if key not in flags}
 
 
 def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:

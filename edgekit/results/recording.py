@@ -26,6 +26,7 @@ from edgekit.results.store import (
     pack_samples,
 )
 from edgekit_device.board.identity import Hello
+from edgekit_device.protocol.codec import write
 
 _WAIT_S = 10.0
 # a repository's configuration names programs that git would start; none is needed to query
@@ -128,8 +129,8 @@ def record(
             target=document.target, power_mode=result.power_mode, precision=document.precision,
             backend=document.backend, bundle=result.bundle, release=result.release,
             fingerprint=_json(result.fingerprint), git_commit=git.commit if git else None,
-            git_dirty=git.dirty if git else None, settings=_json(result.settings.to_json()),
-            runtime=_json(result.runtime.to_json()),
+            git_dirty=git.dirty if git else None, settings=_json(write(result.settings)),
+            runtime=_json(write(result.runtime)),
             iterations=document.iterations or len(result.samples),
             median_ms=result.latency_ms("median"), p99_ms=result.latency_ms("p99"),
             throughput_qps=document.throughput_qps, energy_uj=result.energy_uj,

@@ -16,15 +16,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.document import Bench, ReportedBench
-from edgekit.benchmark.measurement import Fact, Runtime, Settings, Times
-from edgekit.documents import Count, Document, Figure, Precision, TargetName, fault_words, omitted
+from edgekit.benchmark.document import UNKNOWN_RUNTIME, UNKNOWN_SETTINGS, Bench, ReportedBench
+from edgekit.benchmark.measurement import Times
+from edgekit.documents import (
+    Coded,
+    Count,
+    Document,
+    Figure,
+    Precision,
+    TargetName,
+    fault_words,
+    omitted,
+)
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
 from edgekit.knowledge import cache_folder
+from edgekit_device.benchmark.measurement import Fact, MeasuredSettings, UsedRuntime
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -174,14 +184,14 @@ class Result:
         return seen or self.document.power_mode or None
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> MeasuredSettings:
         """How it was measured, as it was asked for."""
-        return self.document.settings or Settings()
+        return self.document.settings or UNKNOWN_SETTINGS
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> UsedRuntime:
         """The runtime with its effective flags."""
-        return self.document.runtime or Runtime()
+        return self.document.runtime or UNKNOWN_RUNTIME
 
     def whole(self) -> Bench:
         """Returns the measurement with its single times."""
@@ -226,8 +236,8 @@ class HistoryRow(Document):
     fingerprint: dict[str, Fact]
     commit: str | None
     dirty: bool | None = Field(description="whether tracked files differed from the commit")
-    settings: Settings
-    runtime: Runtime
+    settings: Annotated[MeasuredSettings, Coded()]
+    runtime: Annotated[UsedRuntime, Coded()]
     iterations: Count | None
     samples: Count = Field(description="number of single times recorded")
     latency_ms: Times | None

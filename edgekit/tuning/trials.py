@@ -276,9 +276,8 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
 
 def _profiled(run: Bench, segments: Sequence[SegmentTimes], plan: Plan) -> tuple[ProfileRow, ...]:
     """Returns layers, fusions and loadables of segments, by the nodes of a run."""
-    places = [[[layer.name, layer.device] for layer in share.layers] for share in plan.plans]
-    known = Bench(clock=run.clock, nodes=run.nodes, segments=list(segments), placement=places)
-    return bench_rows(known.to_json())[0]
+    places = [[(layer.name, layer.device) for layer in share.layers] for share in plan.plans]
+    return bench_rows(replace(run.measurement(), segments=tuple(segments)), places)[0]
 
 
 def _mean_us(run: Bench) -> float:

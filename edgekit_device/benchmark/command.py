@@ -29,12 +29,12 @@ from edgekit_device.arrays.npz import read_npz, receive_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.benchmark.measure import bench, cuda_of
 from edgekit_device.benchmark.measurement import (
-    BenchAnswer,
     ColdStart,
     Fact,
     Flag,
     MeasuredNode,
     MeasuredSettings,
+    Measurement,
     MemoryTaken,
     UsedRuntime,
 )
@@ -100,7 +100,7 @@ def _measured(
     settings: BenchSettings,
     npz: bytes,
     on_stage: Callable[[str], None],
-) -> BenchAnswer:
+) -> Measurement:
     on_stage("open")
     checked, model, open_ms, before = _open(root, folder, arguments, settings.spin)
     data = data_of(checked, npz)
@@ -117,8 +117,8 @@ def _measured(
     if settings.profile:
         on_stage("layers")
         nodes = profile(checked, first, arguments.threads, settings.iterations)
-    return BenchAnswer(
-        **vars(frames),
+    return replace(
+        frames,
         release=folder.name,
         settings=_requested(settings, arguments.threads, data.source, model),
         cold=ColdStart(open_ms, first_ms),

@@ -46,7 +46,7 @@ from edgekit_device.benchmark.events import (
 from edgekit_device.benchmark.fixed_addresses import FixedLane, why_not
 from edgekit_device.benchmark.measurement import (
     MeasuredEvent,
-    MeasuredFrames,
+    Measurement,
     Pipelined,
     StreamRate,
     Times,
@@ -77,7 +77,7 @@ def bench(
     inputs: Frames,
     settings: Optional[BenchSettings] = None,
     on_stage: Callable[[str], None] = lambda stage: None,
-) -> MeasuredFrames:
+) -> Measurement:
     """Measures latency (frames one after the other in each stream) and throughput.
 
     Args:
@@ -137,7 +137,7 @@ def _measured(
     began: float,
     warmup_ms: float,
     flight: FramesInFlight,
-) -> MeasuredFrames:
+) -> Measurement:
     pairs = sorted(
         pair
         for each in streams
@@ -150,7 +150,7 @@ def _measured(
     marks = [each.marks for each in streams if each.marks is not None]
     spans = [span for each in marks for span in each.read(EVENT_FRAMES)]
     rates = tuple(_rate(number, each) for number, each in enumerate(streams))
-    return MeasuredFrames(
+    return Measurement(
         backend=model.backend,
         clock="cpu-measured" if model.backend == "reference" else "board-measured",
         warmup_ms=warmup_ms,

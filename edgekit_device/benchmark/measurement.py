@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Tuple, Union
+from typing import Any, Literal, Mapping, Optional, Tuple, Union
 
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     Rule,
-    amount,
     array,
     choice,
     document,
@@ -22,6 +22,7 @@ from edgekit_device.protocol.codec import (
     number,
     record,
     records,
+    says,
     text,
 )
 
@@ -29,6 +30,8 @@ SCHEMA = "edgekit.device.bench/1"
 LATEST_US = 1e12
 """No measurement is longer than these 11 days, and a double still holds their nanoseconds."""
 
+#: Whose time it is: the cost model's, a CPU's, or the board's.
+Clock = Literal["predicted", "cpu-measured", "board-measured"]
 #: Milliseconds by statistic: min, mean, median, p50 to p999, max.
 Times = Mapping[str, float]
 #: A flag of a runtime: a tuple where the engines differ.
@@ -41,11 +44,10 @@ _SECOND = number(0, LATEST_US / 1e6)
 # a month: what is longer is no latency, and its square may be no number
 _MILLI = number(0, 3e9)
 _TIMES = nullable(mapping(_MILLI))
-_COUNT = integer(0, 1 << 62)
-_BYTES = nullable(_COUNT)
+_BYTES = nullable(fields.count)
 _NUMBER = integer(0, 1 << 20)
 _TEXT = nullable(text())
-_AMOUNT = nullable(amount)
+_READING = nullable(fields.reading)
 _NOTES = array(long_text)
 
 
@@ -62,6 +64,10 @@ def _plain(value: Any) -> Fact:
     return found
 
 
+says(_plain, type=("boolean", "number", "string", "null"))
+says(_fact, anyOf=(_plain, {"type": "array", "items": _plain}))
+
+
 @document(frozen=True)
 class SegmentTimes:
     """A segment's times; a hybrid engine's device is its DLA.
@@ -76,7 +82,7 @@ class SegmentTimes:
 
     lane: int = member(_NUMBER, absent=0, as_given=True)
     index: int = member(_NUMBER)
-    device: str = member(text())
+    device: str = member(fields.device)
     layers: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
     latency_ms: Optional[Times] = member(_TIMES, absent=None, as_given=True)
 
@@ -96,10 +102,10 @@ class MeasuredEvent:
         compute_us: How long the device was at work.
     """
 
-    frame: int = member(_COUNT, absent=0, as_given=True)
+    frame: int = member(fields.count, absent=0, as_given=True)
     lane: int = member(_NUMBER, absent=0, as_given=True)
     index: int = member(_NUMBER)
-    device: str = member(text())
+    device: str = member(fields.device)
     start_us: float = member(_MICRO)
     duration_us: float = member(_MICRO)
     compute_start_us: Optional[float] = member(nullable(_MOMENT), absent=None)
@@ -112,7 +118,7 @@ class Copy:
     the first segment does.
     """
 
-    frame: int = member(_COUNT, absent=0, as_given=True)
+    frame: int = member(fields.count, absent=0, as_given=True)
     phase: str = member(text(), absent="copy", as_given=True)
     start_us: float = member(_MOMENT)
     duration_us: float = member(_MICRO)
@@ -134,17 +140,17 @@ class MeasuredNode:
 class Pipelined:
     """Frames in a pipeline, where each device is at another frame."""
 
-    frames: int = member(_COUNT)
-    throughput_qps: float = member(amount)
+    frames: int = member(fields.count)
+    throughput_qps: float = member(fields.reading)
 
 
 @document(frozen=True)
 class StreamRate:
     """One of several streams."""
 
-    stream: int = member(_COUNT)
-    iterations: int = member(_COUNT)
-    throughput_qps: float = member(amount)
+    stream: int = member(fields.count)
+    iterations: int = member(fields.count)
+    throughput_qps: float = member(fields.reading)
 
 
 @document(frozen=True)
@@ -184,18 +190,18 @@ class MeasuredSettings:
         data: Where the frames are from: "given", "samples" or "golden".
     """
 
-    warmup_ms: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    duration_s: Optional[float] = member(_AMOUNT, absent=None, as_given=True)
-    iterations: Optional[int] = member(nullable(_COUNT), absent=None, as_given=True)
-    streams: int = member(_COUNT, absent=1, as_given=True)
+    warmup_ms: Optional[float] = member(_READING, absent=None, as_given=True)
+    duration_s: Optional[float] = member(_READING, absent=None, as_given=True)
+    iterations: Optional[int] = member(nullable(fields.count), absent=None, as_given=True)
+    streams: int = member(fields.count, absent=1, as_given=True)
     graph: bool = member(flag, absent=False, as_given=True)
     spin: Optional[bool] = member(nullable(flag), absent=None, as_given=True)
     transfers: bool = member(flag, absent=True, as_given=True)
-    sleep_ms: float = member(amount, absent=0.0, as_given=True)
-    idle_ms: float = member(amount, absent=0.0, as_given=True)
-    monitor_ms: float = member(amount, absent=0.0, as_given=True)
-    threads: int = member(_COUNT, absent=0, as_given=True)
-    batch: int = member(_COUNT, absent=1, as_given=True)
+    sleep_ms: float = member(fields.reading, absent=0.0, as_given=True)
+    idle_ms: float = member(fields.reading, absent=0.0, as_given=True)
+    monitor_ms: float = member(fields.reading, absent=0.0, as_given=True)
+    threads: int = member(fields.count, absent=0, as_given=True)
+    batch: int = member(fields.count, absent=1, as_given=True)
     data: str = member(text(), absent="", as_given=True)
 
 
@@ -206,7 +212,7 @@ class UsedRuntime:
     Attributes:
         library: "tensorrt", "cudla" or "onnxruntime".
         version: The library's; None where it is not known.
-        flags: By name.
+        flags: By name; a list where the engines differ.
         notes: Sentences about what was requested and not done.
     """
 
@@ -245,7 +251,7 @@ class TrtexecRun(PlanRun):
 
     lane: Optional[int] = member(nullable(_NUMBER), absent=None, as_given=True)
     index: Optional[int] = member(nullable(_NUMBER), absent=None, as_given=True)
-    device: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    device: Optional[str] = member(nullable(fields.device), absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -262,15 +268,15 @@ def _list(rule: Rule) -> Rule:
 
 
 @document(frozen=True)
-class MeasuredFrames:
-    """What the frames themselves took.
+class Measurement:
+    """What was measured: the frames, and all that was seen beside them; a value is None where
+    nothing was.
 
     Attributes:
-        backend: "reference" or "tensorrt".
         clock: "cpu-measured" for the reference backend, which is no board's; "board-measured".
-        warmup_ms: As it was asked for.
-        segments_clock: "gpu" (CUDA events) or "cpu".
+        backend: "reference" or "tensorrt".
         iterations: Frames of all streams.
+        warmup_ms: As it was asked for.
         duration_s: From the first frame's begin to the last one's end.
         latency_ms: Of a frame.
         samples_ms: Each frame's, in the order of their measurement.
@@ -279,39 +285,13 @@ class MeasuredFrames:
             not every frame has.
         streams: Several streams' rates; None for one.
         segments: Each segment's times.
+        segments_clock: "gpu" (CUDA events) or "cpu".
         events: The segments' runs in the last few frames.
         events_start_s: When those frames began, from the first measured frame on.
         copies: Those frames' copies.
         pipelined: Frames in flight; None for a model of one device.
         pipelined_events: The segments' runs in a few of those frames.
         pipelined_start_s: When those began, from the first measured frame on.
-    """
-
-    backend: str = member(text())
-    clock: str = member(choice("cpu-measured", "board-measured"))
-    warmup_ms: float = member(amount)
-    segments_clock: str = member(choice("gpu", "cpu"))
-    iterations: int = member(_COUNT)
-    duration_s: float = member(amount)
-    latency_ms: Times = member(mapping(_MILLI))
-    samples_ms: Tuple[float, ...] = member(array(_MILLI))
-    throughput_qps: float = member(amount)
-    phases_ms: Mapping[str, Optional[Times]] = member(mapping(_TIMES))
-    streams: Optional[Tuple[StreamRate, ...]] = member(_list(record(StreamRate)))
-    segments: Tuple[SegmentTimes, ...] = member(records(SegmentTimes))
-    events: Tuple[MeasuredEvent, ...] = member(records(MeasuredEvent))
-    events_start_s: Optional[float] = member(nullable(_SECOND))
-    copies: Tuple[Copy, ...] = member(records(Copy))
-    pipelined: Optional[Pipelined] = member(nullable(record(Pipelined)))
-    pipelined_events: Tuple[MeasuredEvent, ...] = member(records(MeasuredEvent))
-    pipelined_start_s: Optional[float] = member(nullable(_SECOND))
-
-
-@document(frozen=True)
-class BenchAnswer(MeasuredFrames):
-    """The document: the frames, and all that was seen beside them; None where nothing was.
-
-    Attributes:
         release: Its name.
         settings: As they were asked for.
         cold: The first frame.
@@ -321,15 +301,57 @@ class BenchAnswer(MeasuredFrames):
         nodes: Times of single nodes; None without a profile.
         power: Power mode and clocks.
         trtexec: The same plans by trtexec.
+        environment: Versions and machine, of a loader that reports them.
     """
 
-    release: str = member(text())
-    settings: MeasuredSettings = member(record(MeasuredSettings))
-    cold: ColdStart = member(record(ColdStart))
-    memory: MemoryTaken = member(record(MemoryTaken))
-    runtime: UsedRuntime = member(record(UsedRuntime))
-    monitor: Optional[Monitor] = member(nullable(record(Monitor)))
-    nodes: Optional[Tuple[MeasuredNode, ...]] = member(_list(record(MeasuredNode)))
-    power: Optional[PowerReport] = member(nullable(record(PowerReport)), default=None)
-    trtexec: Optional[TrtexecRuns] = member(nullable(record(TrtexecRuns)), default=None)
-    schema: str = member(choice(SCHEMA), default=SCHEMA)
+    clock: Optional[Clock] = member(
+        nullable(choice("cpu-measured", "board-measured")), absent=None, as_given=True
+    )
+    backend: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    iterations: Optional[int] = member(nullable(fields.count), absent=None, as_given=True)
+    warmup_ms: Optional[float] = member(_READING, absent=None, as_given=True)
+    duration_s: Optional[float] = member(_READING, absent=None, as_given=True)
+    latency_ms: Optional[Times] = member(_TIMES, absent=None, as_given=True)
+    samples_ms: Optional[Tuple[float, ...]] = member(_list(_MILLI), absent=None, as_given=True)
+    throughput_qps: Optional[float] = member(_READING, absent=None, as_given=True)
+    phases_ms: Optional[Mapping[str, Optional[Times]]] = member(
+        nullable(mapping(_TIMES)), absent=None, as_given=True
+    )
+    streams: Optional[Tuple[StreamRate, ...]] = member(
+        _list(record(StreamRate)), absent=None, as_given=True
+    )
+    segments: Tuple[SegmentTimes, ...] = member(records(SegmentTimes), absent=(), as_given=True)
+    segments_clock: Optional[str] = member(
+        nullable(choice("gpu", "cpu")), absent=None, as_given=True
+    )
+    events: Optional[Tuple[MeasuredEvent, ...]] = member(
+        _list(record(MeasuredEvent)), absent=None, as_given=True
+    )
+    events_start_s: Optional[float] = member(nullable(_SECOND), absent=None, as_given=True)
+    copies: Optional[Tuple[Copy, ...]] = member(_list(record(Copy)), absent=None, as_given=True)
+    pipelined: Optional[Pipelined] = member(nullable(record(Pipelined)), absent=None, as_given=True)
+    pipelined_events: Optional[Tuple[MeasuredEvent, ...]] = member(
+        _list(record(MeasuredEvent)), absent=None, as_given=True
+    )
+    pipelined_start_s: Optional[float] = member(nullable(_SECOND), absent=None, as_given=True)
+    release: Optional[str] = member(_TEXT, absent=None, as_given=True)
+    settings: Optional[MeasuredSettings] = member(
+        nullable(record(MeasuredSettings)), absent=None, as_given=True
+    )
+    cold: Optional[ColdStart] = member(nullable(record(ColdStart)), absent=None, as_given=True)
+    memory: Optional[MemoryTaken] = member(
+        nullable(record(MemoryTaken)), absent=None, as_given=True
+    )
+    runtime: Optional[UsedRuntime] = member(
+        nullable(record(UsedRuntime)), absent=None, as_given=True
+    )
+    monitor: Optional[Monitor] = member(nullable(record(Monitor)), absent=None, as_given=True)
+    nodes: Optional[Tuple[MeasuredNode, ...]] = member(
+        _list(record(MeasuredNode)), absent=None, as_given=True
+    )
+    power: Optional[PowerReport] = member(nullable(record(PowerReport)), absent=None, as_given=True)
+    trtexec: Optional[TrtexecRuns] = member(
+        nullable(record(TrtexecRuns)), absent=None, as_given=True
+    )
+    environment: Optional[Mapping[str, Fact]] = member(nullable(mapping(_plain)), absent=None)
+    schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)

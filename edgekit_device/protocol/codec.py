@@ -53,7 +53,7 @@ _Document = TypeVar("_Document")
 _KEPT = object()
 # attribute of a rule: its JSON Schema
 _SCHEMA = "schema"
-# attribute of a value that was read: fields which its document left out, and ``write`` does, too
+# attribute of a value that was read, as ``left_out`` returns it
 _LEFT_OUT = "_left_out"
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -245,17 +245,23 @@ def write(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value):
-        left_out = getattr(value, _LEFT_OUT, ())
+        unwritten = left_out(value)
         return {
             key: write(held)
             for name, key, absent in _written(value.__class__)
-            if (held := getattr(value, name)) != absent and name not in left_out
+            if (held := getattr(value, name)) != absent and name not in unwritten
         }
     if isinstance(value, Mapping):
         return {name: write(item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [write(item) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def left_out(value: Any) -> Sequence[str]:
+    """Returns the fields which the document of a value left out, and ``write`` does, too."""
+    found: Sequence[str] = getattr(value, _LEFT_OUT, ())
+    return found
 
 
 def load(
@@ -361,9 +367,9 @@ def _reader(kind: Any) -> Rule:
 
     def remembering(value: Any) -> Any:
         found = reader(value)
-        left_out = [name for name, key in as_given if key not in value]
-        if left_out:
-            found.__dict__[_LEFT_OUT] = left_out
+        unwritten = [name for name, key in as_given if key not in value]
+        if unwritten:
+            found.__dict__[_LEFT_OUT] = unwritten
         return found
 
     return says(remembering if as_given else reader, **{"$ref": kind})

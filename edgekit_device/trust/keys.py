@@ -57,11 +57,13 @@ _KRL = b"SSHKRL\n\0"
 _LINES = array(text(most=1 << 16))
 
 
-def _base64(value: Any) -> bytes:
+def _base64(value: Any) -> str:
+    found: str = text(most=_MOST)(value)
     try:
-        return base64.b64decode(text(most=_MOST)(value), validate=True)
+        base64.b64decode(found, validate=True)
     except ValueError as error:
         fail("", "not base64: {}".format(error))
+    return found
 
 
 @document(frozen=True)
@@ -78,12 +80,12 @@ class TrustRequest:
         force: Whether the last key may go.
     """
 
-    lines: Tuple[str, ...] = member(_LINES, absent=())
+    lines: Tuple[str, ...] = member(_LINES, absent=(), always=True)
     new: Tuple[str, ...] = member(_LINES, absent=())
     remove: Tuple[str, ...] = member(_LINES, absent=())
     revoke: Tuple[str, ...] = member(_LINES, absent=())
     signers: Optional[Tuple[str, ...]] = member(_LINES, absent=None)
-    revocations: Optional[bytes] = member(_base64, absent=None)
+    revocations: Optional[str] = member(_base64, absent=None)
     force: bool = member(flag, absent=False)
 
 
@@ -172,7 +174,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
             )
         # what forbids comes first: a power cut in between leaves less trust, never more
         if request.revocations is not None:
-            replace_revocations(root, request.revocations)
+            replace_revocations(root, base64.b64decode(request.revocations))
         revoked = revoke(root, request.revoke)
         if remaining != before:
             write_durably(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.benchmark.measurement import (
-    Measurement,
-    measurement_of_board,
     read_measurement,
 )
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.plan import PlacedLayer, Plan, PlannedLoadable, PredictedCost, Share
+from edgekit_device.benchmark.measurement import Measurement
+from edgekit_device.protocol.codec import read
 
 MIB = 1 << 20
 BLOCKS = (3, 4, 6, 3)
@@ -129,12 +129,12 @@ def measurement(*, pipelined: bool = False, profile: bool = True) -> dict[str, A
 def measured(*, pipelined: bool = False, profile: bool = True, **changes: Any) -> Measurement:
     """Returns what ``measurement`` sends, with changes, as it is read."""
     sent = measurement(pipelined=pipelined, profile=profile)
-    return measurement_of_board({**sent, **changes})
+    return read(Measurement, {**sent, **changes})
 
 
 def trace(plan: Plan | None, sent: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
     """Returns the trace of what a loader sent, as its file has it."""
-    found = None if sent is None else read_measurement(sent, Measurement)
+    found = None if sent is None else read_measurement(sent)
     return trace_document(plan, found, **options).to_json()
 
 

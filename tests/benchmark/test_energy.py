@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from edgekit.benchmark.document import bench_document
 from edgekit.benchmark.energy import energy
-from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.benchmark.monitor import with_release_warning
 from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
 from edgekit.errors import BoardError, DataError
 from edgekit.targets.board import PowerRails
 from edgekit.targets.loader import get
+from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.board.samples import Monitor
+from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import read
 from tests.security.security_fuzz import times
 
@@ -192,6 +193,6 @@ def test_what_a_board_may_send_is_used_or_refused(samples: Any, rails: Any, at: 
     listed = [{"t_s": at, "rails_mw": rails}, sample(at + 1, A=1, B=2), samples]
     sampled = {"samples": listed, "idle": samples, "busy_from_s": rails}
     measured = {"latency_ms": {"median": 1.0}, "duration_s": 2.0, "iterations": 3}
-    with contextlib.suppress(BoardError):
-        read = measurement_of_board({**measured, "monitor": sampled})
-        json.dumps(bench_document(read, None).to_json(), allow_nan=False)
+    with contextlib.suppress(BoardError, DeviceError):
+        found = read(Measurement, {**measured, "monitor": sampled})
+        json.dumps(bench_document(found, None).to_json(), allow_nan=False)

@@ -1,7 +1,8 @@
 """trtexec beside the loader: the same plans, like compared with like."""
 
-from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.trtexec import compared
+from edgekit_device.benchmark.measurement import Measurement
+from edgekit_device.protocol.codec import read
 from tests.benchmark.test_trtexec_times import iteration
 
 CONSOLE = """\
@@ -27,7 +28,7 @@ def ours(clock="gpu", median=2.1):
 
 
 def only(answer, measurement):
-    found = compared(Measurement.model_validate({**measurement, "trtexec": answer}))
+    found = compared(read(Measurement, {**measurement, "trtexec": answer}))
     (engine,) = found.to_json()["engines"]
     return engine
 
@@ -61,4 +62,4 @@ def test_what_did_not_run_says_why():
     assert cut["difference"] is not None  # the console's times are there
     assert compared(Measurement()) is None
     refused = {"trtexec": {"why": "there is no trtexec"}}
-    assert compared(Measurement.model_validate(refused)).engines == []
+    assert compared(read(Measurement, refused)).engines == []

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.benchmark.document import bench_document
-from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.benchmark.statistics import MeasurementLimits, limit
 from edgekit.errors import BoardError
 from edgekit.targets.loader import get
+from edgekit_device.benchmark.measurement import Measurement
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read
 from tests.benchmark import handmade_plan
 from tests.tries import tries
 
@@ -54,7 +56,7 @@ def judged(samples=None, target="jetson-agx-orin-64gb", **changes):
         "power": power(), **changes,
     }  # fmt: skip
     plan = handmade_plan.plan()
-    return bench_document(measurement_of_board(facts), plan, target=get(target)).verdict
+    return bench_document(read(Measurement, facts), plan, target=get(target)).verdict
 
 
 def codes(**changes):
@@ -202,9 +204,9 @@ def test_what_another_loader_writes_is_judged_or_refused(changes, odd):
     if isinstance(changes.get("monitor"), dict):
         one = sample(**{"t_s": 0.1, **odd}) if isinstance(odd, dict) else odd
         changes["monitor"]["samples"] = [one]
-    with contextlib.suppress(BoardError):
-        facts = measurement_of_board(
-            {**handmade_plan.measurement(), "clock": "board-measured", **changes}
+    with contextlib.suppress(BoardError, DeviceError):
+        facts = read(
+            Measurement, {**handmade_plan.measurement(), "clock": "board-measured", **changes}
         )
         bench_document(facts, handmade_plan.plan(), target=get("jetson-agx-xavier"))
 

@@ -12,14 +12,14 @@ import pytest
 from edgekit.bundles.sign import ensure_key
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
-from edgekit_device.trust.keys import Revocations, TrustAnswer, TrustedKey
+from edgekit_device.trust.keys import Revocations, TrustAnswer, TrustedKey, TrustRequest
 from tests.cli.board_fakes import FakeBoard, lend
 
 
 class _Trusting(FakeBoard):
-    def trust(self, lines: list[str], **changes: Any) -> TrustAnswer:
-        self.requested.append((lines, changes))
-        if "nobody" in changes["remove"]:
+    def trust(self, changes: TrustRequest) -> TrustAnswer:
+        self.requested.append(changes)
+        if "nobody" in changes.remove:
             raise BoardError("no such key", code="trust.no-such-key", where=self.name,
                              hint="list them with edgekit trust BOARD --list")  # fmt: skip
         key = TrustedKey("ann@desk", "ssh-ed25519", "SHA256:x", False, None, None)
@@ -58,7 +58,7 @@ def test_force_is_for_what_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError):
         app(["trust", "lab", "--force"])
     assert app(["trust", "lab", "--remove", "ann@desk", "--force"]) == 0
-    assert board.requested[-1][1]["force"] is True
+    assert board.requested[-1].force
 
 
 def test_hints_name_the_board_as_the_user_does(monkeypatch: pytest.MonkeyPatch) -> None:

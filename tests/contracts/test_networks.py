@@ -13,8 +13,9 @@ import pytest
 
 import edgekit_device
 from edgekit.benchmark.document import bench_document
-from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.targets.loader import get
+from edgekit_device.benchmark.measurement import Measurement
+from edgekit_device.protocol.codec import read
 from tests.benchmark import handmade_plan
 from tests.benchmark.test_verdict import idle, power, sample
 from tests.contracts.brief import brief, digest_of
@@ -186,7 +187,7 @@ def test_a_measurement_that_is_valid(golden: Golden) -> None:
                     "idle": idle(), "facts": {}},
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
-    document = bench_document(measurement_of_board(measured), handmade_plan.plan(), target=target)
+    document = bench_document(read(Measurement, measured), handmade_plan.plan(), target=target)
     golden("control/bench-valid", document.to_json())
 
 

@@ -29,6 +29,7 @@ from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError, BundleError
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.release.offer import OfferAnswer
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
 from tests.bundles.bundle_toys import toy_bundle
@@ -58,7 +59,7 @@ def client(loader: Path, signer: Path) -> Iterator[Client]:
     def open_client(board: Board) -> BoardClient:
         transport = LocalTransport(board.name) if board.kind == "local" else connect(board)
         opened.append(BoardClient(board, transport, loader))
-        opened[-1].trust([allowed_signers_line(public(signer))])
+        opened[-1].trust(TrustRequest((allowed_signers_line(public(signer)),)))
         return opened[-1]
 
     yield open_client

@@ -24,6 +24,7 @@ from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import frames
 from edgekit.errors import BoardError
 from edgekit_device.protocol.manifest import parse
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 from tests.bundles.bundle_toys import document_of
@@ -53,7 +54,7 @@ def client(send_loader: Path, send_key: Path) -> Iterator[Client]:
 
     def open_client(board: Board) -> BoardClient:
         opened.append(BoardClient(board, connect(board), send_loader))
-        opened[-1].trust([allowed_signers_line(send_key.with_name("signer.pub"))])
+        opened[-1].trust(TrustRequest((allowed_signers_line(send_key.with_name("signer.pub")),)))
         return opened[-1]
 
     yield open_client

@@ -14,6 +14,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
 from edgekit.deployment.ssh import connect as connect_board
 from edgekit_device.serve.client import connect
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 
@@ -34,7 +35,7 @@ def test_a_server_outlives_the_connection_and_takes_deployments(
         return BoardClient(board, connect_board(board), loader)
 
     client = open_client()
-    client.trust([allowed_signers_line(signer.with_name("signer.pub"))])
+    client.trust(TrustRequest((allowed_signers_line(signer.with_name("signer.pub")),)))
     first = install(old, client, signature=sign(old.manifest_bytes, signer))
     assert client.serve("net", "status").serving is None
     started = client.serve("net", "start", ["--threads=1"]).serving

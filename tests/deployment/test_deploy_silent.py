@@ -20,6 +20,7 @@ from edgekit.deployment.install import install
 from edgekit.deployment.ssh import ConnectionLimits, connect
 from edgekit.deployment.transport import LocalTransport, Transport
 from edgekit.errors import BoardError, EnvironmentLack
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 
@@ -135,7 +136,7 @@ def test_a_deployment_ends_or_goes_on_anew(
 ) -> None:
     between, address = proxy
     board, key = client(address), ensure_key(tmp_path / "signer")
-    board.trust([allowed_signers_line(key.with_name(key.name + ".pub"))])
+    board.trust(TrustRequest((allowed_signers_line(key.with_name(key.name + ".pub")),)))
     bundle, phases = hand_made(seed=1), []
 
     def follow(phase: str, done: int, total: int) -> None:

@@ -16,6 +16,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
 from edgekit.deployment.ssh import connect
 from edgekit_device.serve.client import connect as connect_server
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, remote
 
@@ -65,7 +66,7 @@ def test_what_one_version_installs_another_takes_over(
     signer = ensure_key(tmp_path / "signer")
     board = remote(boards(tmp_path / "board"))
     first, second = hosts(board, before), hosts(board, after)
-    first.trust([allowed_signers_line(signer.with_name("signer.pub"))])
+    first.trust(TrustRequest((allowed_signers_line(signer.with_name("signer.pub")),)))
     old, new = hand_made(seed=1), hand_made(seed=2)
     x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import edgekit_device
-from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trace.sources import PreparedSource, write_trace
@@ -21,7 +20,6 @@ from edgekit_device.benchmark.events import retained_events
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.measurement import MeasuredEvent
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.protocol.codec import write
 from edgekit_device.runtime.pipeline import SegmentEvent
 from tests.edgekit_device.device_board import BoardFolder
 from tests.edgekit_device.segment_waits import make_segments_wait
@@ -46,7 +44,7 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
         monkeypatch.setattr(module, "retained_events", reported)
     model = edgekit_device.load(board.root / "apps/toy/releases" / installed)
     frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    document = Measurement.model_validate(write(bench(model, frame, BenchSettings(0, 0, 10))))
+    document = bench(model, frame, BenchSettings(0, 0, 10))
     out = tmp_path / "t.json"
     source = PreparedSource("bench", measured_processes(None, document, 2, None))
     write_trace(out, [source], name="t")

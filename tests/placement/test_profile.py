@@ -211,7 +211,7 @@ def test_a_build_log(tmp_path: Path) -> None:
         (json.dumps(bench(clock="cpu-measured")), "profile.clock"),
         (json.dumps(bench(clock="predicted")), "profile.clock"),
         (json.dumps(bench(segments=[])), "profile.no_times"),
-        (json.dumps(bench(segments=[1, {"layers": 3, "latency_ms": []}])), "profile.no_times"),
+        (json.dumps(bench(segments=[1, {"layers": 3, "latency_ms": []}])), "profile.unreadable"),
         (json.dumps({"schema": ["edgekit.bench/1"]}), "profile.unknown"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import DataError
-from edgekit.placement.profiles.profile import ProfileTable, merge_tables, table_from_json
-from edgekit.placement.profiles.reader import bench_rows, read_profile
+from edgekit.placement.profiles.profile import Profile, ProfileTable, merge_tables, table_from_json
+from edgekit.placement.profiles.reader import read_profile
 from tests.tries import tries
 
 
@@ -27,32 +28,37 @@ def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any
     }  # fmt: skip
 
 
-def test_a_hybrid_engines_wait_is_its_loadables() -> None:
-    rows, notes = bench_rows(bench([
+def read(folder: Path, document: object) -> Profile:
+    file = folder / "bench.json"
+    file.write_text(json.dumps(document))
+    return read_profile(file)
+
+
+def test_a_hybrid_engines_wait_is_its_loadables(tmp_path: Path) -> None:
+    found = read(tmp_path, bench([
         ("x to nvm", 100.0), ("{ForeignNode[a...b]}", 10.0), ("b from nvm", 590.0),
         ("c", 100.0),
     ]))  # fmt: skip
-    assert not notes
+    assert not found.notes
     # 800 us were profiled of a segment of 1000: each row counts as much more
-    assert [(row.name, row.device, row.us) for row in rows] == [
+    assert [(row.name, row.device, row.us) for row in found.rows] == [
         ("{ForeignNode[a...b]}", "DLA", pytest.approx(750.0)),
         ("c", "GPU", pytest.approx(125.0)),
     ]
 
 
-def test_a_hybrid_engine_without_its_layers_says_nothing() -> None:
-    rows, notes = bench_rows(bench([]))
-    assert rows == ()
-    assert "hybrid engine" in notes[0]
+def test_a_hybrid_engine_without_its_layers_says_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="hybrid engine"):
+        read(tmp_path, bench([]))
 
 
-def test_a_segments_layers_share_out_its_time() -> None:
+def test_a_segments_layers_share_out_its_time(tmp_path: Path) -> None:
     document = bench([("a + b", 300.0), ("c", 100.0)], "GPU")
     document["placement"] = [[["a", "GPU"], ["b", "GPU"], ["c", "GPU"]]]
-    rows, _ = bench_rows(document)
+    rows = read(tmp_path, document).rows
     assert [(row.name, row.us) for row in rows] == [("a + b", 750.0), ("c", 250.0)]
     document["nodes"][0]["node"] = document["nodes"][1]["node"] = "myelin"
-    (row,), _ = bench_rows(document)
+    (row,) = read(tmp_path, document).rows
     assert (row.layers, row.us) == (("a", "b", "c"), 1000.0)
 
 
@@ -117,7 +123,9 @@ _JSON = st.recursive(
 
 @settings(max_examples=tries(60))
 @given(_JSON)
-def test_no_bench_breaks_the_reader(document: Any) -> None:
-    found, _ = bench_rows({**(document if isinstance(document, dict) else {"segments": document}),
-                           "clock": "board-measured"})  # fmt: skip
-    assert all(one.us > 0 for one in found)
+def test_no_bench_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, odd: Any) -> None:
+    parts = odd if isinstance(odd, dict) else {"segments": odd}
+    found = {"schema": "edgekit.bench/1", **parts, "clock": "board-measured"}
+    with contextlib.suppress(DataError):
+        rows = read(tmp_path_factory.getbasetemp(), found).rows
+        assert all(one.us > 0 for one in rows)

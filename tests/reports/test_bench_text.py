@@ -3,9 +3,10 @@
 import pytest
 
 from edgekit.benchmark.document import BoardName, bench_document
-from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
+from edgekit_device.benchmark.measurement import Measurement
+from edgekit_device.protocol.codec import read
 from tests.benchmark import handmade_plan
 from tests.benchmark.test_verdict import idle, power, sample
 from tests.reports.shown import shown
@@ -31,7 +32,7 @@ def board(**changes):
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
     found = bench_document(
-        measurement_of_board(measured),
+        read(Measurement, measured),
         handmade_plan.plan(),
         name="net",
         board=BoardName(name="lab"),

@@ -19,6 +19,7 @@ from edgekit.deployment.ssh import connect
 from edgekit.errors import BoardError
 from edgekit_device.errors import DeviceError
 from edgekit_device.store.root import check_root
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 from tests.security.security_keys import make_signer
@@ -48,7 +49,7 @@ def test_a_deployment_with_an_open_umask(boards: StartBoard, tmp_path: Path) -> 
         board = remote(server, root=str(root), python=str(python))
         client = BoardClient(board, connect(board), tmp_path / "loader")
         signer = make_signer(tmp_path, "me")
-        client.trust([signer.line])
+        client.trust(TrustRequest((signer.line,)))
         bundle = hand_made()
         install(bundle, client, signature=signer.sign(bundle.manifest_bytes))
         client.close()

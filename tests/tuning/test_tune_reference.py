@@ -10,7 +10,6 @@ import pytest
 
 import edgekit_device
 from edgekit.benchmark.document import Bench, bench_document
-from edgekit.benchmark.measurement import measurement_of_board
 from edgekit.config.loader import open_config
 from edgekit.errors import DataError
 from edgekit.pipeline.cache import Cache
@@ -27,7 +26,6 @@ from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.protocol.codec import write
 from tests.edgekit_device.segment_waits import make_segments_wait
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import every_plan
@@ -58,7 +56,7 @@ class Reference:
             self._built[key] = self._build(plan, self.folder / key)
         model, frame = self._built[key]
         answer = bench(model, frame, BenchSettings(0, 0, 3))
-        return bench_document(measurement_of_board(write(answer)), plan)
+        return bench_document(answer, plan)
 
     def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
         with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:

@@ -12,7 +12,6 @@ import numpy as np
 
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.energy import Energy, TotalEnergy
-from edgekit.benchmark.measurement import Clock
 from edgekit.errors import BoardError
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Plan
@@ -20,7 +19,7 @@ from edgekit.placement.search import PlanShare
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import Goal
 from edgekit.tuning.candidates import PlacementSpace, plan_signature
-from edgekit_device.benchmark.measurement import Pipelined, SegmentTimes
+from edgekit_device.benchmark.measurement import Clock, Pipelined, SegmentTimes
 
 
 @dataclass

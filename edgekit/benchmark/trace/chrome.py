@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from edgekit.benchmark.measurement import CLOCKS, Clock
+from edgekit.benchmark.measurement import CLOCKS
 from edgekit.documents import Document, Number, OpenDocument, fault_words
 from edgekit.errors import DataError
-from edgekit_device.benchmark.measurement import LATEST_US
+from edgekit_device.benchmark.measurement import LATEST_US, Clock
 
 # One process of a trace: its clock, its tracks, its slices, counters, marks and flows.
 #

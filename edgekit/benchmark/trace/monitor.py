@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE, Clock
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE
 from edgekit.benchmark.trace.chrome import TraceProcess, nanoseconds
+from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.board.samples import EngineLoad, Monitor, Sample
 
 _MOST = 200_000

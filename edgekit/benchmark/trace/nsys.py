@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, Clock
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED
 from edgekit.benchmark.trace.chrome import EventArgs, EventLine, EventLines, TraceEvent, meta
 from edgekit.benchmark.trace.layers import Linked
 from edgekit.benchmark.trace.nsys_export import Export, copy_names, range_words
 from edgekit.errors import DataError
+from edgekit_device.benchmark.measurement import Clock
 
 # Rows of an Nsight Systems export as values, table by table, sorted by time and one at a time.
 #

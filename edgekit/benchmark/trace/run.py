@@ -17,7 +17,6 @@ from edgekit.benchmark.measurement import (
     CPU_PLACE,
     PREDICTED,
     MeasuredRun,
-    Measurement,
     copies,
     in_flight_after_us,
     members,
@@ -41,6 +40,7 @@ from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, par
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.placement.plan import Plan
 from edgekit.text import counted
+from edgekit_device.benchmark.measurement import Measurement
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network

@@ -13,15 +13,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from edgekit.benchmark.document import SCHEMA as BENCH_SCHEMA
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.measurement import (
     BOARD_MEASURED,
     CLOCKS,
     PREDICTED,
-    Measured,
-    Measurement,
     read_measurement,
+    unreadable,
 )
 from edgekit.benchmark.trace.chrome import (
     HOST,
@@ -40,9 +41,10 @@ from edgekit.benchmark.trace.chrome import (
 )
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
-from edgekit.documents import load_json
+from edgekit.documents import first_fault, load_json
 from edgekit.errors import DataError
 from edgekit.files import write_atomically
+from edgekit_device.benchmark.measurement import Measurement
 
 # Several measurements as one timeline: whose clocks meet, and the file that holds them all.
 #
@@ -360,10 +362,12 @@ def read_bench(path: Path) -> tuple[TraceSource, str]:
 def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
     """Returns the name and the measurement of a loader's or of a bench document."""
     if document.get("schema") != BENCH_SCHEMA:
-        return "", read_measurement(document, Measurement)
-    bench = read_measurement(document, Bench)
-    shared = Measured.model_fields.keys() & bench.model_fields_set
-    return bench.name, Measurement(**{name: getattr(bench, name) for name in shared})
+        return "", read_measurement(document)
+    try:
+        bench = Bench.model_validate(document)
+    except ValidationError as error:
+        raise unreadable(*first_fault(error)) from None
+    return bench.name, bench.measurement()
 
 
 def times_process(

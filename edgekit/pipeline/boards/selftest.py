@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -17,6 +17,16 @@ from edgekit.deployment.answers import protocol_error
 from edgekit.files import write_atomically
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.releases import release
+from edgekit_device.build.request import (
+    Attempt,
+    BuildJobRequest,
+    EngineSpec,
+    IoSpec,
+    LaneSpec,
+    LayerSpec,
+    NetworkSpec,
+    NetworkTensor,
+)
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     document,
@@ -51,8 +61,8 @@ def start(client: BoardClient) -> StartedJob:
     return client.start_job("selftest", selftest_request(digest, version, strong))
 
 
-def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
-    """Returns the self-test's request: what its builds share.
+def selftest_request(digest: str, version: str, strong: bool) -> BuildJobRequest:
+    """Returns the self-test's request: the build that each of its questions changes.
 
     Args:
         digest: SHA-256 of the toy's ONNX file.
@@ -60,47 +70,38 @@ def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
         strong: Whether the types stand in the network, as from TensorRT 11 on.
     """
     dtype = "float16" if strong else "float32"
-    layers = [
-        {
-            "name": name,
-            "builder_name": name,
-            "nodes": [name],
-            "kind": kind,
-            "device": "DLA",
-            "precision": "fp16",
-        }
-        for name, kind in (("conv", "Convolution"), ("act", "Activation"), ("conv2", "Convolution"))
-    ]
-    sides = {
-        side: [{"name": name, "dtype": dtype, "shape": list(_SHAPE)}]
-        for side, name in (("inputs", "x"), ("outputs", "y"))
-    }
-    engine: dict[str, Any] = {
-        "key": "toy",
-        "model": digest,
-        "typing": "strong" if strong else "weak",
-        "precisions": [] if strong else ["fp16"],
-        "layers": layers,
-        **{
-            side: [{**one, "formats": [], "scale": None} for one in tensors]
-            for side, tensors in sides.items()
-        },
-        "calibration": None,
-        "pools": {},
-        "constraints": "none" if strong else "prefer",
-        "optimization_level": None,
-        "refit_individual": [],
-        "profiles": [],
-    }
-    build = {
-        "schema": "edgekit.build.request/1",
-        "tensorrt": show(parse_version(version)[:2]),
-        "timing_cache": True,
-        "lanes": [{"share": 1.0, "engines": ["toy"]}],
-        "network": sides,
-        "golden": [],
-    }
-    return {"name": "selftest", "model": digest, "engine": engine, "build": build}
+    layers = (("conv", "Convolution"), ("act", "Activation"), ("conv2", "Convolution"))
+    engine = EngineSpec(
+        key="toy",
+        kind="plan",
+        model=digest,
+        device="DLA0",
+        gpu_fallback=True,
+        typing="strong" if strong else "weak",
+        precisions=() if strong else ("fp16",),
+        layers=tuple(LayerSpec(name, name, (name,), kind, "DLA", "fp16") for name, kind in layers),
+        inputs=(IoSpec("x", dtype, _SHAPE),),
+        outputs=(IoSpec("y", dtype, _SHAPE),),
+        calibration=None,
+        pools={},
+        constraints="none" if strong else "prefer",
+        optimization_level=None,
+        refit_individual=(),
+        profiles=(),
+        attempts=(Attempt((), ""),),
+    )
+    return BuildJobRequest(
+        name="selftest",
+        tensorrt=show(parse_version(version)[:2]),
+        timing_cache=True,
+        lanes=(LaneSpec(1.0, (engine.key,)),),
+        network=NetworkSpec(
+            (NetworkTensor("x", dtype, _SHAPE),),
+            (NetworkTensor("y", dtype, _SHAPE),),
+        ),
+        golden=(),
+        engines=(engine,),
+    )
 
 
 @document(frozen=True)

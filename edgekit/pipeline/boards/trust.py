@@ -13,7 +13,7 @@ from edgekit.files import read_file
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, row_of
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import array, choice, document, member
-from edgekit_device.trust.keys import TrustAnswer
+from edgekit_device.trust.keys import TrustAnswer, TrustRequest
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -58,7 +58,7 @@ class KeyChanges:
     signers: Path | None = None
     revocations: Path | None = None
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> TrustRequest:
         """Returns the request to a board.
 
         Raises:
@@ -73,21 +73,20 @@ class KeyChanges:
         if self.force and not (self.remove or self.signers):
             raise UsageError("--force needs --remove or --signers")
         times = {"after": self.valid_after, "before": self.valid_before}
-        changes: dict[str, Any] = {
-            "lines": [allowed_signers_line(path, self.identity, times) for path in self.add],
-            "remove": [_key_of(word) for word in self.remove],
-            "revoke": [_text(path).strip() for path in self.revoke],
-        }
-        if self.force:
-            changes["force"] = True
+        signers = revocations = None
         if self.signers:
             lines = [line.strip() for line in _text(self.signers).splitlines()]
-            changes["signers"] = [line for line in lines if line and not line.startswith("#")]
+            signers = tuple(line for line in lines if line and not line.startswith("#"))
         if self.revocations:
-            changes["revocations"] = base64.b64encode(
-                _read_public_key_file(self.revocations)
-            ).decode("ascii")
-        return changes
+            revocations = base64.b64encode(_read_public_key_file(self.revocations)).decode("ascii")
+        return TrustRequest(
+            lines=tuple(allowed_signers_line(path, self.identity, times) for path in self.add),
+            remove=tuple(_key_of(word) for word in self.remove),
+            revoke=tuple(_text(path).strip() for path in self.revoke),
+            signers=signers,
+            revocations=revocations,
+            force=self.force,
+        )
 
 
 def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
@@ -104,7 +103,7 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
     request = changes.request()
 
     def change(client: BoardClient) -> TrustAnswer:
-        return client.trust(**request)
+        return client.trust(request)
 
     answered = request_from_boards([where], change, **settings)
     return Trust(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import ValidationError
 
 from edgekit.benchmark.document import (
     Bench,
@@ -22,7 +21,6 @@ from edgekit.benchmark.document import (
     profile_notes,
 )
 from edgekit.benchmark.inference import Inference, InferredOutput
-from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
@@ -39,7 +37,10 @@ from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
+from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,8 +222,8 @@ class NewestMeasurement:
         if names and known["file"] != self._file:
             return None
         try:
-            measured = Measurement.model_validate(known["measured"])
-        except ValidationError:  # another edgekit's
+            measured = read(Measurement, known["measured"])
+        except DeviceError:  # another edgekit's
             return None
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(known["at"]))
         self.description = f"measured {when}"
@@ -237,7 +238,7 @@ class NewestMeasurement:
         """Makes this measurement the newest."""
         row = {"at": time.time(), "settings": self._settings, "given": self._given,
                "file": self._file}  # fmt: skip
-        self._cache.put("bench", self._key, {**row, "measured": measured.to_json()})
+        self._cache.put("bench", self._key, {**row, "measured": write(measured)})
 
 
 def _setting_text(value: object) -> str:

@@ -164,7 +164,7 @@ def _bad_labels(path: Path, message: str, hint: str) -> DataError:
 def health_key(context: Context) -> list[Any]:
     """Returns what of the configuration's ``deploy.health`` is in the bundle."""
     health = context.file.deploy.health
-    key = [health.samples, context.file.accuracy.metric, health.accuracy_min]
+    key: list[object] = [health.samples, context.file.accuracy.metric, health.accuracy_min]
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # keys of the configuration's section that do not change the inputs
-_OTHERS = frozenset({"method", "cache", "missing", "fp16_layers"})
+_OTHERS = {"method", "cache", "missing", "fp16_layers"}
 
 
 def calibration_inputs(context: Context) -> Iterable[Mapping[str, np.ndarray]]:
@@ -52,7 +52,9 @@ def _own(
     from edgekit.quantize.data.load import load_data
 
     section = context.file.calibration
-    data = section.data if _called(context) else context.config.resolve(section.data)
+    data: str | None = section.data
+    if data is not None and not _called(context):
+        data = str(context.config.resolve(data))
     options = section.model_dump(exclude={*_OTHERS, "seed"})
     return load_data(
         {**options, "data": data, "count": count}, of or model(context), folders=_modules(context),
@@ -198,7 +200,7 @@ def ranges(context: Context) -> Ranges:
         if section.data is not None:
             check_samples(_own(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images
-        options = ImageOptions(**section.model_dump(include=IMAGE_OPTIONS))
+        options = ImageOptions(**section.model_dump(include=set(IMAGE_OPTIONS)))
         context.note(
             describe_preprocessing(
                 source(context),

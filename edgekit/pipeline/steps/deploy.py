@@ -486,11 +486,12 @@ class ConnectedBoards:
     def trust_signer(self) -> None:
         """Lets the boards trust the signing key, where the user has said so."""
         from edgekit.bundles.sign import allowed_signers_line
+        from edgekit_device.trust.keys import TrustRequest
 
         if self._trust_key:
             line = allowed_signers_line(self.signing.public_key)
             for client in self.clients():
-                client.trust(new=[line])
+                client.trust(TrustRequest(new=(line,)))
             self._trust_key = False
 
     def describe(self, client: BoardClient) -> DescribedBoard:

@@ -38,13 +38,16 @@ def named(context: Context) -> Model:
     """Returns the model as the user named it."""
     section, cache = context.file.model, context.cache
     exported = _exported(context) if section.is_torch else None
-    if section.onnx is not None or exported is not None:
-        path = context.config.resolve(section.onnx) if exported is None else Path(exported.file)
+    path = None if exported is None else Path(exported.file)
+    if section.onnx is not None:
+        path = context.config.resolve(section.onnx)
+    if path is not None:
         loaded = load(
             path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None
         )
         context.note(*loaded.notes)
         return loaded if exported is None else replace(loaded, source=exported.source)
+    assert section.builtin is not None, "the schema wants one of them"
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
     model = load_model(cache, stored) if stored else None

@@ -9,7 +9,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ from edgekit.placement.profiles.profile import (
     table_from_json,
 )
 from edgekit.text import listed
+from edgekit_device.benchmark.measurement import Measurement
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import array, long_text, read, take
 
 _JSON = re.compile(r'\s*(?:\[\s*(?:[\[{"\]]|$)|\{\s*(?:["}]|$))')
 _HINT = (
@@ -52,6 +55,9 @@ _LISTS = ("layers", "Layers", "profile", "times")
 MEASURED = "board-measured"
 _KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken for one of them
 _TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
+# of a bench document, what the loader's document has, too, and layer and device by plan
+_MEASURED = ("clock", "segments", "nodes", "environment")
+_PLACEMENT = array(array(array(long_text, 2, 2)))
 
 
 def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> Profile:
@@ -281,7 +287,17 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
         )  # fmt: skip
     if document["schema"] == SCHEMA:
         return _of_table(path, table_from_json(document, path))
-    rows, notes = bench_rows(document)
+    try:
+        parts = {key: document[key] for key in _MEASURED if key in document}
+        measured = read(Measurement, parts)
+        placement = take(_PLACEMENT, document.get("placement", []), "placement")
+    except DeviceError as error:
+        raise DataError(
+            f"the bench document is not valid: {error.where}: {error.message}",
+            code="profile.unreadable", where=str(path),
+            hint="give the file as `edgekit bench` wrote it",
+        ) from error  # fmt: skip
+    rows, notes = bench_rows(measured, placement)
     if not rows:
         raise DataError(
             next(iter(notes), "the bench has no times of segments"),
@@ -292,7 +308,7 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
     precision = document.get("precision")
     return Profile(
         "bench", str(path), rows, board=str(document.get("target") or ""),
-        tensorrt=str(_object(document.get("environment")).get("tensorrt") or ""),
+        tensorrt=str((measured.environment or {}).get("tensorrt") or ""),
         precisions=(precision,) if isinstance(precision, str) else (), notes=(*invalid, *notes),
     )  # fmt: skip
 
@@ -445,26 +461,29 @@ def _format(tensor: Mapping[str, Any]) -> str:
 class _Segment:
     """A segment of a bench that was timed: its microseconds, and "GPU" or "DLA" by layer."""
 
-    lane: str
-    index: str
+    lane: int
+    index: int
     device: str
     us: float
     devices: Mapping[str, str]
 
 
-def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tuple[str, ...]]:
+def bench_rows(
+    measured: Measurement, placement: Sequence[Iterable[tuple[str, str]]]
+) -> tuple[tuple[ProfileRow, ...], tuple[str, ...]]:
     """Returns the rows of a bench and what to know of them.
 
     Frames of a mix take several lanes; a layer's first time on a device counts.
 
     Args:
-        document: An ``edgekit.bench/1`` or ``edgekit.device.bench/1``; anything in it may be amiss.
+        measured: Its segments and, where the board was profiled, its nodes.
+        placement: Layer and device, by plan; a layer that is not named is on its segment's device.
     """
     rows: list[ProfileRow] = []
     notes: list[str] = []
     timed: set[tuple[str, str]] = set()
-    nodes = _nodes(document.get("nodes")) if document.get("clock") == MEASURED else {}
-    for segment in _segments(document):
+    nodes = _nodes(measured) if measured.clock == MEASURED else {}
+    for segment in _segments(measured, placement):
         names, used = tuple(segment.devices), set(segment.devices.values())
         keys = {(device, name) for name, device in segment.devices.items()}
         if keys & timed:
@@ -486,23 +505,21 @@ def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tup
     return tuple(replace(row, place=number) for number, row in enumerate(rows)), tuple(notes)
 
 
-def _segments(document: Mapping[str, Any]) -> Iterator[_Segment]:
+def _segments(
+    measured: Measurement, placement: Sequence[Iterable[tuple[str, str]]]
+) -> Iterator[_Segment]:
     """Yields the segments with a time and layers."""
-    places = _places(document.get("placement"))
-    for number, entry in enumerate(_objects(document.get("segments"))):
-        latency, layers = entry.get("latency_ms"), entry.get("layers")
-        if not isinstance(latency, dict) or not isinstance(layers, list):
-            continue
-        us = _bench_us(latency.get("median") or latency.get("mean"))
-        lane, device = str(entry.get("lane") or 0), entry.get("device")
-        place = places.get(lane, {})
-        devices = {str(name): device_of(place.get(str(name), device)) for name in layers}
+    places = [dict(plan) for plan in placement]
+    for one in measured.segments:
+        latency = one.latency_ms or {}
+        us = round(1e3 * (latency.get("median") or latency.get("mean") or 0.0), 6)
+        place = places[one.lane] if one.lane < len(places) else {}
+        devices = {name: device_of(place.get(name, one.device)) for name in one.layers}
         if us and devices:
-            index = str(entry.get("index", number))
-            yield _Segment(lane, index, device_of(device), us, devices)
+            yield _Segment(one.lane, one.index, device_of(one.device), us, devices)
 
 
-def device_of(name: object) -> str:
+def device_of(name: str) -> str:
     """Returns "GPU" or "DLA"."""
     return "GPU" if name == "GPU" else "DLA"
 
@@ -525,32 +542,10 @@ def _names(nodes: Sequence[ProfileRow], layers: Sequence[str]) -> bool:
     return sum(name in text for name in layers) >= _KNOWN * len(layers)
 
 
-def _nodes(entries: object) -> dict[tuple[str, str], list[ProfileRow]]:
+def _nodes(measured: Measurement) -> dict[tuple[int, int], list[ProfileRow]]:
     """Returns the profiled layers by lane and index of their segment."""
-    found: dict[tuple[str, str], list[ProfileRow]] = {}
-    for node in _objects(entries):
-        key = str(node.get("lane") or 0), str(node.get("index"))
-        if isinstance(node.get("node"), str):
-            us = _bench_us(node.get("median_us"), 1.0)
-            found.setdefault(key, []).append(ProfileRow(node["node"], us))
+    found: dict[tuple[int, int], list[ProfileRow]] = {}
+    for node in measured.nodes or ():
+        row = ProfileRow(node.node, round(node.median_us or 0.0, 6))
+        found.setdefault((node.lane, node.index), []).append(row)
     return found
-
-
-def _places(lanes: object) -> dict[str, dict[str, str]]:
-    """Returns by lane where the plan has each layer."""
-    found: dict[str, dict[str, str]] = {}
-    for number, lane in enumerate(lanes if isinstance(lanes, list) else ()):
-        pairs = lane if isinstance(lane, list) else ()
-        found[str(number)] = {
-            str(pair[0]): str(pair[1])
-            for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2
-        }  # fmt: skip
-    return found
-
-
-def _bench_us(value: Any, scale: float = 1e3) -> float:
-    try:
-        us = float(value) * scale
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-    return 0.0 if math.isnan(us) else round(us, 6) if math.isfinite(us) else us

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from edgekit.benchmark.document import ReportedBench
 from edgekit.benchmark.energy import Energy, Power
-from edgekit.benchmark.measurement import Runtime, Times
+from edgekit.benchmark.measurement import Times
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     cost_facts,
@@ -29,6 +29,8 @@ from edgekit.reports.schema import (
     TraceSummary,
 )
 from edgekit.text import ABSENT, counted, percent
+from edgekit_device.benchmark.measurement import UsedRuntime
+from edgekit_device.protocol.codec import write
 
 PHASES = {
     "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
@@ -105,7 +107,7 @@ def bench_view(bench: ReportedBench | None) -> View | None:
     if not bench or not (latency := bench.latency_ms):
         return None
     drawing = bench.histogram
-    settings = bench.settings.to_json() if bench.settings else {}
+    settings = write(bench.settings) or {}
     shown = latency_shown(bench)
     columns = [key for key in _COLUMNS if key in shown]
     return {
@@ -157,7 +159,7 @@ def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[
 
 
 def _runtime(bench: ReportedBench) -> dict[str, object]:
-    runtime = bench.runtime or Runtime()
+    runtime = bench.runtime or UsedRuntime()
     return {"library": runtime.library, "version": runtime.version, **(runtime.flags or {})}
 
 

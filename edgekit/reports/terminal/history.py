@@ -18,6 +18,7 @@ from edgekit.results.comparison import Comparison, describe_value
 from edgekit.results.selection import exported
 from edgekit.results.store import Result, is_trial, row_of
 from edgekit.text import ABSENT, sentence
+from edgekit_device.protocol.codec import write
 
 _CELLS = (
     "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
@@ -63,7 +64,7 @@ def _settings(results: Sequence[Result]) -> list[str]:
     """Returns of each result the settings that are not the same in all of them."""
     flat = [
         {key: describe_value(value) or ABSENT
-         for key, value in one.settings.to_json().items()}
+         for key, value in write(one.settings).items()}
         for one in results
     ]  # fmt: skip
     keys = dict.fromkeys(key for one in flat for key in one)
@@ -105,8 +106,8 @@ def result_text(result: Result) -> str:
         ("bundle", result.bundle or ""),
         ("release", result.release or ""),
         ("commit", _commit(result, 40)),
-        ("settings", describe_value(result.settings.to_json())),
-        ("runtime", describe_value(result.runtime.to_json())),
+        ("settings", describe_value(write(result.settings))),
+        ("runtime", describe_value(write(result.runtime))),
         ("fingerprint", describe_value(result.fingerprint)),
     ]
     return "\n".join(f"{name:<12}{text.clean(value)}" for name, value in rows if value)

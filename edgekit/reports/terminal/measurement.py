@@ -8,10 +8,7 @@ from rich.console import RenderableType, group
 
 from edgekit.benchmark.document import Bench
 from edgekit.benchmark.energy import Energy
-from edgekit.benchmark.measurement import (
-    Settings,
-    Times,
-)
+from edgekit.benchmark.measurement import Times
 from edgekit.benchmark.validity import Verdict
 from edgekit.reports import text
 from edgekit.reports.facts import (
@@ -24,8 +21,9 @@ from edgekit.reports.facts import (
 from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted, sentence
-from edgekit_device.benchmark.measurement import MemoryTaken, SegmentTimes
+from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken, SegmentTimes
 from edgekit_device.board.power import PowerReport
+from edgekit_device.protocol.codec import write
 
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
            "host": "host"}  # fmt: skip
@@ -172,9 +170,9 @@ def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
         yield "power mode", power
 
 
-def _settings(settings: Settings) -> Iterator[tuple[str, str]]:
+def _settings(settings: MeasuredSettings) -> Iterator[tuple[str, str]]:
     """Yields how it was measured; what is off, or 0, is left out."""
-    given = {name: value for name, value in settings.to_json().items() if value}
+    given = {name: value for name, value in write(settings).items() if value}
     if given:
         yield "settings", ", ".join(map(" ".join, flat_facts(given)))
 
