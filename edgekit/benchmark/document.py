@@ -28,7 +28,7 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Coded, Document, Number
+from edgekit.documents import Coded, Count, Document, Figure, Precision, TargetName
 from edgekit.errors import BoardError
 from edgekit.targets.board import Target
 from edgekit_device.benchmark.measurement import (
@@ -76,19 +76,19 @@ UNKNOWN_SETTINGS = read(MeasuredSettings, {})
 class Limits(Document):
     """How long a VALID measurement is, and how much its times may vary."""
 
-    iterations: int
-    duration_s: Number
-    warmup_ms: Number
-    coefficient_of_variation: Number
+    iterations: Count
+    duration_s: Figure
+    warmup_ms: Figure
+    coefficient_of_variation: Figure
 
 
 class PredictedTimes(Document):
     """What the cost model says of an inference: microseconds, frames a second, microjoules."""
 
-    latency_us: Number | None
-    throughput_qps: Number | None
-    energy_uj: Number | None
-    gpu_us: Number | None
+    latency_us: Figure | None
+    throughput_qps: Figure | None
+    energy_uj: Figure | None
+    gpu_us: Figure | None
 
 
 class PredictedRun(PredictedTimes):
@@ -96,9 +96,9 @@ class PredictedRun(PredictedTimes):
 
     clock: Literal["predicted"]
     kind: Literal["predicted"]
-    target: str
+    target: TargetName
     model_error: str
-    rate_hz: Number | None = Field(
+    rate_hz: Figure | None = Field(
         None, description="frames a second that the energies are of; null: back to back"
     )
     baselines: dict[str, PredictedTimes | None]
@@ -124,12 +124,12 @@ class Bench(Document):
     note: str = ""
     clock: Clock | None = None
     backend: str | None = None
-    iterations: int | None = None
-    warmup_ms: Number | None = None
-    duration_s: Number | None = None
+    iterations: Count | None = None
+    warmup_ms: Figure | None = None
+    duration_s: Figure | None = None
     latency_ms: Times | None = Field(None, description="min, mean, median, p50 to p999, max")
-    coefficient_of_variation: Number | None = None
-    throughput_qps: Number | None = None
+    coefficient_of_variation: Figure | None = None
+    throughput_qps: Figure | None = None
     pipelined: Annotated[Pipelined, Coded()] | None = None
     segments: list[Annotated[SegmentTimes, Coded()]] = Field([])
     nodes: list[Annotated[MeasuredNode, Coded()]] | None = None
@@ -149,9 +149,9 @@ class Bench(Document):
     verdict: Verdict | None = None
     power_mode: str | None = Field(None, description="measured where the board reported one")
     limits: Limits | None = None
-    target: str | None = None
+    target: TargetName | None = None
     planned_power_mode: str | None = None
-    precision: str | None = None
+    precision: Precision | None = None
     placement: list[list[list[str]]] = Field(
         [], description="layer and device, by plan: a hybrid engine is a segment of several devices"
     )
@@ -185,7 +185,7 @@ class Histogram(Document):
 
     low_ms: Milli
     high_ms: Milli
-    counts: list[int]
+    counts: list[Count]
 
 
 class ReportedBench(Bench):

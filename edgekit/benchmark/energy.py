@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from edgekit.benchmark.measurement import BOARD_MEASURED
-from edgekit.documents import Document, Number
+from edgekit.documents import Count, Document, Number
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
 from edgekit_device.benchmark.measurement import Clock
@@ -69,8 +69,8 @@ class Energy(Document):
     total: TotalEnergy | None = None
     baseline: Literal["idle", "floor"] | None = None
     window_s: list[Number] = Field(description="from the first used sample to the last")
-    samples: int
-    idle_samples: int
+    samples: Count
+    idle_samples: Count
     clock: Clock
     notes: list[str] = Field([])
 

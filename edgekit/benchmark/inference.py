@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgekit.benchmark.document import BoardName
-from edgekit.documents import Coded, Document, Number
+from edgekit.documents import Coded, Count, Document, Number
 from edgekit_device.release.journal import TakenBack
 
 
@@ -16,10 +16,10 @@ class InferredOutput(Document):
 
     name: str
     dtype: str
-    shape: list[int]
+    shape: list[Count]
     min: Number | None
     max: Number | None
-    argmax: int | None = Field(description="of the flattened output")
+    argmax: Count | None = Field(description="of the flattened output")
 
 
 class Inference(Document):

@@ -14,7 +14,8 @@ from edgekit.errors import BoardError
 from edgekit.targets.jetpack import jetpack_of_l4t
 from edgekit_device.board.samples import LiveSample, MonitorFacts, Sample
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import amount, document, member, nullable, read
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import document, member, nullable, read
 from edgekit_device.protocol.failure import Failed
 from edgekit_device.protocol.serving import ServingStatus
 
@@ -23,7 +24,7 @@ from edgekit_device.protocol.serving import ServingStatus
 class ShownSample(Sample):
     """A sample; the first one has the time between two, in milliseconds."""
 
-    interval_ms: float | None = member(nullable(amount), absent=None)
+    interval_ms: float | None = member(nullable(fields.reading), absent=None)
 
 
 class ShownApp(Document):

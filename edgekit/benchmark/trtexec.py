@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from edgekit.buildlog.summary import parse_summary
-from edgekit.documents import Document, Number, fault_words
+from edgekit.documents import Count, Device, Document, Figure, Number, fault_words
 from edgekit.errors import BoardError, DataError
 from edgekit.files import read_file
 from edgekit_device.benchmark.measurement import Measurement, TrtexecRun
@@ -134,15 +134,15 @@ class TrtexecEngine(Document):
     ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
     """
 
-    lane: int | None = None
-    index: int | None = None
-    device: str | None = None
+    lane: Count | None = None
+    index: Count | None = None
+    device: Device | None = None
     command: str | None = None
     compared: str
-    ours_ms: Number | None = None
-    trtexec_ms: Number | None = None
+    ours_ms: Figure | None = None
+    trtexec_ms: Figure | None = None
     difference: Number | None = None
-    throughput_qps: Number | None = None
+    throughput_qps: Figure | None = None
     times_ms: dict[str, dict[str, Number]] = Field({})
     warnings: list[str] = Field([])
     why: str | None = None

@@ -15,7 +15,16 @@ from typing import Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from edgekit.benchmark.measurement import CLOCKS
-from edgekit.documents import Document, Number, OpenDocument, fault_words
+from edgekit.documents import (
+    Count,
+    Device,
+    Document,
+    Figure,
+    Fraction,
+    Number,
+    OpenDocument,
+    fault_words,
+)
 from edgekit.errors import DataError
 from edgekit_device.benchmark.measurement import LATEST_US, Clock
 
@@ -37,11 +46,11 @@ class EventArgs(OpenDocument):
     labels: str | None = None
     sort_index: int | None = None
     value: float | None = Field(None, description="of a counter")
-    plan: int | None = Field(None, description="number of the plan, where several share the frames")
-    frame: int | None = None
-    frames: int | None = Field(None, description="that the host waited for")
-    segment: int | None = None
-    device: str | None = None
+    plan: Count | None = Field(None, description="its number, where several share the frames")
+    frame: Count | None = None
+    frames: Count | None = Field(None, description="that the host waited for")
+    segment: Count | None = None
+    device: Device | None = None
     layer: str | None = None
     layers: int | list[str] | None = Field(
         None, description="of a fusion or a loadable their names, of a predicted segment how many"
@@ -49,12 +58,12 @@ class EventArgs(OpenDocument):
     nodes: list[str] | None = Field(None, description="the layers' ONNX nodes")
     precision: str | None = None
     border_of: str | None = Field(None, description="the layer whose output is converted")
-    predicted_us: float | None = None
-    measured_us: float | None = None
+    predicted_us: Figure | None = None
+    measured_us: Figure | None = None
     measured_nodes: list[str] | None = Field(None, description="the engine's nodes")
-    predicted_latency_us: float | None = None
-    shares: list[float] | None = Field(None, description="of the frames, by plan")
-    iteration: int | None = None
+    predicted_latency_us: Figure | None = None
+    shares: list[Fraction] | None = Field(None, description="of the frames, by plan")
+    iteration: Count | None = None
     file_kind: str | None = None
     notes: list[str] | None = None
 
@@ -66,11 +75,11 @@ class TraceEvent(Document):
     cat: str | None = Field(None, description="segment, layer, frame, copy, counter, flow, ...")
     ph: Literal["X", "M", "C", "i", "s", "t", "f"]
     ts: float = Field(description="when it begins")
-    dur: float = Field(0.0, description="how long a slice takes")
-    pid: int
-    tid: int
+    dur: Figure = Field(0.0, description="how long a slice takes")
+    pid: Count
+    tid: Count
     s: str | None = Field(None, description="scope of an instant")
-    id: int | None = Field(None, description="of a flow")
+    id: Count | None = Field(None, description="of a flow")
     bp: str | None = Field(None, description="e: the flow binds to the slice around it")
     args: EventArgs
 
@@ -83,7 +92,7 @@ class TraceEvent(Document):
 class TracedProcess(Document):
     """A process of a trace: whose clock its times are of, and how it was placed."""
 
-    pid: int
+    pid: Count
     name: str
     source: str
     clock: Clock
@@ -100,11 +109,11 @@ class TraceFacts(Document):
     power_mode: str = ""
     precision: str = ""
     clocks: dict[str, str] = Field({}, description="by process")
-    wall: Number | None = Field(
+    wall: Figure | None = Field(
         None, description="Unix seconds of the trace's 0; null: it is not known"
     )
     processes: list[TracedProcess] = Field([], description="of a trace of several measurements")
-    left_out: int = Field(0, description="events beyond the limit")
+    left_out: Count = Field(0, description="events beyond the limit")
 
 
 class Trace(Document):
