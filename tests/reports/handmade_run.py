@@ -37,7 +37,8 @@ SHUFFLE = VerdictReason(
 )  # fmt: skip
 PARTS: dict[str, Any] = {
     "accuracy": Accuracy | None, "bundle": Annotated[PackedBundle, Coded()] | None,
-    "refit": RefitAnswer | None, "bench": Bench | None, "board": BoardName | None, "built": tuple[BuiltBoard, ...],
+    "refit": RefitAnswer | None, "bench": Bench | None, "board": BoardName | None,
+    "built": tuple[BuiltBoard, ...],
     "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[Annotated[FinishedStep, Coded()], ...],
     "trace": Trace | None,
 }  # fmt: skip
