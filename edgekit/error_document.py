@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit_device.protocol.codec import anything, array, document, member, record, records, text
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    document,
+    long_text,
+    member,
+    number,
+    record,
+    records,
+    text,
+)
 from edgekit_device.protocol.failure import Failure
 
 
@@ -39,11 +50,52 @@ class StatedError(Failure):
 
 
 @document(frozen=True)
-class ErrorDocument:
-    """``edgekit.error/1``: the error, and parts of other documents that say more.
+class FinishedStep:
+    """A step that ended: "done", "reused" or "failed", and how long it took in seconds."""
+
+    name: str = member(text())
+    status: str = member(choice("done", "reused", "failed"))
+    seconds: float = member(number(0.0, 1e12))
+    detail: str = member(text(most=1 << 18))
+
+
+@document(frozen=True)
+class StatedConstraint:
+    """A constraint of a placement that cannot be met with the others.
 
     Attributes:
-        error: What failed.
+        kind: "pin", "bound", "cores", "gpu", "max_loadables", "pool", "max_transitions" or
+            "min_loadable_layers".
+        text: As people are told it.
+        why: What it runs into; "" where nothing keeps it alone from being met.
+    """
+
+    kind: str = member(text())
+    text: str = member(long_text)
+    why: str = member(long_text)
+
+
+@document(frozen=True)
+class UnscaledLayer:
+    """A layer that needs a missing scale, and how it runs without."""
+
+    layer: str = member(long_text)
+    runs: str = member(text())
+
+
+@document(frozen=True)
+class UnscaledTensor:
+    """A tensor without a scale, and the layers that need it."""
+
+    tensor: str = member(long_text)
+    layers: tuple[UnscaledLayer, ...] = member(records(UnscaledLayer))
+
+
+@document(frozen=True)
+class ErrorParts:
+    """Parts of an error's document that say more than the error.
+
+    Attributes:
         steps: The steps of a run that ended, as ``edgekit.run/1`` has them.
         accuracy: Of a build below the gate, as ``edgekit.run/1`` has it.
         built: How the build differs from the plan: ``edgekit.built/1``.
@@ -55,13 +107,19 @@ class ErrorDocument:
         taken_back: The release that the board has rolled back.
     """
 
-    error: StatedError = member(record(StatedError))
-    steps: Any = member(anything, absent=None)
+    steps: tuple[FinishedStep, ...] | None = member(records(FinishedStep), absent=None)
     accuracy: Any = member(anything, absent=None)
     built: Any = member(anything, absent=None)
     parse: Any = member(anything, absent=None)
-    conflict: Any = member(anything, absent=None)
+    conflict: tuple[StatedConstraint, ...] | None = member(records(StatedConstraint), absent=None)
     binding: Any = member(anything, absent=None)
-    missing: Any = member(anything, absent=None)
-    reasons: Any = member(anything, absent=None)
+    missing: tuple[UnscaledTensor, ...] | None = member(records(UnscaledTensor), absent=None)
+    reasons: tuple[str, ...] | None = member(array(long_text), absent=None)
     taken_back: Any = member(anything, absent=None)
+
+
+@document(frozen=True, kw_only=True)
+class ErrorDocument(ErrorParts):
+    """``edgekit.error/1``: the error, and parts of other documents that say more."""
+
+    error: StatedError = member(record(StatedError))

@@ -75,9 +75,11 @@ class EdgekitError(Exception):
 
     def document(self) -> ErrorDocument:
         """Returns the document of a command that failed so."""
-        from edgekit.error_document import ErrorDocument
+        from edgekit.error_document import ErrorDocument, ErrorParts
+        from edgekit_device.protocol.codec import read
 
-        return ErrorDocument(self.stated(), **hidden_document(self.extra))
+        parts = read(ErrorParts, hidden_document(self.extra))
+        return ErrorDocument(error=self.stated(), **vars(parts))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``{"error": {"code", "message", "where", "hint"}}``."""

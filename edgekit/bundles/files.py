@@ -18,6 +18,8 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.files import write_atomically, write_folder_atomically
 from edgekit.text import counted
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import array, digest, document, member, text
 from edgekit_device.protocol.manifest import parse
 
 _MANIFEST = "manifest.json"
@@ -46,6 +48,27 @@ from edgekit_device.__main__ import main
 
 sys.exit(main())
 """
+
+
+@document(frozen=True)
+class PackedBundle:
+    """A bundle's file.
+
+    Attributes:
+        path: The file, without the weights unless they are to stay in it.
+        bytes: Bytes with all weights.
+        stripped_bytes: Bytes without weights.
+        digest: SHA-256 of the manifest.
+        others: Files of the bundles for other kinds of boards.
+        qdq: The Q/DQ model that TensorRT builds from.
+    """
+
+    path: str = member(text())
+    bytes: int = member(fields.count)
+    stripped_bytes: int = member(fields.count)
+    digest: str = member(digest)
+    others: tuple[str, ...] = member(array(text()), absent=())
+    qdq: str | None = member(text(), absent=None)
 
 
 def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:

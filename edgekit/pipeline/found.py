@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
-    from edgekit.pipeline.steps.bundle import PackedBundle
+    from edgekit.bundles.files import PackedBundle
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.placement.check_document import BriefCheck
     from edgekit.placement.plan import Plan

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgekit.error_document import FinishedStep
 from edgekit.errors import EdgekitError
-from edgekit_device.protocol.codec import choice, document, member, number, text
 
 
 class Progress(Protocol):
@@ -60,16 +60,6 @@ def describe_bound(
     """Says how far a search is: the best value found, and what is proven of any other."""
     proven = f"bound {shown(bound)}" if math.isfinite(bound) else "no bound yet"
     return f"best {shown(value) if math.isfinite(value) else 'none'}, {proven}"
-
-
-@document(frozen=True)
-class FinishedStep:
-    """A step that ended: "done", "reused" or "failed", and how long it took in seconds."""
-
-    name: str = member(text())
-    status: str = member(choice("done", "reused", "failed"))
-    seconds: float = member(number(0.0, 1e12))
-    detail: str = member(text(most=1 << 18))
 
 
 @dataclass

@@ -414,7 +414,7 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
-    from edgekit.reports.schema import ReportedRewrite, ReportedStep
+    from edgekit.reports.schema import ReportedRewrite
 
     context = pipeline.context
     file, placed, notes = context.file, plan(context), context.session.notes
@@ -426,7 +426,7 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
             ReportedRewrite.model_validate({"name": item.rewrite, **write(item)})
             for item in rewrites
         ),
-        steps=tuple(ReportedStep.model_validate(write(one)) for one in pipeline.log.done),
+        steps=tuple(pipeline.log.done),
         files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),
         note_groups={"run": notes},

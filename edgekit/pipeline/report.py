@@ -16,6 +16,7 @@ from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Times
 from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.validity import Verdict
+from edgekit.bundles.files import PackedBundle
 from edgekit.documents import (
     Coded,
     Count,
@@ -27,12 +28,12 @@ from edgekit.documents import (
     TargetName,
     omitted,
 )
+from edgekit.error_document import FinishedStep
 from edgekit.files import regular, write_json
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
-from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy
 from edgekit.pipeline.steps.build import (
     BoardBuild,
@@ -41,7 +42,6 @@ from edgekit.pipeline.steps.build import (
     note_groups,
     notes_of,
 )
-from edgekit.pipeline.steps.bundle import PackedBundle
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
@@ -57,12 +57,10 @@ from edgekit.reports.schema import (
 )
 from edgekit.reports.schema import (
     BuiltBoard,
-    BundleSizes,
     Facts,
     RefitAnswer,
     Report,
     ReportedRewrite,
-    ReportedStep,
     ScaleChange,
 )
 from edgekit.version import __version__
@@ -251,7 +249,7 @@ def report_facts(
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
         accuracy=ReportedAccuracy.model_validate(figures),
-        bundle=BundleSizes.model_validate(write(bundle)),
+        bundle=bundle,
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
         built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
@@ -261,7 +259,7 @@ def report_facts(
         rewrites=tuple(
             ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
         ),
-        steps=tuple(ReportedStep.model_validate(write(one)) for one in steps),
+        steps=tuple(steps),
         files=files,
         config_text=context.config.text,
         environment={**_environment()},

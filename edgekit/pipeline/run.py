@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.bundles.files import PackedBundle
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
@@ -32,7 +33,7 @@ from edgekit.pipeline.steps.build_request import (
     check_names,
     check_opaque,
 )
-from edgekit.pipeline.steps.bundle import PackedBundle, bundle_of, write_bundle, write_typed
+from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
 from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
 from edgekit.pipeline.steps.deploy import (
     ConnectedBoards,

@@ -17,7 +17,17 @@ from pydantic import Field
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import Judgement
-from edgekit.documents import Count, Device, Document, Figure, Precision, Ruled, TargetName, omitted
+from edgekit.documents import (
+    Count,
+    Device,
+    Document,
+    Figure,
+    Precision,
+    Ruled,
+    TargetName,
+    omitted,
+)
+from edgekit.error_document import StatedConstraint
 from edgekit.errors import GateError
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
@@ -60,6 +70,7 @@ from edgekit.solver.optimiser import (
 )
 from edgekit.solver.problem import OPTIMAL_GAP, PlacementProblem, Placing, metrics
 from edgekit.targets.board import Target
+from edgekit_device.protocol.codec import write
 
 OnProgress = Callable[[int, int], None]
 _Found = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
@@ -387,10 +398,6 @@ class UserConstraint:
     why: str = ""
     layers: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns kind, text and reason."""
-        return {"kind": self.kind, "text": self.text, "why": self.why}
-
 
 class UserConstraints:
     """The constraints of a request, each of which can be dropped."""
@@ -629,7 +636,9 @@ def explain_conflict(
     conflict = find_conflict(query, progress)
     if conflict is None:
         return
-    error.extra["conflict"] = [constraint.to_json() for constraint in conflict.constraints]
+    error.extra["conflict"] = [
+        write(StatedConstraint(one.kind, one.text, one.why)) for one in conflict.constraints
+    ]
     kinds = [constraint.kind for constraint in conflict.constraints]
     if kinds == ["gpu"] and conflict.is_about(error):
         return  # which says what to do

@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
+from edgekit.error_document import UnscaledLayer, UnscaledTensor
 from edgekit.errors import DataError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import SAME_VALUES, Model, Network
 from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
 from edgekit.quantize.scales import Change, Scales, violations
 from edgekit.text import listed, yaml_list
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -112,15 +114,14 @@ class KnownScales:
                 "rewrite"
             )
         error = DataError(self.lacking, code="cache.missing", where=self.name, hint=hint)
-        error.extra = {
-            "missing": [
-                {
-                    "tensor": lack.tensor,
-                    "layers": [{"layer": n, "runs": self.runs[n]} for n in lack.layers],
-                }
-                for lack in self.unlisted
-            ]
-        }
+        error.extra["missing"] = [
+            write(
+                UnscaledTensor(
+                    lack.tensor, tuple(UnscaledLayer(name, self.runs[name]) for name in lack.layers)
+                )
+            )
+            for lack in self.unlisted
+        ]
         return error
 
 

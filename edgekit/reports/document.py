@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_notes
 from edgekit.dla.memory import pool_limits
+from edgekit.error_document import FinishedStep
 from edgekit.network.model import Network
 from edgekit.placement.gpu_reasons import gpu_reasons
 from edgekit.placement.plan import (
@@ -54,7 +55,6 @@ from edgekit.reports.schema import (
     ReportedLayer,
     ReportedPlanShare,
     ReportedSegment,
-    ReportedStep,
     ReportedVerdict,
     Row,
     ScaleChange,
@@ -256,7 +256,7 @@ def _memory_gate(placement: Placement) -> Gate | None:
     return Gate(gate="memory", pool=pool, passed=need <= limit, found=need, limit=limit)
 
 
-def _steps(steps: Sequence[ReportedStep]) -> Gate | None:
+def _steps(steps: Sequence[FinishedStep]) -> Gate | None:
     if not steps:
         return None
     failed = sum(step.status == "failed" for step in steps)

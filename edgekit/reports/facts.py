@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.statistics import tails
+from edgekit.bundles.files import PackedBundle
+from edgekit.error_document import FinishedStep
 from edgekit.reference.accuracy import describe_parts
 from edgekit.reports import text
 from edgekit.reports.schema import (
     Accuracy,
     BuiltBoard,
-    BundleSizes,
     Facts,
     Line,
     MonitorSummary,
     RefitAnswer,
     ReportedPower,
     ReportedRewrite,
-    ReportedStep,
     SegmentDeviation,
 )
 from edgekit.results.comparison import describe_value
@@ -97,14 +97,14 @@ class RunFacts:
     backend: str = ""
     scales: Scales | None = None
     accuracy: Accuracy | None = None
-    bundle: BundleSizes | None = None
+    bundle: PackedBundle | None = None
     refit: RefitAnswer | None = None
     built: tuple[BuiltBoard, ...] = ()
     bench: Bench | None = None
     trace: Trace | None = None
     board: BoardName | None = None
     rewrites: tuple[ReportedRewrite, ...] = ()
-    steps: tuple[ReportedStep, ...] = ()
+    steps: tuple[FinishedStep, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     config_text: str = ""
     note_groups: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -15,12 +15,12 @@ from pydantic import Field, JsonValue, ValidationError
 from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.validity import Reason
+from edgekit.bundles.files import PackedBundle
 from edgekit.documents import (
     Coded,
     Core,
     Count,
     Device,
-    Digest,
     Document,
     Figure,
     Fraction,
@@ -32,6 +32,7 @@ from edgekit.documents import (
     fault_words,
     load_json,
 )
+from edgekit.error_document import FinishedStep
 from edgekit.errors import DataError
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
@@ -393,17 +394,6 @@ class Calibration(Document):
     changes: list[ScaleChange] = Field([])
 
 
-class BundleSizes(Document):
-    """The bundle: bytes with its weights and without."""
-
-    path: str = ""
-    digest: Digest | Literal[""] = ""
-    bytes: Size | None = None
-    stripped_bytes: Size | None = None
-    others: list[str] = Field([], description="bundles for other kinds of boards")
-    qdq: str = Field("", description="the model with Q/DQ nodes that TensorRT builds from")
-
-
 class RefitAnswer(Document):
     """Whether the refitted release's outputs equal the unstripped build's."""
 
@@ -561,15 +551,6 @@ class MeasuredPart(Document):
     clock: str = ""
 
 
-class ReportedStep(Document):
-    """A step of the pipeline."""
-
-    name: str
-    status: str
-    seconds: Figure | None = None
-    detail: str = ""
-
-
 class Report(Document):
     """One run: verdict, placement, predictions, measurement, and how it was made."""
 
@@ -589,7 +570,7 @@ class Report(Document):
     predicted: Predicted
     accuracy: Accuracy | None = None
     calibration: Calibration | None = None
-    bundle: BundleSizes | None = None
+    bundle: Annotated[PackedBundle, Coded()] | None = None
     refit: RefitAnswer | None = None
     built: list[BuiltBoard] = Field([])
     bench: ReportedBench | None = None
@@ -604,7 +585,7 @@ class Report(Document):
     graph: Graph = Graph()
     timeline: Timeline
     trace: TraceSummary | None = None
-    steps: list[ReportedStep]
+    steps: list[Annotated[FinishedStep, Coded()]]
     files: dict[str, str]
     config: str
     environment: Facts

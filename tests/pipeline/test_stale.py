@@ -10,11 +10,11 @@ import pytest
 from onnx import helper
 
 from edgekit.config.loader import open_config
+from edgekit.error_document import FinishedStep
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.plan import keep

@@ -10,10 +10,11 @@ from rich.console import Console
 
 from edgekit.cli.main import app
 from edgekit.config.loader import open_config
+from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import FinishedStep, Quiet, StepLog, describe_bound
+from edgekit.pipeline.progress import Quiet, StepLog, describe_bound
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.reports.terminal.progress import Terminal
 from tests.pipeline.nets import small_config, small_net

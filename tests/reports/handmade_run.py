@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
 from edgekit.benchmark.document import Bench, BoardName, bench_document
 from edgekit.benchmark.trace.chrome import Trace
+from edgekit.bundles.files import PackedBundle
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
+from edgekit.documents import Coded
+from edgekit.error_document import FinishedStep
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts
 from edgekit.reports.schema import (
     Accuracy,
     BuiltBoard,
-    BundleSizes,
     RefitAnswer,
     ReportedRewrite,
-    ReportedStep,
 )
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
@@ -35,9 +36,10 @@ SHUFFLE = VerdictReason(
     "keep the 1x1 spatial dimensions and flatten on the CPU",
 )  # fmt: skip
 PARTS: dict[str, Any] = {
-    "accuracy": Accuracy | None, "bundle": BundleSizes | None, "refit": RefitAnswer | None,
-    "bench": Bench | None, "board": BoardName | None, "built": tuple[BuiltBoard, ...],
-    "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[ReportedStep, ...],
+    "accuracy": Accuracy | None, "bundle": Annotated[PackedBundle, Coded()] | None,
+    "refit": RefitAnswer | None, "bench": Bench | None, "board": BoardName | None,
+    "built": tuple[BuiltBoard, ...],
+    "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[Annotated[FinishedStep, Coded()], ...],
     "trace": Trace | None,
 }  # fmt: skip
 CONFIG = """version: 1
@@ -82,14 +84,15 @@ def facts(**changes: Any) -> RunFacts:
                 for i, device in enumerate(("GPU", "DLA0", "GPU", "DLA0", "GPU"))
             ],
         }),
-        bundle=BundleSizes(path="edgekit-out/resnet50/resnet50.ekb", bytes=27_412_345,
+        bundle=PackedBundle(path="edgekit-out/resnet50/resnet50.ekb", bytes=27_412_345,
                            stripped_bytes=412_345, digest="9f" * 32),
         refit=RefitAnswer(bit_equal=True),
         bench=bench_document(handmade_plan.measured(pipelined=True), plan, name="resnet50"),
         board=BoardName(name="embedded", kind="sshd"),
         rewrites=(ReportedRewrite(name="global-average-pool", nodes=["node/gap"],
                                   reason="one loadable instead of two", max_error=2.4e-7),),
-        steps=tuple(ReportedStep(name=n, status="done" if i % 3 else "reused", seconds=0.4 * i)
+        steps=tuple(FinishedStep(name=n, status="done" if i % 3 else "reused", seconds=0.4 * i,
+                                 detail="")
                     for i, n in enumerate(STEPS)),
         files={"report": "edgekit-out/resnet50/report.html",
                "trace": "edgekit-out/resnet50/trace.json",

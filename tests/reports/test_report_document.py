@@ -262,7 +262,7 @@ def test_the_answer_says_whether_it_fits_how_fast_it_is_and_whether_it_is_accura
 @pytest.mark.parametrize(
     ("changes", "question", "words"),
     [
-        ({"steps": ({"name": "build", "status": "failed", "seconds": 1.0},)}, "fit",
+        ({"steps": ({"name": "build", "status": "failed", "seconds": 1.0, "detail": ""},)}, "fit",
          "The run failed in step build"),
         ({"accuracy": {"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False}},
          "accuracy", "Accuracy fails"),

@@ -76,7 +76,7 @@ def hostile_facts():
         config_text=HOSTILE, environment={HOSTILE: {HOSTILE: [HOSTILE]}}, files={HOSTILE: HOSTILE},
         board={"name": HOSTILE, "kind": HOSTILE}, notes=(HOSTILE,),
         rewrites=({"name": HOSTILE, "reason": HOSTILE, "nodes": [HOSTILE]},),
-        steps=({"name": HOSTILE, "status": HOSTILE, "seconds": None},),
+        steps=({"name": HOSTILE, "status": "done", "seconds": 0.0, "detail": HOSTILE},),
         bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": "0" * 64},
         accuracy={"cosine": 1.0, "data": HOSTILE, "min": 0.5,
                   "segments": [{"segment": 0, "device": "GPU", "tensor": HOSTILE}],

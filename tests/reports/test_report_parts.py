@@ -29,7 +29,8 @@ def test_gates_come_from_what_the_run_found():
     assert gates(document()) == {"accuracy": True, "refit": True, "memory": True, "steps": True}
     failed = document(
         accuracy={"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False},
-        refit={"bit_equal": False}, steps=({"name": "build", "status": "failed"},),
+        refit={"bit_equal": False},
+        steps=({"name": "build", "status": "failed", "seconds": 1.0, "detail": ""},),
     )  # fmt: skip
     assert gates(failed) == {"accuracy": False, "refit": False, "memory": True, "steps": False}
     assert "limit 0.99" in render_html(failed)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.deployment.answers import protocol_error
+from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.boards.addresses import job_command
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.build_request import (
     check_board,
@@ -33,6 +33,7 @@ from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.translation import float_note
+from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import listed
 from edgekit_device.build.request import (
@@ -187,7 +188,7 @@ class Build(FormerDict):
     backend: str = member(text())
     segments: tuple[BuiltSegment, ...] = member(records(BuiltSegment))
     weights: int = member(fields.count)
-    accuracy: Any = member(anything)
+    accuracy: Accuracy = member(record(Accuracy))
     boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
     parser: ParserWord | None = member(record(ParserWord), absent=None)

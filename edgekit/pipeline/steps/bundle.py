@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.bundles.files import PackedBundle
+from edgekit.error_document import FinishedStep
 from edgekit.errors import BundleError, DataError
 from edgekit.files import read_file
 from edgekit.network.model import Model
@@ -22,7 +24,6 @@ from edgekit.network.source import source_name
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.progress import FinishedStep
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.build import BuiltPlan, reweighed
 from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
@@ -43,11 +44,8 @@ from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.arrays.classes import classes_of
-from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    array,
     choice,
-    digest,
     document,
     member,
     nullable,
@@ -63,27 +61,6 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES = 16 << 20
-
-
-@document(frozen=True)
-class PackedBundle:
-    """A bundle's file.
-
-    Attributes:
-        path: The file, without the weights unless they are to stay in it.
-        bytes: Bytes with all weights.
-        stripped_bytes: Bytes without weights.
-        digest: SHA-256 of the manifest.
-        others: Files of the bundles for other kinds of boards.
-        qdq: The Q/DQ model that TensorRT builds from.
-    """
-
-    path: str = member(text())
-    bytes: int = member(fields.count)
-    stripped_bytes: int = member(fields.count)
-    digest: str = member(digest)
-    others: tuple[str, ...] = member(array(text()), absent=())
-    qdq: str | None = member(text(), absent=None)
 
 
 @document(frozen=True, kw_only=True)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.document import BoardName
 from edgekit.deployment.board import DescribedBoard
+from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
 from edgekit.pipeline.boards.changes import taken_back_note
-from edgekit.pipeline.progress import FinishedStep
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgekit.bundles.files import PackedBundle
 from edgekit.reference.accuracy import ChannelGroup, describe_channels, describe_snr
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
@@ -21,7 +22,6 @@ from edgekit.reports.layers import sharing_words
 from edgekit.reports.schema import (
     Accuracy,
     BuiltBoard,
-    BundleSizes,
     Calibration,
     RefitAnswer,
     Report,
@@ -189,7 +189,7 @@ def _changes(changes: Sequence[ScaleChange]) -> View | None:
     }
 
 
-def bundle_view(bundle: BundleSizes | None, refit: RefitAnswer | None) -> View | None:
+def bundle_view(bundle: PackedBundle | None, refit: RefitAnswer | None) -> View | None:
     """Returns the bundle's sizes before and after stripping, its digest and the refit's answer."""
     if bundle is None:
         return None

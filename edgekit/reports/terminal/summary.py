@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgekit.benchmark.document import ReportedBench
+from edgekit.bundles.files import PackedBundle
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
     PREDICTED_KEYS,
@@ -34,7 +35,6 @@ from edgekit.reports.facts import (
 from edgekit.reports.layers import busy_time, busy_with, sharing_words
 from edgekit.reports.schema import (
     Accuracy,
-    BundleSizes,
     MoreComparison,
     Placement,
     RefusedComparison,
@@ -200,7 +200,7 @@ def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
     return lines
 
 
-def _bundle(bundle: BundleSizes) -> str:
+def _bundle(bundle: PackedBundle) -> str:
     full, stripped = bundle.bytes, bundle.stripped_bytes
     share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
     return f"{text.size(full)}, {text.size(stripped)} without weights{share}"
