@@ -158,12 +158,12 @@ def read(
         raise kind(
             error.message, code=error.code, where=error.where or str(path), hint=error.hint
         ) from error
-    for digest, data in found.items():
-        size = manifest.sizes()[digest]
-        if len(data) != size or (verify and hashlib.sha256(data).hexdigest() != digest):
+    for name, data in found.items():
+        size = manifest.sizes()[name]
+        if len(data) != size or (verify and hashlib.sha256(data).hexdigest() != name):
             raise BundleError(
-                f"blob {digest} is damaged: its bytes have another SHA-256 than its name",
-                code="blob.digest-mismatch",
+                f"blob {name} is damaged: its bytes have another SHA-256 than its name",
+                code="blob.name-mismatch",
                 where=str(path),
                 hint="make or copy the bundle again",
             )
