@@ -37,7 +37,10 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.bundle/1"
-MEND = "make it again with this edgekit: edgekit deploy CONFIG"
+MEND = (
+    "make it again with this edgekit: edgekit deploy CONFIG; if edgekit_device on the board is "
+    "older, replace it"
+)
 """The hint about what another version of edgekit made."""
 DEVICES = ("GPU", "DLA0", "DLA1")
 MODES = ("hybrid", "standalone", "split")
