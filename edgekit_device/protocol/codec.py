@@ -415,12 +415,7 @@ def _check_names(value: object, needed: Sequence[str], known: "frozenset[str]") 
         fail("", "missing: {}".format(", ".join(missing)))
     if not known.issuperset(value):
         unknown = sorted(set(value) - known)
-        fail(
-            "",
-            "unknown: {}".format(", ".join(repr(name)[:_SHOWN] for name in unknown[:5])),
-            hint="this was made by another edgekit version: make it again with edgekit deploy "
-            "CONFIG; if edgekit_device on the board is older, replace it",
-        )
+        fail("", "unknown: {}".format(", ".join(repr(name)[:_SHOWN] for name in unknown[:5])))
 
 
 def _place(error: DeviceError, place: str) -> None:

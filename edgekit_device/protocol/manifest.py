@@ -38,7 +38,10 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.bundle/1"
-MEND = "make it again with this edgekit: edgekit deploy CONFIG"
+MEND = (
+    "make it again with this edgekit: edgekit deploy CONFIG; if edgekit_device on the board is "
+    "older, replace it"
+)
 """The hint about what another version of edgekit made."""
 MODES = ("hybrid", "standalone", "split")
 BLOB_KINDS = ("engine", "golden", "record", "sample")

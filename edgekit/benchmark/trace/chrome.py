@@ -83,11 +83,6 @@ class TraceEvent(Document):
     bp: str | None = Field(None, description="e: the flow binds to the slice around it")
     args: EventArgs
 
-    def placed(self, pid: int, shift_us: float = 0.0, **changes: Any) -> TraceEvent:
-        """Returns the same of another process, so much later."""
-        at = round(self.ts + shift_us, 3)
-        return self.model_copy(update={"pid": pid, "ts": at, **changes})
-
 
 class TracedProcess(Document):
     """A process of a trace: whose clock its times are of, and how it was placed."""
@@ -276,9 +271,16 @@ class TraceProcess:
 # events of a kind and encodes names and arguments once.
 
 
-def line_of(event: TraceEvent) -> EventLine:
-    """Returns the line of an event that was made already."""
-    return event.ts, event.ts + event.dur, str(event.cat), dumps(event.to_json())
+def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> EventLine:
+    """Returns the line of an event that was made already, of another process, so much later.
+
+    ``flow`` is its ``id`` there; None for an event of no flow.
+    """
+    row, at = event.to_json(), round(event.ts + shift_us, 3)
+    row["pid"], row["ts"] = pid, at
+    if flow is not None:
+        row["id"] = flow
+    return at, at + event.dur, str(event.cat), dumps(row)
 
 
 class EventLines:

@@ -41,6 +41,7 @@ from edgekit.benchmark.trace.chrome import (
 )
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
+from edgekit.collector import collector_held
 from edgekit.documents import first_fault, load_json
 from edgekit.errors import DataError
 from edgekit.files import write_atomically
@@ -112,8 +113,8 @@ class PreparedSource:
         self._metadata = list(_renamed(self._metadata, numbers, label))
         for event in self._events:
             own = numbers[event.pid]
-            flow = {} if event.id is None else {"id": (event.id & 0xFFFFFFFF) + (own << 32)}
-            yield line_of(event.placed(own, shift_us, **flow))
+            flow = None if event.id is None else (event.id & 0xFFFFFFFF) + (own << 32)
+            yield line_of(event, own, shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
         """See Source."""
@@ -257,10 +258,10 @@ class RunTrace:
         self._metadata = list(_renamed(self._metadata, numbers, label))
         for event in self._events:
             # whole numbers: Perfetto takes no other text than one of them
-            flow = {} if event.id is None else {
-                "id": flows.setdefault(event.id, (pid << 32) + len(flows) + 1)
-            }  # fmt: skip
-            yield line_of(event.placed(numbers[event.pid], shift_us, **flow))
+            flow = event.id
+            if flow is not None:
+                flow = flows.setdefault(flow, (pid << 32) + len(flows) + 1)
+            yield line_of(event, numbers[event.pid], shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
         """See Source."""
@@ -281,7 +282,7 @@ def _renamed(
             labelled.add(pid)
         elif event.name == "process_sort_index":
             args = args.model_copy(update={"sort_index": pid})
-        yield event.placed(pid, args=args)
+        yield event.model_copy(update={"pid": pid, "args": args})
     for pid, clock in clocks.items():
         if pid not in labelled:
             yield meta("process_labels", pid, 0, EventArgs(clock=clock, labels=label))
@@ -308,7 +309,8 @@ def read_trace(path: Path) -> RunTrace:
     Raises:
         DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
     """
-    found = checked_trace(_json(path))
+    with collector_held():  # an event is several objects, and none is in a cycle
+        found = checked_trace(_json(path))
     if not isinstance(found, Trace):
         raise DataError(
             f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),

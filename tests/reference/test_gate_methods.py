@@ -15,7 +15,7 @@ import pytest
 import edgekit
 from edgekit.errors import GateError
 from edgekit.quantize.calibration.histograms import METHODS
-from tests.pipeline.test_method import BOARD, network, usual
+from tests.reference.test_method import BOARD, network, usual
 
 
 @pytest.fixture(scope="module")
