@@ -29,6 +29,7 @@ from edgekit.expansion import expand
 from edgekit.files import read_file
 from edgekit.network.source import (
     PYTHON,
+    is_config_file,
     is_factory,
     is_torch_file,
     missing_model,
@@ -484,7 +485,7 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
         raise UsageError(
             f"{source!r} is not a path", hint="give a YAML file, an ONNX file or builtin:NAME"
         )
-    elif Path(source).suffix.lower() in (".yaml", ".yml"):
+    elif is_config_file(source):
         config = load_config(source)
     else:
         return _of_model(str(source), given)

@@ -66,6 +66,7 @@ class Row:
         bytes_sent: Bytes that were sent to it.
         seconds: How long its last deployment took.
         error: Why it is in trouble.
+        cause: Why its deployment failed, of a board that was not rolled back then.
     """
 
     name: str = member(text())
@@ -79,6 +80,7 @@ class Row:
     bytes_sent: int = member(_COUNT, default=0)
     seconds: float = member(_TIME, default=0.0)
     error: Failure | None = member(_FAILURE, default=None)
+    cause: str = member(text(), absent="")
 
     @property
     def host(self) -> str:

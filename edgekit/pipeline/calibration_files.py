@@ -13,7 +13,7 @@ from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
-from edgekit.network.source import parse_builtin
+from edgekit.network.source import is_config_file, parse_builtin
 from edgekit.network.zoo import builtin
 from edgekit.pipeline.scale_documents import (
     CacheDifference,
@@ -183,7 +183,7 @@ def _model(
     cut = list(outputs or ()) or None
     given = parse_builtin(name)
     if given is None:
-        if Path(name).suffix.lower() in (".yaml", ".yml"):
+        if is_config_file(name):
             raise UsageError(
                 "this is a configuration, but a model is needed",
                 where=name,
@@ -257,10 +257,8 @@ def merge_document(
         UsageError: An edit that fits nothing.
     """
     caches = [load_cache(path) for path in sources]
-    merged = merge(caches, policy=policy, names=[str(path) for path in sources])
+    merged = merge(caches, policy=policy, names=[str(path) for path in sources], tensorrt=tensorrt)
     new = edit(merged, drop=drop, rename=renames(rename, merged.scales), amax=ranges(amax))
-    if tensorrt is not None:
-        new = new.for_tensorrt(tensorrt)
     if not new.scales:
         raise DataError(
             "no tensor is left", code="cache.empty", where=str(out), hint="drop fewer tensors"
@@ -270,10 +268,6 @@ def merge_document(
     for cache in caches:
         for name, scale in cache.scales.items():
             tensors.setdefault(name, set()).add(scale)
-    notes = list(new.notes)
-    if tensorrt is not None:
-        # it said which header is kept
-        notes = [note for note in notes if not note.startswith("headers differ")]
     return MergedCache(
         files=tuple(map(str, sources)),
         file=str(out),
@@ -281,5 +275,5 @@ def merge_document(
         policy=policy,
         tensors=len(new.scales),
         conflicts=tuple(name for name, found in tensors.items() if len(found) > 1),
-        notes=tuple(notes),
+        notes=new.notes,
     )

@@ -26,6 +26,7 @@ from edgekit.dla.explanation import explained
 from edgekit.dla.rule_files import RuleSource
 from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
+from edgekit.network.source import is_config_file
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.targets.releases import drives_dla, parse_version
@@ -80,7 +81,7 @@ def explain_log(
     comparison = None
     if model is not None:
         given = {key: value for key, value in options.items() if value is not None}
-        if "target" not in given and not model.endswith((".yaml", ".yml")):
+        if "target" not in given and not is_config_file(model):
             given["target"] = _likely(boards)
             if len(boards) > 1:
                 notes.append(

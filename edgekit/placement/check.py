@@ -80,7 +80,6 @@ if TYPE_CHECKING:
 
 
 # what a fix that names the command says, and what takes its place
-_REWRITES = "`edgekit rewrite`"
 _NO_GAIN = "none needed: the layer takes no time where it is"
 
 
@@ -440,10 +439,10 @@ def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str
     if layer.name not in idle:
         return replace(layer, rewrites=rewrites) if rewrites else layer
     reasons = layer.dla.reasons
-    if not any(_REWRITES in reason.fix for reason in reasons):
+    if not any(reason.rewritten for reason in reasons):
         return layer
     kept = tuple(
-        replace(reason, fix=_NO_GAIN) if _REWRITES in reason.fix else reason for reason in reasons
+        replace(reason, fix=_NO_GAIN) if reason.rewritten else reason for reason in reasons
     )
     return replace(layer, dla=replace(layer.dla, reasons=kept))
 

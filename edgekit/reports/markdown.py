@@ -16,10 +16,10 @@ from edgekit.files import write_atomically
 from edgekit.placement.checks_document import Checks
 from edgekit.reports import text
 from edgekit.reports.comparison import (
+    after_verdict,
     compared_metrics,
     compared_notes,
     compared_values,
-    headline,
     metric_name,
     ratio_words,
     refused_words,
@@ -540,9 +540,7 @@ def _write_answer(compared: Comparison, paper: Paper) -> None:
         [[escaped(compared.metric), a, b, escaped(ratio_words(compared))]],
         "lrrr",
     )
-    verdict = compared.verdict  # the headline begins with it
-    rest = headline(compared).removeprefix(verdict)
-    paper.add(f"{icon} **{escaped(verdict)}**{escaped(rest, 400)}")
+    paper.add(f"{icon} **{escaped(compared.verdict)}**{escaped(after_verdict(compared), 400)}")
     _write_notes(compared, compared.notes, paper)
 
 

@@ -90,7 +90,7 @@ def tune(
         began = time.monotonic()
         measurer.connect_board()
         notes = [check_network(table, measurer, measurer.other) for table in known]
-        pulse.announce("the configuration's plan: building it for the first board")
+        pulse.announce("the configuration's plan", "building it for the first board")
         start = measurer.start
         for table in known:
             check_conditions(table, start)
@@ -182,11 +182,11 @@ class TuningProgress:
         doing = " ".join(word for word in (self._step, self._more) if word)
         self._line(f"{self._what}{': ' if doing else ''}{doing}, {now - self._since:.0f} s")
 
-    def announce(self, text: str) -> None:
+    def announce(self, what: str, more: str = "") -> None:
         """Says what the tuning does now."""
-        self._what, self._step, self._more = text.partition(": ")[0], "", ""
+        self._what, self._step, self._more = what, "", ""
         self._since = self._clock()
-        self._line(text)
+        self._line(f"{what}: {more}" if more else what)
 
     def begin(self, number: int, total: int, name: str) -> None:
         """A step of a trial begins."""

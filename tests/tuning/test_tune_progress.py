@@ -17,7 +17,7 @@ def test_long_steps_are_reported() -> None:
     said: list[str] = []
     clock = Clock()
     pulse = TuningProgress(said.append, clock=clock)
-    pulse.announce("plan 3: expected 9, at best 7")
+    pulse.announce("plan 3", "expected 9, at best 7")
     pulse.begin(5, 12, "build")
     pulse.note("of no interest")
     clock.now += SILENT_S - 1

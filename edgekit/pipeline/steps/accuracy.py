@@ -49,7 +49,7 @@ from edgekit.reference.search_bounds import (
     bounds_of_run,
     part_of,
 )
-from edgekit.rewriting.graph import APPROXIMATE
+from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import (
     document,
@@ -576,9 +576,7 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
     from edgekit.rewriting.rewrite import rewrite
 
     names = dict.fromkeys(
-        item.rewrite
-        for item in used_rewrites(context).applied
-        if item.rewrite.startswith(APPROXIMATE)
+        item.rewrite for item in used_rewrites(context).applied if item.rewrite in APPROXIMATE
     )
     if not names:
         return ()

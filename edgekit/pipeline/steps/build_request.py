@@ -12,7 +12,7 @@ import numpy as np
 
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
-from edgekit.network.loading.opaque import before_opaque, opaque_notes
+from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
 from edgekit.network.model import Model
 from edgekit.pipeline.boards.doctor import NO_NUMPY
 from edgekit.pipeline.steps.calibrate import calibration_inputs
@@ -311,7 +311,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
     if not (_on_board(context) if on_board is None else on_board):
-        needs = "".join(f"; {text}" for text in opaque_notes(came.graph) if "plugin" in text)
+        needs = "".join(f"; {text}" for text in plugin_notes(came.graph))
         raise EnvironmentLack(
             f"node {first!r} needs TensorRT, and no board builds{needs}",
             code="build.opaque",
