@@ -23,10 +23,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from edgekit import timeouts
 from edgekit.config.loader import fault_text
 from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
-from edgekit.deployment import timeouts
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
 from edgekit.files import parse_json, read_file, regular

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgekit import timeouts
 from edgekit.config.loader import Config, open_config
-from edgekit.deployment import timeouts
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
 from edgekit.fleet.driver import UNREACHABLE_CODES, BoardPool, Deployed, Driver, SshDriver

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from edgekit import timeouts
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.hints import action_command, resume_command
 from edgekit.fleet.waves import FleetBoard, RolloutSettings, State
@@ -44,7 +45,6 @@ from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.policy import Policy, read_policy
 
 _SCHEMA = "edgekit.rollout/1"
-_TRIES, _MOMENT_S = 10, 0.02
 _TEXT = nullable(text())
 _COUNT = integer(0, 1 << 62)
 _TIME = number(0.0, 1e12)
@@ -260,11 +260,11 @@ class Rollout:
 
 def _held(descriptor: int) -> bool:
     # is_driven() holds it for a moment, too
-    for _ in range(_TRIES):
+    for pause in timeouts.ROLLOUT_LOCK_S:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        time.sleep(_MOMENT_S)
+        time.sleep(pause)
     return False
 
 

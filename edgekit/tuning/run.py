@@ -12,6 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from edgekit import timeouts
 from edgekit.config.loader import Config
 from edgekit.errors import UsageError
 from edgekit.files import write_json
@@ -33,7 +34,6 @@ from edgekit.tuning.session import Tuning, nothing_known
 from edgekit.tuning.trials import TuningRequest
 
 SNIPPET_NAME = "tuned.yaml"
-SILENT_S = 4.0
 
 
 def tune(
@@ -171,13 +171,13 @@ class TuningProgress:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(SILENT_S / 4):
+        while not self._ended.wait(timeouts.TUNE_SILENT_S / 4):
             self.beat()
 
     def beat(self) -> None:
         """Says what is going on if nothing was said for long."""
         now = self._clock()
-        if now - self._last < SILENT_S:
+        if now - self._last < timeouts.TUNE_SILENT_S:
             return
         doing = " ".join(word for word in (self._step, self._more) if word)
         self._line(f"{self._what}{': ' if doing else ''}{doing}, {now - self._since:.0f} s")

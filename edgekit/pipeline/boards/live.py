@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from edgekit import timeouts
 from edgekit.benchmark.monitor import ShownApp, ShownSample, Top, with_release_warning
-from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
