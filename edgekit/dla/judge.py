@@ -22,10 +22,10 @@ from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
 from edgekit.targets.releases import (
-    check_release,
     drives_dla,
     jetpacks_ended,
     parse_version,
+    release_for,
     unbrought,
     unstated_dla,
 )
@@ -197,8 +197,7 @@ def judge(
             code="precision.unknown",
             hint=f"choose one of {', '.join(PRECISIONS)}",
         )
-    release = tensorrt or target.tensorrt
-    check_release(target, release)
+    release = release_for(target, tensorrt)
     version = parse_version(release)
     rules = load_rules()
     quantised = any(la.kind in QUANTIZATION for la in network.layers)

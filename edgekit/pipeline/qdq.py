@@ -43,6 +43,7 @@ from edgekit.quantize.scales import Change, change_rows, tie
 from edgekit.reference.proposal import layers_named
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit.targets.releases import spelled
 
 if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
@@ -90,7 +91,9 @@ def from_qdq_document(
         EnvironmentLack: The precisions cannot be written.
     """
     board = get(target) if target is not None else None
-    release = tensorrt or (board.tensorrt if board is not None else None)
+    release = board.tensorrt if board is not None else None
+    if tensorrt is not None:
+        release = spelled(tensorrt)
     if release is None and cache is not None:
         raise UsageError(
             "a calibration cache belongs to one TensorRT release",

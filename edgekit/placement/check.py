@@ -70,7 +70,7 @@ from edgekit.placement.translation import (
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
-from edgekit.targets.releases import check_release, release_sources, unstated_dla
+from edgekit.targets.releases import release_for, release_sources, unstated_dla
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -239,8 +239,7 @@ def check_model(
         BuildError: NVIDIA's parser gives no answer.
     """
     board = get(target) if isinstance(target, str) else target
-    release = tensorrt or board.tensorrt
-    check_release(board, release)
+    release = release_for(board, tensorrt)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     file = file or loaded
@@ -259,7 +258,7 @@ def check_model(
 
     def judging(known: Mapping[str, float] | None) -> Judgement:
         return judge(
-            network, board, precision=precision, tensorrt=tensorrt, scales=known,
+            network, board, precision=precision, tensorrt=release, scales=known,
             max_loadables=max_loadables, fp16_layers=floats, lowers=bool(lowered),
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from edgekit.errors import DataError, UsageError
 from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.board import CONTENTION, BoardFile, PowerMode, Target, WrittenMode
+from edgekit.targets.releases import spelled
 from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
 _Document = TypeVar("_Document")
@@ -165,7 +166,7 @@ def _read(path: Path, _stamp: int) -> Target:
         gpu=file.gpu,
         dram=file.dram,
         power_modes={name: _mode(name, mode, file) for name, mode in file.power_modes.items()},
-        tensorrt=file.software.tensorrt,
+        tensorrt=spelled(file.software.tensorrt),
         idle_watts=file.power.idle_watts,
         platform=file.module.platform,
         file=file,

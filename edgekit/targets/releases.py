@@ -37,6 +37,18 @@ def parse_version(text: str) -> Version:
     return tuple(numbers)
 
 
+def spelled(text: str) -> str:
+    """Returns a version as documents, keys and messages have it: "10.3" for 10.3.0 and 010.3.
+
+    A major release alone stays alone.
+
+    Raises:
+        UsageError: The text is no version (code ``tensorrt.version``).
+    """
+    version = parse_version(text)
+    return versions.show(_minor(version) if "." in text and len(version) == 1 else version)
+
+
 def within(version: Version, since: str | None, until: str | None) -> bool:
     """Says whether a version is at least ``since`` and less than ``until``, where given."""
     if since is not None and version < parse_version(since):
@@ -81,8 +93,8 @@ def _minor(version: Version) -> Version:
     return (*version, 0)[:2]
 
 
-def check_release(target: Target, tensorrt: str) -> None:
-    """Refuses a TensorRT that was never released for a board.
+def release_for(target: Target, tensorrt: str | None) -> str:
+    """Returns the TensorRT that a user names, as :func:`spelled`; the board's usual one for None.
 
     A release newer than every one of ``targets/_jetpack.yaml`` is accepted up to the next major
     one, as it may have come out since.
@@ -92,9 +104,12 @@ def check_release(target: Target, tensorrt: str) -> None:
             ``tensorrt.unknown``), or it is malformed or a major release alone (code
             ``tensorrt.version``).
     """
+    if tensorrt is None:
+        return target.tensorrt
+    tensorrt = spelled(tensorrt)
     version = parse_version(tensorrt)
     if version == parse_version(target.tensorrt):
-        return
+        return target.tensorrt
     # the lists are for other releases than the usual one: a plain check does without them
     from edgekit.targets.jetpack import jetpacks, tensorrt_releases
 
@@ -118,7 +133,7 @@ def check_release(target: Target, tensorrt: str) -> None:
     known = minor in map(_minor, released)
     newer = minor > newest and version[0] <= newest[0] + 1
     if (known or newer) and minor >= parse_version(first)[:2]:
-        return
+        return tensorrt
     each = list(dict.fromkeys(pack.tensorrt_text for pack in packs))
     jetpack = f"JetPack brings {listed(each)}; " if each else ""
     raise UsageError(
