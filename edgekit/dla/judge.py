@@ -29,6 +29,7 @@ from edgekit.targets.releases import (
     unbrought,
     unstated_dla,
 )
+from edgekit.text import counted
 from edgekit_device.versions import Version
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def release_notes(target: Target, release: str) -> tuple[str, ...]:
 
 
 def _layers(count: int) -> str:
-    return f"{count:,} layer is" if count == 1 else f"{count:,} layers are"
+    return f"{counted(count, 'layer')} {'is' if count == 1 else 'are'}"
 
 
 def judge(

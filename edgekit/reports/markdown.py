@@ -46,7 +46,7 @@ from edgekit.reports.layers import (
 from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison, Report
 from edgekit.reports.text import clean
 from edgekit.results.comparison import ComparedRun, Comparison
-from edgekit.text import percent, sentence
+from edgekit.text import counted, percent, sentence
 
 if TYPE_CHECKING:
     from edgekit.parsing.nvidia import ParserWord
@@ -398,8 +398,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     """Writes checks of models: a row each, what failed, and the broken rules of each, folded."""
     checks, failures = document.checks, document.failures
     icon = "❌" if failures else "✅"
-    many = len(checks)
-    paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
+    paper.add(f"### {icon} edgekit check: {counted(len(checks), 'model')}")
     failed = [f"- {code(one.where)}: {prose(one.message, 400)}" for one in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
