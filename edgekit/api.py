@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgekit.compiled.network import CompiledNetwork
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
+    from edgekit.deployment.doctor import Doctor as Doctor
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
-    from edgekit.pipeline.boards.doctor import Doctor as Doctor
     from edgekit.pipeline.boards.jobs import BoardJobs as BoardJobs
     from edgekit.pipeline.boards.jobs import JobAnswer as JobAnswer
     from edgekit.pipeline.boards.jobs import Jobs

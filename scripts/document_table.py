@@ -26,7 +26,7 @@ DOCUMENTS = {
     "edgekit.deployment/1": "edgekit_device.release.journal.DeploymentResult",
     "edgekit.device.bench/1": "edgekit.benchmark.measurement.Measurement",
     "edgekit.device/1": "edgekit_device.board.identity.Hello",
-    "edgekit.doctor/1": "edgekit.pipeline.boards.doctor.Doctor",
+    "edgekit.doctor/1": "edgekit.deployment.doctor.Doctor",
     "edgekit.error/1": "edgekit.error_document.ErrorDocument",
     "edgekit.export/1": "edgekit.pytorch.document.Exported",
     "edgekit.family/1": "edgekit.dla.explanation.ExplainedFamily",

@@ -21,6 +21,7 @@ from edgekit.dla.rules import Rules, load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
+from edgekit.targets.loader import get, names
 from edgekit.targets.releases import (
     drives_dla,
     jetpacks_ended,
@@ -46,6 +47,17 @@ _OPAQUE = {
     "imported": ("general.kind", "the layer types of the DLA chapter"),
     "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
+
+
+def qdq_hint() -> str:
+    """Says what INT8 on a DLA needs, before and since TensorRT reads Q/DQ nodes there."""
+    since = load_rules().rules[_EXPLICIT_RULE].until
+    assert since is not None, "the rule ended with a release"
+    boards = [name for name in names() if get(name).dla.cores and drives_dla(get(name), since)]
+    return (
+        f"before TensorRT {since}, INT8 on the DLA needs a calibration cache (edgekit calibrate "
+        f"--save); Q/DQ nodes need --tensorrt {since} or later on {' or '.join(boards)}"
+    )
 
 
 def reads_qdq(target: Target, tensorrt: str) -> bool:

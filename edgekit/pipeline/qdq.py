@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from edgekit.dla.judge import judge, reads_qdq, release_warnings
+from edgekit.dla.judge import judge, qdq_hint, reads_qdq, release_warnings
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.files import write_atomically
@@ -222,8 +222,7 @@ def to_qdq_document(
             f"{context.tensorrt}",
             code="qdq.release",
             where=context.file.target,
-            hint="up to TensorRT 10.7, INT8 on the DLA needs a calibration cache (edgekit "
-            "calibrate --save); Q/DQ nodes need --tensorrt 11.4.1 or later on AGX Orin",
+            hint=qdq_hint(),
         )
     may_write_for(context.config, {"the Q/DQ model": out})
     context = calibrated(context)

@@ -13,7 +13,6 @@ from typing import TypeVar
 from edgekit.errors import DataError, UsageError
 from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.board import CONTENTION, BoardFile, PowerMode, Target, WrittenMode
-from edgekit.targets.releases import spelled
 from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
 _Document = TypeVar("_Document")
@@ -121,6 +120,11 @@ def names_hint(name: str) -> str:
     return (f"did you mean {near}? " if near else "") + "`edgekit targets` lists all"
 
 
+def of_board(board_id: str) -> Target | None:
+    """Returns the target of a board by the number in its device tree, or None."""
+    return next((one for one in map(get, names()) if one.file.module.has(board_id)), None)
+
+
 def same_words(name: str) -> str | None:
     """Returns the board whose name has the words of ``name`` in another order, or None."""
     words = _words(name)
@@ -166,7 +170,7 @@ def _read(path: Path, _stamp: int) -> Target:
         gpu=file.gpu,
         dram=file.dram,
         power_modes={name: _mode(name, mode, file) for name, mode in file.power_modes.items()},
-        tensorrt=spelled(file.software.tensorrt),
+        tensorrt=file.software.tensorrt,
         idle_watts=file.power.idle_watts,
         platform=file.module.platform,
         file=file,

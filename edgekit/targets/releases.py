@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from edgekit.errors import UsageError
-from edgekit.targets.board import Target
+from edgekit.targets.board import Target, one_spelling
 from edgekit.text import listed
 from edgekit_device import versions
 from edgekit_device.versions import Version, agree, at_least
@@ -38,15 +38,13 @@ def parse_version(text: str) -> Version:
 
 
 def spelled(text: str) -> str:
-    """Returns a version as documents, keys and messages have it: "10.3" for 10.3.0 and 010.3.
-
-    A major release alone stays alone.
+    """Returns the release that a user names in its :func:`one_spelling`.
 
     Raises:
         UsageError: The text is no version (code ``tensorrt.version``).
     """
-    version = parse_version(text)
-    return versions.show(_minor(version) if "." in text and len(version) == 1 else version)
+    parse_version(text)
+    return one_spelling(text.strip())
 
 
 def within(version: Version, since: str | None, until: str | None) -> bool:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.deployment.doctor import NO_NUMPY
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
 from edgekit.network.model import Model
-from edgekit.pipeline.boards.doctor import NO_NUMPY
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
