@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgekit.dla.scales import LEVELS
+from edgekit.dla.verdicts import whole
 from edgekit.errors import DataError, UsageError
 from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.validation import input_shapes
@@ -15,17 +16,6 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.source import is_config_file, parse_builtin
 from edgekit.network.zoo import builtin
-from edgekit.pipeline.scale_documents import (
-    CacheDifference,
-    CachedScale,
-    InferredScale,
-    LackingTensor,
-    MergedCache,
-    ReadCache,
-    ReadScale,
-    ScaleDifference,
-    ShownCache,
-)
 from edgekit.quantize.caches import (
     CalibrationCache,
     diff,
@@ -37,6 +27,148 @@ from edgekit.quantize.caches import (
 )
 from edgekit.quantize.calibration.calibrate import describe_missing
 from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
+from edgekit.removed import FormerDict
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    flag,
+    long_text,
+    member,
+    nullable,
+    number,
+    records,
+)
+
+_SCALE = number(0, 1e100)
+
+
+@document(frozen=True, kw_only=True)
+class CachedScale:
+    """A tensor of a calibration cache.
+
+    With a model, ``writer`` and ``readers`` are the layers that write and read it, and ``known``
+    says whether the network has it.
+    """
+
+    name: str = member(long_text)
+    scale: float = member(_SCALE)
+    amax: float = member(_SCALE)
+    writer: str | None = None
+    readers: tuple[str, ...] = ()
+    known: bool = False
+
+
+@document(frozen=True, kw_only=True)
+class ReadScale(CachedScale):
+    """A tensor of a calibration cache, beside a network."""
+
+    writer: str | None = member(nullable(long_text))
+    readers: tuple[str, ...] = member(array(long_text))
+    known: bool = member(flag)
+
+
+@document(frozen=True, kw_only=True)
+class InferredScale:
+    """A scale that follows from others; ``source`` says how."""
+
+    name: str = member(long_text)
+    scale: float = member(_SCALE)
+    amax: float = member(_SCALE)
+    source: str = member(long_text, key="from")
+
+
+@document(frozen=True)
+class LackingTensor:
+    """A tensor without a scale, and the layers that need one."""
+
+    tensor: str = member(long_text)
+    layers: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True, kw_only=True)
+class ShownCache(FormerDict):
+    """An ``edgekit.cache/1``: the scales of a calibration cache.
+
+    Attributes:
+        file: The cache.
+        header: Its first line.
+        version: TensorRT's number in it.
+        algorithm: The calibrator in it.
+        model: The model that it is shown beside, or None.
+        tensors: Its tensors.
+        notes: What a person should know.
+    """
+
+    schema: str = member(choice("edgekit.cache/1"), default="edgekit.cache/1")
+    file: str = member(long_text)
+    header: str = member(long_text)
+    version: int = member(whole)
+    algorithm: str = member(long_text)
+    model: str | None = member(nullable(long_text))
+    tensors: tuple[CachedScale, ...] = member(records(CachedScale))
+    notes: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True, kw_only=True)
+class ReadCache(ShownCache):
+    """An ``edgekit.cache/1`` beside a model.
+
+    Attributes:
+        tensors: Its tensors, with what writes and reads them.
+        inferred: Scales that follow from others.
+        missing: Tensors that need a scale and have none.
+        without: Tensors that are listed without one.
+        unknown: Names that the network does not have.
+        unnamed: How many entries are of TensorRT's unnamed layers.
+    """
+
+    tensors: tuple[ReadScale, ...] = member(records(ReadScale))
+    inferred: tuple[InferredScale, ...] = member(records(InferredScale))
+    missing: tuple[LackingTensor, ...] = member(records(LackingTensor))
+    without: tuple[LackingTensor, ...] = member(records(LackingTensor))
+    unknown: tuple[str, ...] = member(array(long_text))
+    unnamed: int = member(whole)
+
+
+@document(frozen=True)
+class ScaleDifference:
+    """A tensor whose scale differs; ``ratio`` is None where the old one is 0."""
+
+    name: str = member(long_text)
+    old: float = member(_SCALE)
+    new: float = member(_SCALE)
+    ratio: float | None = member(nullable(_SCALE))
+
+
+@document(frozen=True, kw_only=True)
+class CacheDifference(FormerDict):
+    """An ``edgekit.cache-diff/1``: two calibration caches compared; ``same`` if they are equal."""
+
+    schema: str = member(choice("edgekit.cache-diff/1"), default="edgekit.cache-diff/1")
+    files: tuple[str, ...] = member(array(long_text, 2, 2))
+    headers: tuple[str, ...] = member(array(long_text, 2, 2))
+    same: bool = member(flag)
+    added: tuple[CachedScale, ...] = member(records(CachedScale))
+    removed: tuple[CachedScale, ...] = member(records(CachedScale))
+    changed: tuple[ScaleDifference, ...] = member(records(ScaleDifference))
+    equal: int = member(whole)
+
+
+@document(frozen=True, kw_only=True)
+class MergedCache(FormerDict):
+    """An ``edgekit.cache-merge/1``: the calibration cache made of ``files``; ``conflicts`` are the
+    tensors whose scales differed, ``tensors`` is how many it has.
+    """
+
+    schema: str = member(choice("edgekit.cache-merge/1"), default="edgekit.cache-merge/1")
+    files: tuple[str, ...] = member(array(long_text))
+    file: str = member(long_text)
+    header: str = member(long_text)
+    policy: str = member(choice("last", "first", "max", "error"))
+    tensors: int = member(whole)
+    conflicts: tuple[str, ...] = member(array(long_text))
+    notes: tuple[str, ...] = member(array(long_text))
 
 
 def ranges(options: Sequence[str]) -> dict[str, float]:
