@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgekit.compiled.network import CompiledNetwork
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
+    from edgekit.deployment.doctor import Doctor as Doctor
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
-    from edgekit.pipeline.boards.doctor import Doctor as Doctor
     from edgekit.pipeline.boards.jobs import BoardJobs as BoardJobs
     from edgekit.pipeline.boards.jobs import JobAnswer as JobAnswer
     from edgekit.pipeline.boards.jobs import Jobs
@@ -58,24 +58,8 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.scale_documents import (
-        CacheDifference as CacheDifference,
-    )
-    from edgekit.pipeline.scale_documents import (
-        LoweredModel,
-        MeasuredScales,
-        MergedCache,
-        SplitModel,
-    )
-    from edgekit.pipeline.scale_documents import (
-        ReadCache as ReadCache,
-    )
-    from edgekit.pipeline.scale_documents import (
-        ShownCache as ShownCache,
-    )
-    from edgekit.pipeline.scale_documents import (
-        WrittenScales as WrittenScales,
-    )
+    from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, SplitModel
+    from edgekit.pipeline.scale_documents import WrittenScales as WrittenScales
     from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
@@ -93,6 +77,10 @@ if TYPE_CHECKING:
     from edgekit.placement.rewrite_document import Rewriting
     from edgekit.placement.table import PlanTable
     from edgekit.pytorch.document import Exported
+    from edgekit.quantize.cache_files import CacheDifference as CacheDifference
+    from edgekit.quantize.cache_files import MergedCache
+    from edgekit.quantize.cache_files import ReadCache as ReadCache
+    from edgekit.quantize.cache_files import ShownCache as ShownCache
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.reports.schema import Report
@@ -411,7 +399,7 @@ def show_cache(
     Raises:
         DataError: The file is no cache, or of another network.
     """
-    from edgekit.pipeline.calibration_files import show_document
+    from edgekit.quantize.cache_files import show_document
 
     return show_document(Path(cache), None if model is None else str(model), **part)
 
@@ -426,7 +414,7 @@ def diff_caches(
     Raises:
         DataError: A file is no cache.
     """
-    from edgekit.pipeline.calibration_files import diff_document
+    from edgekit.quantize.cache_files import diff_document
 
     return diff_document(Path(first), Path(second), tolerance=tolerance, headers=headers)
 
@@ -441,7 +429,7 @@ def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any)
         DataError: A file is no cache, or ``out`` cannot be written.
         UsageError: An edit that fits nothing.
     """
-    from edgekit.pipeline.calibration_files import merge_document
+    from edgekit.quantize.cache_files import merge_document
 
     return merge_document([Path(one) for one in sources], Path(out), **options)
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from edgekit import timeouts
 from edgekit.errors import EnvironmentLack
 from edgekit.expansion import hidden, hidden_document
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
           (stat.S_ISBLK, "a device"))  # fmt: skip
-_WRITER_S = 5.0
 
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
@@ -131,11 +131,11 @@ def open_stream(path: Path) -> BinaryIO:
     opened: list[BinaryIO] = []
     thread = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)
     thread.start()
-    thread.join(_WRITER_S)
+    thread.join(timeouts.WRITER_S)
     if not opened:
         with contextlib.suppress(OSError):  # lets the thread go
             os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-        thread.join(_WRITER_S)
+        thread.join(timeouts.WRITER_S)
         for file in opened:
             file.close()
         raise OSError(errno.ETIMEDOUT, "it is a pipe that nobody writes to", str(path))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from edgekit.dla.rule_files import Reconstruction, ReconstructionFile
 from edgekit.knowledge import data_folder, read_document
 from edgekit.rewriting.engine.opset import RAISED
-from edgekit.rewriting.graph import APPROXIMATE, Rewrite
+from edgekit.rewriting.graph import Rewrite
 from edgekit.rewriting.rules.order import REWRITES
 
 _MOST_OPERATORS = 12
@@ -68,7 +68,7 @@ def _groups() -> dict[str, list[Rewrite]]:
         title = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         found.setdefault(title, []).append(item)
     return {
-        title: sorted(items, key=lambda item: (item.name.startswith(APPROXIMATE), item.name))
+        title: sorted(items, key=lambda item: (item.approximate, item.name))
         for title, items in found.items()
     }
 

@@ -18,6 +18,7 @@ from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_varia
 from edgekit.benchmark.trtexec import TrtexecTimes
 from edgekit.documents import Document
 from edgekit.errors import UsageError
+from edgekit.network.source import is_config_file
 from edgekit.text import counted
 from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.benchmark.statistics import median
@@ -189,7 +190,7 @@ def config_words(config: str, target: str, precision: str) -> str:
         precision: Of the plan, which a model needs, too.
     """
     words = [config] if config else []
-    if config and not config.lower().endswith((".yaml", ".yml")):
+    if config and not is_config_file(config):
         words += ["--target", target, "--precision", precision]
     return shlex.join(words)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from edgekit.buildlog.facts import BuildLog, Fallback, LogLoadable
 from edgekit.buildlog.layer_names import LayerNames
-from edgekit.buildlog.parser import PROFILES
 from edgekit.dla.memory import memory
 from edgekit.dla.rule_files import RuleSource, sources_file
 from edgekit.dla.verdicts import Judgement, MemoryNeed
@@ -493,7 +492,7 @@ def warnings(
     found += [
         note
         for note in log.notes
-        if log.requested_dla or note == log.all_on_gpu or not note.startswith(PROFILES)
+        if log.requested_dla or note == log.all_on_gpu or note not in log.profiles
     ]
     if log.builds > 1:
         found.append(

@@ -102,6 +102,7 @@ class BuildLog:
         counts: Layers after each of the builder's steps, by the step's name.
         errors: Lines of severity E, at most some hundred.
         notes: Lines about the DLA as a whole.
+        profiles: Those of the notes that TensorRT prints for every profile with a range.
         builds: Builds found in the log.
         evidence: What the log proves: "placement": which layers went to the DLA; "capability":
             which could, but not which did (the log ends before); "refusals": only the layers that
@@ -136,6 +137,7 @@ class BuildLog:
     lines: int = member(fields.count, default=0)
     cut: bool = member(flag, default=False)
     recognised: int = 0
+    profiles: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evidence", self._evidence())

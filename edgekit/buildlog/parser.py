@@ -42,7 +42,7 @@ _LOOSE = 8
 # characters of a sentence about the DLA
 _SENTENCE = 2000
 # printed on Orin for every profile with a range, whether a DLA is requested or not
-PROFILES = "DLA requests all profiles have same min, max, and opt"
+_PROFILES = "DLA requests all profiles have same min, max, and opt"
 # a line without any of these is TensorRT's, but says nothing about placement
 _KEYS = ("DLA", "Dla", "dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
          " layers", "ompute ", "Selected", "CUDA:", "onnx", "Model", "Batch size",
@@ -127,7 +127,7 @@ _NO_LAYER = frozenset({
     "was", "which", "will", "with",
 })  # fmt: skip
 _NOTES = (
-    PROFILES,
+    _PROFILES,
     "setDefaultDeviceType was called but no layer",
     "Cannot create DLA engine",
     "Safe DLA is enabled but not all layers are running on DLA",
@@ -209,6 +209,7 @@ class Build:
         self.sections = False
         self.dla_section = False
         self.notes: list[str] = []
+        self.profiles: list[str] = []
         self.counts: dict[str, int] = {}
         self.accepted: tuple[int, int] | None = None
         self.pool_limits: MemoryNeed | None = None
@@ -244,7 +245,7 @@ class Build:
         return bool(
             self._refused or self._late or self._offloaded or self._sections or self._capable
             or self._engine or self.accepted
-            or any(not note.startswith(PROFILES) for note in self.notes)
+            or len(self.notes) > len(self.profiles)
         )  # fmt: skip
 
     def capable_layer(self, name: str) -> None:
@@ -341,6 +342,7 @@ class Build:
             pool_total=self.pool_total,
             counts=self.counts,
             notes=tuple(self.notes),
+            profiles=tuple(self.profiles),
             cut=self._cut,
         )
 
@@ -569,6 +571,8 @@ class LogParser:
             if note in text:
                 if text not in build.notes and len(build.notes) < 100:
                     build.notes.append(text)
+                    if note == _PROFILES:
+                        build.profiles.append(text)
                 self._recognised += 1
                 return
         # TensorRT 7 gives such reasons as errors

@@ -368,8 +368,7 @@ def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: in
         loader=_LOADER,
         runtime=_runtime(artefacts.fingerprint),
         boards=() if emulated or not any(board.values()) else (board,),
-        portable=bool(entries)
-        and all(entry.version_compatible and entry.dla_core is None for entry in entries),
+        portable=bool(entries) and all(entry.portable for entry in entries),
         dla_cores=() if emulated else tuple(sorted(cores)),
         cudla=any(entry.kind == "loadable" for entry in entries),
         disk_bytes=weight_bytes + sum(sizes.values()) + retained,

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgekit import timeouts
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.files import read_file, replacing
 from edgekit_device.account import account_name
@@ -30,7 +31,6 @@ _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
 _EVERYBODY = "edgekit"
 _SHOWN = 16
 NAMESPACE = "edgekit-bundle"
-_TIMEOUT_S = 120  # a key on hardware waits for its owner
 _TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
 
 
@@ -265,7 +265,7 @@ def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
             capture_output=True,
             env=environment,
             start_new_session=True,
-            timeout=_TIMEOUT_S,
+            timeout=timeouts.SIGN_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

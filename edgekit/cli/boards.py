@@ -677,7 +677,7 @@ def trust_command(
 
 
 def _count(keys: int) -> str:
-    return f"{keys or 'no'} key{'' if keys == 1 else 's'}"
+    return counted(keys, "key") if keys else "no keys"
 
 
 def _show_trust(board: TrustingBoard, changes: bool) -> None:

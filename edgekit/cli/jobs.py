@@ -13,6 +13,7 @@ from edgekit import api
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument, command
 from edgekit.cli.output import mark_printed, print_json, progress, say
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.api import BoardJobs, JobAnswer, JobRow
@@ -130,8 +131,7 @@ def _show(one: BoardJobs) -> None:
     if one.error is not None:
         say(f"{one.board}: not reached: {one.error.message}")
         return
-    count = len(one.jobs)
-    print(f"{one.board}: {count or 'no'} job{'' if count == 1 else 's'}")
+    print(f"{one.board}: {counted(len(one.jobs), 'job') if one.jobs else 'no jobs'}")
     for row in one.jobs:
         say("  " + _row(row))
 

@@ -31,7 +31,7 @@ from edgekit.cli.output import (
     terminal_format,
 )
 from edgekit.errors import GateError, UsageError
-from edgekit.text import plain, sentence
+from edgekit.text import counted, plain, sentence
 
 _RATE_MS = click.IntRange(10, 60_000)
 _OPTIONS = all_of(
@@ -430,7 +430,7 @@ def export(
     with write_atomically(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     if not quiet:
-        say(f"{len(found)} results in {output}")
+        say(f"{counted(len(found), 'result')} in {output}")
 
 
 @history_command.action(
@@ -461,7 +461,8 @@ def prune(
     if json:
         print_json(pruned)
     else:
-        say(f"{len(pruned.removed)} results {'would be deleted' if dry_run else 'deleted'}")
+        done = "would be deleted" if dry_run else "deleted"
+        say(f"{counted(len(pruned.removed), 'result')} {done}")
 
 
 def _agree(count: int, json: bool) -> None:

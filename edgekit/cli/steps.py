@@ -99,7 +99,7 @@ def _show_build(board: BoardBuild) -> None:
     if plan["same"]:
         print("  matches the plan: layers, devices and loadables")
     else:
-        print(f"  {len(plan['differences'])} differences from the plan, listed as notes")
+        print(f"  {counted(len(plan['differences']), 'difference')} from the plan, listed as notes")
 
 
 @commands.command(

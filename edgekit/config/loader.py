@@ -29,6 +29,7 @@ from edgekit.expansion import expand
 from edgekit.files import read_file
 from edgekit.network.source import (
     PYTHON,
+    is_config_file,
     is_factory,
     is_torch_file,
     missing_model,
@@ -132,7 +133,7 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
     except ValidationError as error:
         faults = _specific(error.errors(include_url=False))
         news = [f for f in faults if not isinstance(f["input"], RefusedScalar)]
-        problems += _without_cascades([_problem(document, fault, news) for fault in news])
+        problems += _without_cascades([_stated(document, fault, news) for fault in news])
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_position))
@@ -187,54 +188,71 @@ def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
     return value, problems
 
 
-def _problem(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> Problem:
+@dataclass(frozen=True)
+class _Fault:
+    """A problem of one key, and what it says of other keys."""
+
+    problem: Problem
+    missing: str = ""
+    """The key that is missing."""
+    meant: str = ""
+    """The key that an unknown one is like."""
+
+
+def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> _Fault:
     path = _path_in(document, error["loc"])
     shown = ".".join(str(part) for part in path)
     where = document.where(path)
     kind = error["type"]
     if kind == "extra_forbidden":
-        key = str(path[-1])
-        if shown in removed.KEYS:
-            return Problem(f"key '{shown}' no longer exists", where, removed.KEYS[shown])
-        known = _known_keys(path[:-1])
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        if "onnx" in known and key.lower() in _FILE_KEYS:
-            near = ["onnx"]
-        if not near and len(path) == 1:
-            near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
-        hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
-        if where == f"option {shown}" and len(path) > 1:  # nobody typed that key
-            return Problem(
-                f"unknown {str(path[-2]).removesuffix('s')} '{key}'",
-                where,
-                hint.replace(" keys", ""),
-            )
-        if key == "jetpack":
-            hint = (
-                "write the TensorRT that it brings, such as tensorrt: '10.3'; edgekit check takes "
-                "--jetpack"
-            )
-        return Problem(f"unknown key '{shown}'", where, hint)
+        return _unknown_key(document, path, shown)
     if kind == "missing":
-        return Problem(f"key '{shown}' is missing", where, _addition(path))
-    message, hint = fault_text(error)
+        problem = Problem(f"key '{shown}' is missing", where, _addition(path))
+        return _Fault(problem, missing=str(path[-1]))
     if kind == "literal_error" and (gone := removed.VALUES.get((shown, str(error["input"])))):
-        return Problem(f"{shown}: {error['input']!r} no longer exists", where, gone)
+        return _Fault(Problem(f"{shown}: {error['input']!r} no longer exists", where, gone))
+    message, hint = fault_text(error)
     if kind == "model_type":
         known = _known_keys(path)
         hint = f"known keys: {', '.join(known)}"
         if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
             begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
             hint = f"write {begin}{_model_key(error['input'])}}}"
-    if kind == "literal_error" and hint.startswith("choose"):
+    if kind == "literal_error" and not _near_choice(error):
         # the other members of a union
         others = [g["type"] for g in faults if _path_in(document, g["loc"]) == path]
         hint = " or ".join([hint, *(_EXPECTED[one] for one in others if one in _EXPECTED)])
     if kind == "string_pattern_mismatch" and (field := _field(path)) is not None:
         examples = " or ".join(map(str, field.examples or ()))
         hint = f"{field.description} For example: {examples}" if examples else hint
-    said = not shown or where.endswith(shown)
-    return Problem(message if said else f"{shown}: {message}", where, hint)
+    said = not shown or path in document.given
+    return _Fault(Problem(message if said else f"{shown}: {message}", where, hint))
+
+
+def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
+    where, key = document.where(path), str(path[-1])
+    if shown in removed.KEYS:
+        return _Fault(Problem(f"key '{shown}' no longer exists", where, removed.KEYS[shown]))
+    known = _known_keys(path[:-1])
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    if "onnx" in known and key.lower() in _FILE_KEYS:
+        near = ["onnx"]
+    if not near and len(path) == 1:
+        near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
+    meant = near[0] if near else ""
+    hint = f"did you mean '{meant}'?" if meant else f"known keys: {', '.join(known)}"
+    if path in document.given and len(path) > 1:  # nobody typed that key
+        message = f"unknown {str(path[-2]).removesuffix('s')} '{key}'"
+        return _Fault(Problem(message, where, hint.replace(" keys", "")))
+    if key == "jetpack":
+        meant, hint = (
+            "",
+            (
+                "write the TensorRT that it brings, such as tensorrt: '10.3'; edgekit check takes "
+                "--jetpack"
+            ),
+        )
+    return _Fault(Problem(f"unknown key '{shown}'", where, hint), meant=meant)
 
 
 _EXPECTED = {
@@ -257,11 +275,10 @@ def fault_text(error: ErrorDetails) -> tuple[str, str]:
     if kind in _LIMITS:
         return f"{value} is {_LIMITS[kind].format(**error['ctx'])}", ""
     if kind == "literal_error":
-        choices = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
-        near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
+        choices, near = _choices(error), _near_choice(error)
         one_of = "choose one of " if len(choices) > 1 else "choose "
         what = "a value is expected" if found == "" else f"unknown value {value!r}"
-        return what, f"did you mean '{near[0]}'?" if near else one_of + ", ".join(choices)
+        return what, f"did you mean '{near}'?" if near else one_of + ", ".join(choices)
     if kind == "string_pattern_mismatch":
         return f"not in the expected form{found}", f"as a regex: {error['ctx']['pattern']}"
     if kind in _EXPECTED:
@@ -273,6 +290,19 @@ def fault_text(error: ErrorDetails) -> tuple[str, str]:
         return f"expected {_EXPECTED[kind]}{found}", hint
     message = error["msg"].removeprefix("Value error, ")
     return f"{message[:1].lower()}{message[1:]}{found}", ""
+
+
+def _choices(error: ErrorDetails) -> list[str]:
+    """Returns the values of a "literal_error" that are allowed; pydantic has them as a text."""
+    expected = error["ctx"]["expected"]
+    return re.findall(r"'([^']*)'", expected) or [expected]
+
+
+def _near_choice(error: ErrorDetails) -> str:
+    """Returns the allowed value that is like the given one, or ""."""
+    value = error["input"]
+    near = difflib.get_close_matches(value, _choices(error), n=1) if isinstance(value, str) else []
+    return near[0] if near else ""
 
 
 def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
@@ -349,20 +379,18 @@ def _specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
     ]
 
 
-def _without_cascades(problems: list[Problem]) -> list[Problem]:
+def _without_cascades(faults: list[_Fault]) -> list[Problem]:
     """Keeps one problem a place, and no missing key that is only misspelt.
 
     A union reports a fault for each of its members, and a misspelt key is both unknown and missing.
     """
-    guesses = {p.hint for p in problems if p.message.startswith("unknown key")}
-    unique: dict[tuple[str, bool], Problem] = {}
-    for problem in problems:
-        missing = re.fullmatch(r"key '(?:.*\.)?([^.']+)' is missing", problem.message)
-        if missing and f"did you mean '{missing.group(1)}'?" in guesses:
-            continue
-        # several missing keys share their parent's position and are all reported
-        key = (problem.where, False) if not missing else (problem.where + problem.message, True)
-        unique.setdefault(key, problem)
+    guesses = {fault.meant for fault in faults if fault.meant}
+    # several missing keys share their parent's position and are all reported
+    unique: dict[tuple[str, str], Problem] = {}
+    for fault in faults:
+        if fault.missing not in guesses:
+            known = (fault.problem.where, fault.missing and fault.problem.message)
+            unique.setdefault(known, fault.problem)
     return list(unique.values())
 
 
@@ -457,7 +485,7 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
         raise UsageError(
             f"{source!r} is not a path", hint="give a YAML file, an ONNX file or builtin:NAME"
         )
-    elif Path(source).suffix.lower() in (".yaml", ".yml"):
+    elif is_config_file(source):
         config = load_config(source)
     else:
         return _of_model(str(source), given)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,8 +14,10 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from edgekit.dla.rules import loadables_per_core
+from edgekit.errors import UsageError
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
+from edgekit.targets.releases import spelled
 
 if TYPE_CHECKING:
     from edgekit_device.release.policy import Policy
@@ -797,6 +800,14 @@ class ConfigFile(Section):
     def _board(cls, name: str) -> str:
         """The board's own name, where its words stand in another order."""
         return same_words(name) or name
+
+    @field_validator("tensorrt")
+    @classmethod
+    def _release(cls, text: str | None) -> str | None:
+        """The one spelling of the release; what is none is refused with the board's releases."""
+        with suppress(UsageError):
+            return None if text is None else spelled(text)
+        return text
 
     @model_validator(mode="after")
     def _accuracy_can_be_reached(self) -> ConfigFile:

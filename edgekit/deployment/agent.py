@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.answers import answer_of, failure, protocol_error
 from edgekit.deployment.board import Progress
 from edgekit.deployment.loader import ENSURE, LoaderLocation

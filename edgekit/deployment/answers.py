@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import BoardError, BundleError
 from edgekit.text import plain

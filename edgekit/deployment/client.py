@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import (
     StagedOutput,

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.board import Board
 from edgekit.deployment.host_keys import fingerprint
 from edgekit.errors import EnvironmentLack
@@ -78,7 +78,7 @@ class Sshd:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(5.0)
+            process.wait(timeouts.END_S)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ class Sshd:
         if process.stdin:
             with contextlib.suppress(OSError):
                 process.stdin.close()
-        self._reader.join(5.0)
+        self._reader.join(timeouts.END_S)
 
     def log(self) -> str:
         """What the server has written so far."""

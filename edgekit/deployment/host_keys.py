@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 from edgekit.files import replacing
 

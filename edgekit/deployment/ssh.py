@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.board import Board
 from edgekit.deployment.host_keys import STANDARD, Trust, fingerprint, remember
 from edgekit.deployment.ssh_config import Endpoint, resolve
@@ -166,7 +166,7 @@ class SshTransport:
 
         Its thread closes the channels a moment before it ends itself, hence the wait.
         """
-        self._connection.join(1.0)
+        self._connection.join(timeouts.LAST_WORDS_S)
         return self._connection.is_active()
 
     def _lost(self) -> BoardError:
@@ -353,7 +353,7 @@ class _Proxy(socket.socket):
         super().close()
         self._process.terminate()
         try:
-            self._process.wait(5.0)
+            self._process.wait(timeouts.END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.board import Board
 from edgekit.errors import ConfigError, Problem
 from edgekit_device.account import account_name

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import IO, Protocol, cast
 
-from edgekit.deployment import timeouts
+from edgekit import timeouts
 from edgekit.deployment.board import Progress
 from edgekit.errors import BoardError
 from edgekit_device.errors import DeviceError

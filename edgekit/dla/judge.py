@@ -21,14 +21,16 @@ from edgekit.dla.rules import Rules, load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
+from edgekit.targets.loader import get, names
 from edgekit.targets.releases import (
-    check_release,
     drives_dla,
     jetpacks_ended,
     parse_version,
+    release_for,
     unbrought,
     unstated_dla,
 )
+from edgekit.text import counted
 from edgekit_device.protocol.fields import PRECISIONS
 from edgekit_device.versions import Version
 
@@ -45,6 +47,17 @@ _OPAQUE = {
     "imported": ("general.kind", "the layer types of the DLA chapter"),
     "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
+
+
+def qdq_hint() -> str:
+    """Says what INT8 on a DLA needs, before and since TensorRT reads Q/DQ nodes there."""
+    since = load_rules().rules[_EXPLICIT_RULE].until
+    assert since is not None, "the rule ended with a release"
+    boards = [name for name in names() if get(name).dla.cores and drives_dla(get(name), since)]
+    return (
+        f"before TensorRT {since}, INT8 on the DLA needs a calibration cache (edgekit calibrate "
+        f"--save); Q/DQ nodes need --tensorrt {since} or later on {' or '.join(boards)}"
+    )
 
 
 def reads_qdq(target: Target, tensorrt: str) -> bool:
@@ -156,7 +169,7 @@ def release_notes(target: Target, release: str) -> tuple[str, ...]:
 
 
 def _layers(count: int) -> str:
-    return f"{count:,} layer is" if count == 1 else f"{count:,} layers are"
+    return f"{counted(count, 'layer')} {'is' if count == 1 else 'are'}"
 
 
 def judge(
@@ -197,8 +210,7 @@ def judge(
             code="precision.unknown",
             hint=f"choose one of {', '.join(PRECISIONS)}",
         )
-    release = tensorrt or target.tensorrt
-    check_release(target, release)
+    release = release_for(target, tensorrt)
     version = parse_version(release)
     rules = load_rules()
     quantised = any(la.kind in QUANTIZATION for la in network.layers)

@@ -12,6 +12,7 @@ from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, SlotReason
 from edgekit.network.model import SHUFFLES
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
@@ -161,7 +162,7 @@ def without_slot(judgement: Judgement) -> SlotReason | None:
         return None
     rule = load_rules().rules[SLOTS]
     names = tuple(name for layers in lost for name in layers)
-    found = "1 layer" if len(names) == 1 else f"{len(names):,} layers"
+    found = counted(len(names), "layer")
     limit = f"{judgement.slots} loadables"
     message = f"{found} could run on the DLA, but a core is limited to {limit}"
     source = titles_of(rule.source)

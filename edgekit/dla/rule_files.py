@@ -249,6 +249,7 @@ class Operator:
         name: The ONNX operator.
         fix: What NVIDIA says to do instead, empty when it says nothing.
         mends: The fix brings it to the DLA; False if only the DLA software could follow it.
+        rewritten: The fix is ``edgekit rewrite``.
     """
 
     trt: str = member(_WORD)
@@ -263,6 +264,7 @@ class Operator:
     name: str = ""
     fix: str = ""
     mends: bool = True
+    rewritten: bool = False
 
 
 @document(frozen=True, eq=False)

@@ -174,7 +174,8 @@ def _operator(
     below = row.trt == "rfe" and row.dla == "reconstruction"
     if below:
         fix = matrix.below.format(note=f"{fix[:1].lower()}{fix[1:]}")
-    if written is not None and written.rewrites:
+    rewritten = written is not None and bool(written.rewrites) and not written.by_hand
+    if written is not None and rewritten:
         fix = matrix.written.format(rewrites=", ".join(written.rewrites))
         fix += f"; {written.but}" if written.but else ""
     if written is not None and written.by_hand:
@@ -182,7 +183,7 @@ def _operator(
     if row.recipe:
         fix = f"{fix}; " if fix else ""
         fix += f"NVIDIA's recipe: {matrix.recipes}{row.recipe}"
-    return _changed(row, name=name, fix=fix, mends=not below)
+    return _changed(row, name=name, fix=fix, mends=not below, rewritten=rewritten)
 
 
 @cache

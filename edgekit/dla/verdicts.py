@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from edgekit.dla.checks import Facts, RuleFailure, show
-from edgekit.dla.rule_files import Operator, Rule
+from edgekit.dla.rule_files import Operator, Rule, Way
 from edgekit.dla.rules import loadables_per_core
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -26,7 +26,8 @@ from edgekit_device.protocol.codec import (
 class VerdictReason:
     """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
 
-    ``mends`` is False if the fix only says to leave the layer on the GPU.
+    ``mends`` is False if the fix only says to leave the layer on the GPU; ``rewritten`` is True if
+    the fix is ``edgekit rewrite``.
     """
 
     rule: str = member(long_text)
@@ -36,6 +37,7 @@ class VerdictReason:
     source: str = member(long_text)
     fix: str = member(long_text)
     mends: bool = True
+    rewritten: bool = False
 
 
 @document(frozen=True, kw_only=True)
@@ -165,16 +167,15 @@ def reason_of(
     message = f"{rule.text.rstrip('.')}. Found: {found}"
     if not rule.brief:
         message += f" (allowed: {limit})"
-    fix, mends = _fix(rule, facts, row)
-    fix = fix.format_map(words)
+    way = _way(rule, facts, row)
+    fix = way.fix.format_map(words)
     source = "; ".join(dict.fromkeys((*against, *rule.sources)))
-    return VerdictReason(rule.id, message, found, limit, source, fix, mends)
+    rewritten = way is row and row.rewritten
+    return VerdictReason(rule.id, message, found, limit, source, fix, way.mends, rewritten)
 
 
-def _fix(rule: Rule, facts: Facts, row: Operator | None) -> tuple[str, bool]:
+def _way(rule: Rule, facts: Facts, row: Operator | None) -> Operator | Way | Rule:
+    """Returns what says how to mend it: the operator's row, one of the rule's ways, or the rule."""
     if rule.operator_fix and row is not None and row.fix:
-        return row.fix, row.mends
-    for way in rule.ways:
-        if way.when(facts) is None:
-            return way.fix, way.mends
-    return rule.fix, rule.mends
+        return row
+    return next((way for way in rule.ways if way.when(facts) is None), rule)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgekit import timeouts
 from edgekit.bundles.files import build_board_loader
 from edgekit.bundles.manifest import Bundle
-from edgekit.deployment import timeouts
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install

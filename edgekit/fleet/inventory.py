@@ -23,14 +23,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from edgekit import timeouts
 from edgekit.config.loader import fault_text
 from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
-from edgekit.deployment import timeouts
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
 from edgekit.files import parse_json, read_file, regular
 from edgekit.fleet.waves import FleetBoard
+from edgekit.network.source import is_config_file
 from edgekit.text import listed
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
@@ -309,7 +310,7 @@ def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
         EnvironmentLack: It is one that only Ansible can read, and Ansible is not installed.
     """
     path = Path(path)
-    if path.is_dir() or path.suffix.lower() not in (".yaml", ".yml"):
+    if path.is_dir() or not is_config_file(path):
         if not path.exists():
             raise _missing(path)
         return _checked(by_ansible(path), path)

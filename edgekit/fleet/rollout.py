@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgekit import timeouts
 from edgekit.config.loader import Config, open_config
-from edgekit.deployment import timeouts
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
 from edgekit.fleet.driver import UNREACHABLE_CODES, BoardPool, Deployed, Driver, SshDriver
@@ -374,17 +374,20 @@ class Drive:
     def _not_back(self, row: Row, error: EdgekitError) -> None:
         self._left_behind.add(row.name)
         # why it failed stays in the message; a second try to take it back says its own reason alone
-        old = row.error.message.partition("not rolled back: ")[0] if row.error else ""
-        old = f"{old.removesuffix('; ')}; " if old else ""
-        message = f"{old}not rolled back: {error.message}"
-        self._set(row, row.state, replace(failure_of(error), message=message))
+        cause = row.cause or (row.error.message if row.error else "")
+        message = f"{cause and f'{cause}; '}not rolled back: {error.message}"
+        self._set(row, row.state, replace(failure_of(error), message=message), cause)
 
     # of all of these
 
     def _pool(self, stop: Callable[[], bool]) -> BoardPool:
         return BoardPool(self._settings, stop, clock=self._clock)
 
-    def _set(self, row: Row, state: State, error: Failure | None = None, **values: Any) -> None:
+    def _set(
+        self, row: Row, state: State, error: Failure | None = None, cause: str = "", **values: Any
+    ) -> None:
+        if cause != row.cause:
+            values["cause"] = cause
         self._rollout.set_board(row.name, state=state, error=error, **values)
         self._reporter.board(row.name, state, error)
 

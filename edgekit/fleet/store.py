@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from edgekit import timeouts
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.hints import action_command, resume_command
 from edgekit.fleet.waves import FleetBoard, RolloutSettings, State
@@ -46,7 +47,6 @@ from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.policy import Policy, read_policy
 
 _SCHEMA = "edgekit.rollout/1"
-_TRIES, _MOMENT_S = 10, 0.02
 _TEXT = nullable(text())
 _TIME = number(0.0, 1e12)
 _FAILURE = nullable(record(Failure))
@@ -67,6 +67,7 @@ class Row:
         bytes_sent: Bytes that were sent to it.
         seconds: How long its last deployment took.
         error: Why it is in trouble.
+        cause: Why its deployment failed, of a board that was not rolled back then.
     """
 
     name: str = member(text())
@@ -80,6 +81,7 @@ class Row:
     bytes_sent: int = member(fields.count, default=0)
     seconds: float = member(_TIME, default=0.0)
     error: Failure | None = member(_FAILURE, default=None)
+    cause: str = member(text(), absent="")
 
     @property
     def host(self) -> str:
@@ -259,11 +261,11 @@ class Rollout:
 
 def _held(descriptor: int) -> bool:
     # is_driven() holds it for a moment, too
-    for _ in range(_TRIES):
+    for pause in timeouts.ROLLOUT_LOCK_S:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        time.sleep(_MOMENT_S)
+        time.sleep(pause)
     return False
 
 

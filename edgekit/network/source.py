@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
 from shlex import quote
 
@@ -83,12 +84,22 @@ def parse_builtin(source: str) -> tuple[str, int] | None:
     Raises:
         UsageError: The seed is no number.
     """
-    if not source.startswith(_BUILTIN):
+    if not is_builtin(source):
         return None
     name, _, seed = source.removeprefix(_BUILTIN).partition("?seed=")
     if seed and not (seed.isdecimal() and len(seed) < _DIGITS):
         raise UsageError(f"{seed!r} is not a seed", where=source, hint=f"{_BUILTIN}{name}?seed=1")
     return name, int(seed or 0)
+
+
+def is_builtin(source: str) -> bool:
+    """Whether a text names a built-in network: "builtin:NAME"."""
+    return source.startswith(_BUILTIN)
+
+
+def is_config_file(path: str | PathLike[str]) -> bool:
+    """Whether a path ends as configurations do."""
+    return Path(path).suffix.lower() in (".yaml", ".yml")
 
 
 def near_builtins(name: str) -> list[str]:
@@ -111,7 +122,7 @@ def source_name(source: str) -> str:
 
     Folders differ between machines, and are nobody else's business.
     """
-    return source if source.startswith(_BUILTIN) else Path(source).name
+    return source if is_builtin(source) else Path(source).name
 
 
 # Files of other formats that are given for an ONNX model: what they are, and what to do.
@@ -122,7 +133,7 @@ def source_name(source: str) -> str:
 
 def is_factory(source: str) -> bool:
     """Whether a text names a Python function: "package.module:factory"."""
-    return _FACTORY.fullmatch(source) is not None and not source.startswith(_BUILTIN)
+    return _FACTORY.fullmatch(source) is not None and not is_builtin(source)
 
 
 def has_torch_ending(path: Path) -> bool:

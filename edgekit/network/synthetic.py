@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -158,8 +159,7 @@ def synthetic_inputs(
 
 def synthetic_description(count: int, seed: int) -> str:
     """Says for people what ``synthetic_inputs(model, count, seed)`` yields."""
-    noun = "image" if count == 1 else "images"
-    return f"{count} synthetic {noun}, seed {seed}"
+    return f"{counted(count, 'synthetic image')}, seed {seed}"
 
 
 def _index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit import timeouts
 from edgekit.errors import BuildError, UsageError
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
@@ -28,9 +29,6 @@ MODULE = "tensorrt_rtx_bindings"
 PRODUCT = "TensorRT for RTX"
 # its Python API and its parser are those of TensorRT 11: strongly typed networks alone
 FAMILY = "11"
-#: How long a parser may work for a model, by the processor and by the clock.
-CPU_SECONDS = 300
-_CLOCK_SECONDS = 900
 # of address space: the module and its libraries take 0.26 GB, and threads of a machine with many
 # cores reserve more than they use
 _MEMORY = 16 << 30
@@ -166,20 +164,22 @@ def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
     from edgekit.parsing import nvidia_child
 
     command = [sys.executable, "-I", nvidia_child.__file__]
-    command += [str(folder), str(model), str(CPU_SECONDS), str(size)]
+    command += [str(folder), str(model), str(timeouts.PARSER_CPU_S), str(size)]
     kept = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
     try:
         done = subprocess.run(
-            command, env=kept | _SETTINGS, timeout=_CLOCK_SECONDS, check=False,
+            command, env=kept | _SETTINGS, timeout=timeouts.PARSER_S, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise _failure("parser.timeout", f"took over {_CLOCK_SECONDS} s", name) from None
+        raise _failure("parser.timeout", f"took over {timeouts.PARSER_S} s", name) from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise _failure("parser.failed", f"cannot be started: {reason}", name) from error
     if done.returncode == -signal.SIGXCPU:
-        raise _failure("parser.timeout", f"took over {CPU_SECONDS} s of the processor", name)
+        raise _failure(
+            "parser.timeout", f"took over {timeouts.PARSER_CPU_S} s of the processor", name
+        )
     if done.returncode == -signal.SIGKILL:  # the machine's last resort
         raise _failure("parser.memory", "ran out of memory", name)
     try:

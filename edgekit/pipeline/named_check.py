@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
 from edgekit.network.part import ModelPart
-from edgekit.network.source import has_torch_ending, is_factory
+from edgekit.network.source import has_torch_ending, is_builtin, is_config_file, is_factory
 from edgekit.parsing.nvidia import wheels
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
@@ -190,11 +190,10 @@ def check_named(
 def _is_file(config: object) -> bool:
     if not isinstance(config, str | Path):
         return False
-    if str(config).startswith("builtin:") or is_factory(str(config)):
+    if is_builtin(str(config)) or is_factory(str(config)):
         return False
     # PyTorch's files are exported, by the configuration's way
-    path = Path(config)
-    return path.suffix.lower() not in (".yaml", ".yml") and not has_torch_ending(path)
+    return not is_config_file(config) and not has_torch_ending(Path(config))
 
 
 def _is_plain(**options: Any) -> bool:

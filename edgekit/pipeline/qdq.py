@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from edgekit.dla.judge import judge, reads_qdq, release_warnings
+from edgekit.dla.judge import judge, qdq_hint, reads_qdq, release_warnings
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.files import write_atomically
@@ -43,6 +43,7 @@ from edgekit.quantize.scales import Change, change_rows, tie
 from edgekit.reference.proposal import layers_named
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
+from edgekit.targets.releases import spelled
 
 if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
@@ -90,7 +91,9 @@ def from_qdq_document(
         EnvironmentLack: The precisions cannot be written.
     """
     board = get(target) if target is not None else None
-    release = tensorrt or (board.tensorrt if board is not None else None)
+    release = board.tensorrt if board is not None else None
+    if tensorrt is not None:
+        release = spelled(tensorrt)
     if release is None and cache is not None:
         raise UsageError(
             "a calibration cache belongs to one TensorRT release",
@@ -219,8 +222,7 @@ def to_qdq_document(
             f"{context.tensorrt}",
             code="qdq.release",
             where=context.file.target,
-            hint="up to TensorRT 10.7, INT8 on the DLA needs a calibration cache (edgekit "
-            "calibrate --save); Q/DQ nodes need --tensorrt 11.4.1 or later on AGX Orin",
+            hint=qdq_hint(),
         )
     may_write_for(context.config, {"the Q/DQ model": out})
     context = calibrated(context)

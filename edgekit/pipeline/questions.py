@@ -404,7 +404,7 @@ def pareto(pipeline: Pipeline, first: str, second: str) -> Pareto:
             query(context), first, second,
             lambda done, total: context.update(done, total, "the next point"),
         )  # fmt: skip
-        return found, f"{len(found.points)} points"
+        return found, counted(len(found.points), "point")
 
     return pipeline.answer("pareto", ask, "check", "plan")
 

@@ -17,6 +17,7 @@ from edgekit.files import parse_json, read_file
 from edgekit.knowledge import cache_folder
 from edgekit.network.loading.load import load
 from edgekit.network.model import Model
+from edgekit.network.source import is_builtin, is_config_file
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress, Quiet
 from edgekit.pipeline.steps.load import source
@@ -78,10 +79,10 @@ def _model(
     batch: int | None,
     outputs: Sequence[str] | None,
 ) -> Model:
-    if Path(name).suffix.lower() in (".yaml", ".yml") or name.startswith("builtin:"):
+    if is_config_file(name) or is_builtin(name):
         part = {"shapes": shapes, "batch": batch, "outputs": outputs}
         # a model needs a board, which decides nothing here
-        board = {"target": "jetson-agx-orin-64gb"} if name.startswith("builtin:") else {}
+        board = {"target": "jetson-agx-orin-64gb"} if is_builtin(name) else {}
         with Pipeline(open_config(name, model=part, **board)) as pipeline:
             return source(pipeline.context)
     return load(Path(name), shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
@@ -114,7 +115,7 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
 def _signers(model: str) -> list[str]:
     """The keys that may have signed a bundle, as lines of OpenSSH's allowed_signers form."""
     keys = [cache_folder() / "keys" / "ed25519"]
-    if Path(model).suffix.lower() in (".yaml", ".yml"):
+    if is_config_file(model):
         config = open_config(model)
         chosen = config.file.deploy.sign_with
         keys += [config.resolve(chosen)] if chosen else []

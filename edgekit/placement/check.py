@@ -70,7 +70,7 @@ from edgekit.placement.translation import (
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
-from edgekit.targets.releases import check_release, release_sources, unstated_dla
+from edgekit.targets.releases import release_for, release_sources, unstated_dla
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ if TYPE_CHECKING:
 
 
 # what a fix that names the command says, and what takes its place
-_REWRITES = "`edgekit rewrite`"
 _NO_GAIN = "none needed: the layer takes no time where it is"
 
 
@@ -240,8 +239,7 @@ def check_model(
         BuildError: NVIDIA's parser gives no answer.
     """
     board = get(target) if isinstance(target, str) else target
-    release = tensorrt or board.tensorrt
-    check_release(board, release)
+    release = release_for(board, tensorrt)
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
     file = file or loaded
@@ -260,7 +258,7 @@ def check_model(
 
     def judging(known: Mapping[str, float] | None) -> Judgement:
         return judge(
-            network, board, precision=precision, tensorrt=tensorrt, scales=known,
+            network, board, precision=precision, tensorrt=release, scales=known,
             max_loadables=max_loadables, fp16_layers=floats, lowers=bool(lowered),
         )  # fmt: skip
 
@@ -440,10 +438,10 @@ def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str
     if layer.name not in idle:
         return replace(layer, rewrites=rewrites) if rewrites else layer
     reasons = layer.dla.reasons
-    if not any(_REWRITES in reason.fix for reason in reasons):
+    if not any(reason.rewritten for reason in reasons):
         return layer
     kept = tuple(
-        replace(reason, fix=_NO_GAIN) if _REWRITES in reason.fix else reason for reason in reasons
+        replace(reason, fix=_NO_GAIN) if reason.rewritten else reason for reason in reasons
     )
     return replace(layer, dla=replace(layer.dla, reasons=kept))
 

@@ -56,7 +56,7 @@ from edgekit.placement.plan import (
 )
 from edgekit.placement.problem import BuiltProblem
 from edgekit.solver.problem import OUTSIDE, Border
-from edgekit.text import listed
+from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import document
 
 DIGITS = 6
@@ -331,12 +331,12 @@ def _because(found: Why, blocked: str) -> list[str]:
             )
     if alone := found.alone:
         counts = [
-            (alone.transitions, "transitions"),
-            (alone.loadables, "loadables"),
-            (alone.reformats, "reformats"),
+            (alone.transitions, "transition"),
+            (alone.loadables, "loadable"),
+            (alone.reformats, "reformat"),
         ]
         more = ", ".join(
-            f"{count:+,d} {name[:-1] if abs(count) == 1 else name}"
+            f"{'-' if count < 0 else '+'}{counted(abs(count), name)}"
             for count, name in counts
             if count
         )

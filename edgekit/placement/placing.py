@@ -387,7 +387,8 @@ class UserConstraint:
         key: The pin's place in the list, or the name of the bound or the pool.
         text: For people.
         default: Whether the user wrote nothing.
-        why: What it runs into: the rule that keeps a pinned layer off the DLA.
+        why: What it runs into: the layer that a pin cannot hold, and the rule.
+        rule: That rule's words alone.
         layers: Names of the layers that a pin holds.
     """
 
@@ -396,6 +397,7 @@ class UserConstraint:
     text: str
     default: bool = False
     why: str = ""
+    rule: str = ""
     layers: tuple[str, ...] = ()
 
 
@@ -429,14 +431,15 @@ class UserConstraints:
                 continue
             layers = tuple(held or layers_matching(self.query.network, pin.layers))
             refused = [
-                f"{name}: {verdict.reasons[0].message}"
+                (name, verdict.reasons[0].message)
                 for name, verdict in verdicts.items()
                 if pin.device != "GPU" and not verdict.placeable and verdict.reasons
                 and name in layers
             ]  # fmt: skip
             text = f"pin {pin.layers}={pin.device}"
-            why = refused[0] if refused else ""
-            found.append(UserConstraint("pin", number, text, why=why, layers=layers))
+            name, rule = refused[0] if refused else ("", "")
+            why = f"{name}: {rule}" if rule else ""
+            found.append(UserConstraint("pin", number, text, why=why, rule=rule, layers=layers))
         return tuple(found)
 
     def _others(self) -> list[UserConstraint]:
@@ -541,7 +544,7 @@ class Conflict:
         """Returns one sentence for people, without the reasons that ``known`` has already."""
         listing = " and ".join(
             f"{one.text} ({one.why})"
-            if one.why and one.why.partition(": ")[2] not in known
+            if one.why and not (one.rule and one.rule in known)
             else one.text
             for one in self.constraints
         )

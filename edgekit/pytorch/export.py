@@ -115,16 +115,14 @@ def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:
     Raises:
         UsageError: An unknown board or release.
     """
+    from edgekit.targets import releases
     from edgekit.targets.jetpack import tensorrt_of_jetpack
     from edgekit.targets.loader import get
-    from edgekit.targets.releases import check_release
 
     board = get(target)
-    release = tensorrt or board.tensorrt
     if jetpack is not None:
-        release = tensorrt_of_jetpack(board, jetpack)
-    check_release(board, release)
-    return release
+        tensorrt = tensorrt_of_jetpack(board, jetpack)
+    return releases.release_for(board, tensorrt)
 
 
 def need_torch() -> None:

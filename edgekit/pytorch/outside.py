@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from edgekit import errors
+from edgekit import errors, timeouts
 from edgekit.errors import BuildError, EdgekitError, ModelError, UsageError
 from edgekit.network.source import (
     TORCH_PICKLES,
@@ -32,8 +32,6 @@ from edgekit.pytorch.document import Exported, Exporter
 from edgekit.pytorch.request import Answer, Failed, Kind, Request, example_to
 from edgekit.text import listed
 
-#: How long a child may work, by the processor and by the clock.
-CPU_SECONDS, CLOCK_SECONDS = 7200, 3600
 # of address space: PyTorch's libraries reserve much more than they use
 _MEMORY = 64 << 30
 _COPIES = 8  # of a file, on top
@@ -189,7 +187,7 @@ def _asked(request: Request, folder: Path) -> Exported:
     asked = folder / "request.json"
     asked.write_text(request.model_dump_json(), encoding="utf-8")
     size = 0 if request.kind == "factory" else Path(request.source).stat().st_size
-    command = [sys.executable, "-I", child.__file__, str(asked), str(CPU_SECONDS),
+    command = [sys.executable, "-I", child.__file__, str(asked), str(timeouts.EXPORT_CPU_S),
                str(_MEMORY + _COPIES * size)]  # fmt: skip
     if request.kind == "factory":
         environment = dict(os.environ)
@@ -200,15 +198,17 @@ def _asked(request: Request, folder: Path) -> Exported:
     where = request.source
     try:
         done = subprocess.run(
-            command, env=environment, timeout=CLOCK_SECONDS, check=False,
+            command, env=environment, timeout=timeouts.EXPORT_S, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise _ended("torch.timeout", f"took over {CLOCK_SECONDS} s", where) from None
+        raise _ended("torch.timeout", f"took over {timeouts.EXPORT_S} s", where) from None
     except OSError as error:
         raise _ended("torch.failed", f"cannot be started: {error.strerror}", where) from error
     if done.returncode == -signal.SIGXCPU:
-        raise _ended("torch.timeout", f"took over {CPU_SECONDS} s of the processor", where)
+        raise _ended(
+            "torch.timeout", f"took over {timeouts.EXPORT_CPU_S} s of the processor", where
+        )
     if done.returncode == -signal.SIGKILL:
         raise _ended("torch.memory", "ran out of memory", where)
     try:

@@ -366,9 +366,13 @@ def _bits(old: float, new: float) -> float:
 
 
 def merge(
-    caches: Sequence[CalibrationCache], *, policy: str = "last", names: Sequence[str] = ()
+    caches: Sequence[CalibrationCache],
+    *,
+    policy: str = "last",
+    names: Sequence[str] = (),
+    tensorrt: str | None = None,
 ) -> CalibrationCache:
-    """Returns the union of caches, with the header of the first.
+    """Returns the union of caches.
 
     A scale of 0 says that there was no range, so it never hides another cache's scale.
 
@@ -377,6 +381,7 @@ def merge(
         policy: Of several scales for a tensor "last" or "first" (in the order of the caches) or
             the "max" counts; "error" refuses them unless they are equal.
         names: What errors call the caches.
+        tensorrt: The TensorRT release whose header it gets; None keeps the first cache's.
 
     Raises:
         UsageError: No cache, or an unknown policy.
@@ -412,9 +417,10 @@ def merge(
             source.setdefault(name, title)
     notes = list(dict.fromkeys(note for cache in caches for note in cache.notes))
     headers = {cache.header: None for cache in caches}
-    if len(headers) > 1:
+    if len(headers) > 1 and tensorrt is None:
         notes.append(f"headers differ ({', '.join(headers)}); the first one is used")
-    return replace(caches[0], scales=merged, notes=tuple(notes))
+    found = replace(caches[0], scales=merged, notes=tuple(notes))
+    return found if tensorrt is None else found.for_tensorrt(tensorrt)
 
 
 def edit(

@@ -15,7 +15,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import SAME_VALUES, Model, Network
 from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
 from edgekit.quantize.scales import Change, Scales, violations
-from edgekit.text import listed, yaml_list
+from edgekit.text import counted, listed, yaml_list
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class KnownScales:
         lacks = self.unlisted
         texts = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
         more = len(lacks) - len(texts)
-        what = "a tensor" if len(lacks) == 1 else f"{len(lacks)} tensors"
+        what = "a tensor" if len(lacks) == 1 else counted(len(lacks), "tensor")
         return (
             f"the calibration cache has no scale for {what} that INT8 layers need: "
             + ", ".join(texts)
@@ -273,11 +273,11 @@ def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scale
         return scales
     shown = "; ".join(one.message for one in found[:_CHANGES_SHOWN])
     more = f"; and {len(found) - _CHANGES_SHOWN} more" if len(found) > _CHANGES_SHOWN else ""
-    many = "a layer" if len(found) == 1 else f"{len(found)} layers"
     warning = (
-        f"the model's Q/DQ nodes give {many} different scales where the board needs "
-        f"one: {shown}{more}; TensorRT uses the largest or runs them in FP16, so "
-        "quantise them with equal scales, or keep them in FP16: calibration: {fp16_layers: "
+        f"the model's Q/DQ nodes give {counted(len(found), 'layer')} different scales "
+        f"where the board needs one: {shown}{more}; "
+        "TensorRT uses the largest or runs them in FP16, so quantise them with equal scales, or "
+        "keep them in FP16: calibration: {fp16_layers: "
         f"{yaml_list(one.layer for one in found)}}}"
     )
     return replace(scales, warnings=(*scales.warnings, warning))

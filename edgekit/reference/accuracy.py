@@ -419,7 +419,7 @@ def _of_segment(
 
 def _failures(segments: Iterable[SegmentMeasures], groups: Iterable[ChannelGroup]) -> list[str]:
     found = [
-        f"{describe_channels(group.channels)} of output {group.output!r} collapse: SNR "
+        f"channels {describe_channels(group.channels)} of output {group.output!r} collapse: SNR "
         f"{describe_snr(group)}, cosine {group.cosine:.3g} (worst is channel "
         f"{group.worst.channel}, {describe_snr(group.worst)})"
         for group in groups
@@ -451,9 +451,9 @@ def describe_parts(
         if known is None or _rank(group.snr_db) < _rank(known.snr_db):
             worst[group.output] = group
     warnings = [
-        f"of output {name!r}, {describe_channels(group.channels)} (up to {group.range:.3g}) "
-        f"are the worst: SNR {describe_snr(group)}, channel {group.worst.channel} "
-        f"{describe_snr(group.worst)}"
+        f"of output {name!r}, channels {describe_channels(group.channels)} "
+        f"(up to {group.range:.3g}) are the worst: SNR {describe_snr(group)}, "
+        f"channel {group.worst.channel} {describe_snr(group.worst)}"
         for name, group in worst.items()
     ]
     return warnings + [
@@ -476,9 +476,8 @@ def _lost(detected: Iterable[KeptScores], least: float) -> list[str]:
 
 
 def describe_channels(spans: Iterable[Sequence[int]]) -> str:
-    """Returns "channels 0 to 3, 7" for pairs of first and last."""
-    texts = [f"{a}" if a == b else f"{a} to {b}" for a, b in spans]
-    return f"channels {', '.join(texts)}"
+    """Returns "0 to 3, 7" for pairs of first and last."""
+    return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in spans)
 
 
 class _Ratio(Protocol):

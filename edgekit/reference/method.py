@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,9 +15,10 @@ from edgekit.network.session import session
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.calibration.histograms import METHODS
 from edgekit.quantize.scales import Ranges, Scales
-from edgekit.reference.accuracy import collapses
+from edgekit.reference.accuracy import Accuracy, collapses, describe_metric
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
+from edgekit.reference.proposal import reaches
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import WeightStore
 from edgekit.text import counted, listed
@@ -452,3 +454,67 @@ def _compared_on(choice: MethodChoice) -> str:
 
 def _figures(values: Mapping[str, float], names: Sequence[str]) -> str:
     return ", ".join(f"{name} {decibels(values[name], False)}" for name in names)
+
+
+def choice_by_gate(
+    found: Mapping[str, Accuracy], first: str, metric: str, minimum: float | None
+) -> GateChoice:
+    """Returns the method whose build is the nearest to FP32 by the accuracy gate's measure.
+
+    Args:
+        found: The accuracy of each method's build, on the same inputs.
+        first: The method that is taken where another is as near.
+        metric: "cosine", "snr_db" or "top1_agreement".
+        minimum: The lowest value that passes; None if only nothing may collapse.
+    """
+
+    def nearness(name: str) -> tuple[bool, int, float, bool]:
+        one = found[name]
+        value = getattr(one, metric)
+        if value is None:  # no error, or nothing that varies
+            value = -math.inf if one.max_abs else math.inf
+        return reaches(one, metric, minimum), -len(one.failures), value, name == first
+
+    ranked = sorted(found, key=nearness, reverse=True)
+    return GateChoice(
+        method=ranked[0],
+        metric=metric,
+        figures={name: getattr(found[name], metric) for name in ranked},
+        failures={name: found[name].failures for name in ranked if found[name].failures},
+        passes=nearness(ranked[0])[0],
+    )
+
+
+def gate_note(
+    by_gate: GateChoice,
+    found: Mapping[str, Accuracy],
+    minimum: float | None,
+    first: str,
+    inputs: str,
+) -> str:
+    """Says why the accuracy gate took a method.
+
+    Args:
+        by_gate: What it took.
+        found: As for :func:`choice_by_gate`, likewise ``minimum``.
+        minimum: The lowest value that passes, or None.
+        first: In words the method that missed the gate.
+        inputs: In words what the builds are compared on.
+    """
+    taken, metric = by_gate.method, by_gate.metric
+    each = ", ".join(f"{name} {describe_metric(found[name], metric)}" for name in by_gate.figures)
+    reach = "the accuracy gate" if minimum is None else f"{metric} {minimum:g}"
+    figures = f"({metric} on {inputs}: {each})"
+    lost = {name: texts[0] for name, texts in by_gate.failures.items()}
+    if by_gate.passes:
+        text = (
+            f"Calibration method: {taken}, by the accuracy gate {figures}; {first} misses {reach}"
+        )
+        return text + "".join(f". {name} is not taken: {why}" for name, why in lost.items())
+    text = f"No calibration method reaches {reach} with all layers in INT8 {figures}"
+    if taken in lost:
+        text += f"; {taken}, the best, fails because {lost[taken]}"
+    return (
+        f"{text}. The accuracy gate goes on from the best, {taken}, and keeps layers in FP16; with "
+        "more or better data fewer may be needed: calibration: {data: FOLDER, count: 500}"
+    )

@@ -126,4 +126,4 @@ def bound_note(builds: int | None, ranked: int | None, tried: int | None) -> str
 
 
 def _first(inputs: int) -> str:
-    return "the first input" if inputs == 1 else f"the first {inputs} inputs"
+    return "the first input" if inputs == 1 else f"the first {counted(inputs, 'input')}"

@@ -147,7 +147,12 @@ def report_with_baseline(
 
 def headline(compared: Comparison) -> str:
     """Returns the answer with its interval."""
-    words = f"{compared.verdict}, {ratio_words(compared)}"
+    return f"{compared.verdict}{after_verdict(compared)}"
+
+
+def after_verdict(compared: Comparison) -> str:
+    """Returns what follows the verdict in the headline: the interval and the regression."""
+    words = f", {ratio_words(compared)}"
     limit = percent(compared.threshold)
     if compared.regression:
         return f"{words}: a regression of more than {limit}"

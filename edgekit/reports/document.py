@@ -62,7 +62,7 @@ from edgekit.reports.schema import (
     Timeline,
 )
 from edgekit.reports.text import compared_on, significant
-from edgekit.text import ABSENT, all_of, counted, percent
+from edgekit.text import ABSENT, all_of, counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
@@ -293,30 +293,26 @@ def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> Reported
     where = _placed(facts, placement)
     ok: bool | None = True
     if failed:
-        words, ok = f"The run failed in step {failed[0]}. {where}", False
+        words, ok = f"The run failed in step {failed[0]}. {sentence(where)}", False
     elif memory is not None and memory.passed is False:
         pool = text.POOLS.get(memory.pool, memory.pool)
         need, limit = text.size(memory.found), text.size(memory.limit)
         words, ok = (
             f"Does not fit the DLA: a loadable needs {need} of {pool}, the limit is "
-            f"{limit}. {where}",
+            f"{limit}. {sentence(where)}",
             False,
         )
     elif facts.built:
         boards = ", ".join(one.board for one in facts.built)
-        words = f"Fits, as built on {boards}: {_inside(where)}"
+        words = f"Fits, as built on {boards}: {where}"
     else:
-        words = f"Predicted to fit: {_inside(where)}"
+        words = f"Predicted to fit: {where}"
         ok = None if facts.plan.doubts else True
     return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
 
-def _inside(sentence: str) -> str:
-    return sentence.replace("All ", "all ", 1) if sentence.startswith("All ") else sentence
-
-
 def _placed(facts: RunFacts, placement: Placement) -> str:
-    """Returns where the layers run."""
+    """Returns where the layers run, as the second part of a sentence."""
     layers, on_dla = placement.layers, placement.dla_layers
     every = counted(layers, "layer")
     on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
@@ -325,7 +321,7 @@ def _placed(facts: RunFacts, placement: Placement) -> str:
     if on_dla == 0:
         capable = text.count(placement.dla_capable_layers)
         return (
-            f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, but the GPU "
+            f"{on_gpu}; {capable} could run on a DLA, but the GPU "
             f"alone is best for the objective {facts.plan.objective}."
         )
     share = ""

@@ -16,10 +16,10 @@ from edgekit.files import write_atomically
 from edgekit.placement.checks_document import Checks
 from edgekit.reports import text
 from edgekit.reports.comparison import (
+    after_verdict,
     compared_metrics,
     compared_notes,
     compared_values,
-    headline,
     metric_name,
     ratio_words,
     refused_words,
@@ -46,7 +46,7 @@ from edgekit.reports.layers import (
 from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison, Report
 from edgekit.reports.text import clean
 from edgekit.results.comparison import ComparedRun, Comparison
-from edgekit.text import percent, sentence
+from edgekit.text import counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
@@ -399,8 +399,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     """Writes checks of models: a row each, what failed, and the broken rules of each, folded."""
     checks, failures = document.checks, document.failures
     icon = "❌" if failures else "✅"
-    many = len(checks)
-    paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
+    paper.add(f"### {icon} edgekit check: {counted(len(checks), 'model')}")
     failed = [f"- {code(one.where)}: {prose(one.message, 400)}" for one in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
@@ -541,9 +540,7 @@ def _write_answer(compared: Comparison, paper: Paper) -> None:
         [[escaped(compared.metric), a, b, escaped(ratio_words(compared))]],
         "lrrr",
     )
-    verdict = compared.verdict  # the headline begins with it
-    rest = headline(compared).removeprefix(verdict)
-    paper.add(f"{icon} **{escaped(verdict)}**{escaped(rest, 400)}")
+    paper.add(f"{icon} **{escaped(compared.verdict)}**{escaped(after_verdict(compared), 400)}")
     _write_notes(compared, compared.notes, paper)
 
 

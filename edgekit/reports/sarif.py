@@ -16,6 +16,7 @@ from urllib.parse import quote
 from edgekit.dla.explanation import explained
 from edgekit.dla.rule_files import Rule
 from edgekit.dla.rules import load_rules
+from edgekit.network.source import is_builtin
 from edgekit.version import __version__
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _result(one: Finding, rule_index: int) -> dict[str, Any]:
 
 def _uri(model: str) -> str:
     """A path below the working directory as relative, which code scanning asks for."""
-    if model.startswith("builtin:"):
+    if is_builtin(model):
         return quote(model, safe=":/")
     path = Path(model)
     if path.is_absolute():

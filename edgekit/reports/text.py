@@ -141,7 +141,12 @@ def unsure(dla: LayerVerdict) -> str:
 
 def energy_words(rate_hz: float | None) -> str:
     """Returns what an energy is of: "energy, back to back" or "energy at 10/s"."""
-    return "energy, back to back" if rate_hz is None else f"energy at {rate_hz:g}/s"
+    return f"energy{',' if rate_hz is None else ''} {at_rate(rate_hz)}"
+
+
+def at_rate(rate_hz: float | None) -> str:
+    """Returns how frames follow each other: "back to back" or "at 10/s"."""
+    return "back to back" if rate_hz is None else f"at {rate_hz:g}/s"
 
 
 def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None = None) -> str:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgekit import timeouts
 from edgekit.benchmark.document import Bench
 from edgekit.errors import DataError
 from edgekit.results.store import (
@@ -28,7 +29,6 @@ from edgekit.results.store import (
 from edgekit_device.board.identity import Hello
 from edgekit_device.protocol.codec import write
 
-_WAIT_S = 10.0
 # a repository's configuration names programs that git would start; none is needed to query
 _SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 # of a board's hello and of a measurement's environment
@@ -64,7 +64,7 @@ def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
             ["git", *_SAFE, *arguments], cwd=folder, env=environment, capture_output=True,
-            text=True, timeout=_WAIT_S, stdin=subprocess.DEVNULL, check=False,
+            text=True, timeout=timeouts.GIT_S, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from edgekit import timeouts
 from edgekit.benchmark.document import UNKNOWN_RUNTIME, UNKNOWN_SETTINGS, Bench, ReportedBench
 from edgekit.benchmark.measurement import Times
 from edgekit.documents import (
@@ -81,7 +82,6 @@ _LONGEST = 64
 NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
 """SQL: the result is of no trial."""
 _TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
-_WAIT_S = 30.0
 _SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB = 1, 11, 26
 # what SQLite says where a file may be whole and cannot be used now
 _UNAVAILABLE = re.compile(
@@ -452,7 +452,7 @@ class ResultStore:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             elif not self.path.exists():
                 return
-            self._db = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+            self._db = sqlite3.connect(self.path, timeout=timeouts.HISTORY_S, isolation_level=None)
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA foreign_keys=ON")
             self._migrate()

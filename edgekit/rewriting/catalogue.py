@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
-from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.rewriting.rules.order import REWRITES
 from edgekit_device.protocol.codec import array, choice, document, flag, long_text, member, records
 
@@ -46,7 +45,7 @@ def rewrite_list() -> RewriteList:
             name=item.name,
             reason=item.reason,
             operators=tuple(item.operators),
-            approximate=item.name.startswith(APPROXIMATE),
+            approximate=item.approximate,
             enabling=item.enabling,
         )
         for item in REWRITES

@@ -49,7 +49,6 @@ _OPAQUE = "opaque:"
 LARGEST = 8 << 20
 # nodes of one replacement: an LSTM of 64 steps in both directions takes some 2,000
 _MOST_NEW_NODES = 4096
-APPROXIMATE = "approx-"
 #: What a rewrite's function returns: it yields the nodes that it replaces, is sent the writer, and
 #: writes the nodes that take their place. It yields nothing where it does not apply.
 Replacement: TypeAlias = "Generator[tuple[Node, ...], Writer, None]"
@@ -504,15 +503,16 @@ class Rewrite:
     """One rewrite, as :func:`rewrite` declares it.
 
     Attributes:
-        name: For ``rewrite.enable`` and ``rewrite.disable``; kebab-case. Equal in real arithmetic
-            unless it begins with "approx-".
+        name: For ``rewrite.enable`` and ``rewrite.disable``; kebab-case. That of an approximate
+            one begins with "approx-".
         operators: ONNX operators of the anchor: the function is called for these nodes only.
         reason: Why it helps, for people: what the DLA lacks, and what stands there instead.
         enabling: It may also be applied where it changes no verdict, for it opens the way for
             others (a matrix product as a convolution, a transposition moved on). It must bring
             the graph nearer to an end, so that applying it again and again stops. What did not
             lead to an improvement in the end is taken back.
-        deviation: Of an approximate one: the largest difference between the two functions.
+        deviation: Of an approximate one: the largest difference between the two functions. None:
+            they are equal in real arithmetic.
         at: Its function. What it yields begins with the anchor; tensors of these nodes that others
             read, or that the graph returns, must be written again under the same name, in the
             same shape and type. Constant time: it looks at neighbours only.
@@ -524,6 +524,11 @@ class Rewrite:
     enabling: bool
     deviation: float | None
     at: Callable[[RewriteGraph, Node], Replacement]
+
+    @property
+    def approximate(self) -> bool:
+        """Whether it changes results by more than rounding."""
+        return self.deviation is not None
 
 
 def rewrite(

@@ -52,7 +52,7 @@ def offers(
     judge = Judge(target, precision, tensorrt, None)
     graph = RewriteGraph(raised)
     near = None if nodes is None else _near(graph, nodes)
-    items = [item for item in REWRITES if item.deviation is None]
+    items = [item for item in REWRITES if not item.approximate]
     search = Search(graph, items, judge, proved=False, near=near)
     search.run()
     steps = [item.step for item in search.taken]

@@ -15,7 +15,7 @@ from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset,
 from edgekit.rewriting.engine.replay import entry_of
 from edgekit.rewriting.engine.scoring import Cost, Judge
 from edgekit.rewriting.engine.search import Search
-from edgekit.rewriting.graph import APPROXIMATE, Applied, Rewrite, RewriteGraph
+from edgekit.rewriting.graph import Applied, Rewrite, RewriteGraph
 from edgekit.rewriting.proof.prove import SEED
 from edgekit.rewriting.provenance.record import with_record
 from edgekit.rewriting.rules.order import REMOVED, REWRITES
@@ -32,8 +32,8 @@ def chosen(
     Raises:
         UsageError: "rewrite.unknown".
     """
-    exact = [item.name for item in REWRITES if not item.name.startswith(APPROXIMATE)]
-    approximate = [item.name for item in REWRITES if item.name.startswith(APPROXIMATE)]
+    exact = [item.name for item in REWRITES if not item.approximate]
+    approximate = [item.name for item in REWRITES if item.approximate]
     listed = [] if isinstance(enable, str) else list(enable)
     for name in listed:
         if name in approximate:

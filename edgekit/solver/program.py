@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from edgekit import timeouts
 from edgekit.errors import EnvironmentLack
 from edgekit.solver.problem import Effort
 
@@ -28,7 +29,6 @@ CALL = 0.02  # what a call of CP-SAT takes in addition to its search
 GRID = 2.0**22  # steps of a real variable from 0 to its largest value
 SUM = 2.0**40  # of a row or of the costs
 WHOLE = 1e-6  # what a relaxed variable may be off a whole number
-REPORT_S = 0.25
 Progress = Callable[[float, float], None]
 
 
@@ -430,12 +430,12 @@ def run_interruptibly(
     worker.start()
     try:
         while worker.is_alive():
-            worker.join(REPORT_S)
+            worker.join(timeouts.REPORT_S)
             if meanwhile is not None and worker.is_alive():
                 meanwhile()
     except BaseException:
         stop()
-        worker.join(5.0)
+        worker.join(timeouts.END_S)
         raise
     if failure:
         raise failure[0]

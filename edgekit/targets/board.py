@@ -25,6 +25,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
+from edgekit_device.versions import parse_version, show
 
 _PREFIX = "MODE_"
 SCHEMA = "edgekit.target/1"
@@ -71,6 +72,21 @@ _release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", "a release such as 10.3")
 _texts = array(_named)
 _source = array(_named, 1)
 _derived = mapping(_named)
+
+
+def one_spelling(release: str) -> str:
+    """Returns a release as documents, keys and messages have it: "10.3" for 10.3.0 and 010.3.
+
+    A major release alone stays alone.
+    """
+    numbers = list(parse_version(release))
+    while len(numbers) > 2 and numbers[-1] == 0:
+        numbers.pop()
+    return show(tuple(numbers))
+
+
+def _usual(value: object) -> str:
+    return one_spelling(str(_release(value)))
 
 
 def _listed(value: object) -> tuple[str, ...]:
@@ -134,6 +150,10 @@ class Module:
     total_tops: float | None = member(_positive, absent=None)
     super_total_tops: float | None = member(_positive, absent=None)
 
+    def has(self, board_id: str) -> bool:
+        """Whether a board whose device tree gives this number is one."""
+        return board_id.startswith(self.numbers)
+
 
 @document(frozen=True, eq=False)
 class Software:
@@ -148,7 +168,7 @@ class Software:
         releases: The board's own releases instead of those of ``targets/_jetpack.yaml``, or None.
     """
 
-    tensorrt: str = member(_release)
+    tensorrt: str = member(_usual)
     source: tuple[str, ...] = member(_source)
     jetpack_since: str = member(_named, absent="")
     tensorrt_since: str = member(_release, absent="")

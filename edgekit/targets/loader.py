@@ -120,6 +120,11 @@ def names_hint(name: str) -> str:
     return (f"did you mean {near}? " if near else "") + "`edgekit targets` lists all"
 
 
+def of_board(board_id: str) -> Target | None:
+    """Returns the target of a board by the number in its device tree, or None."""
+    return next((one for one in map(get, names()) if one.file.module.has(board_id)), None)
+
+
 def same_words(name: str) -> str | None:
     """Returns the board whose name has the words of ``name`` in another order, or None."""
     words = _words(name)

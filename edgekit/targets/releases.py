@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from edgekit.errors import UsageError
-from edgekit.targets.board import Target
+from edgekit.targets.board import Target, one_spelling
 from edgekit.text import listed
 from edgekit_device import versions
 from edgekit_device.versions import Version, agree, at_least
@@ -35,6 +35,16 @@ def parse_version(text: str) -> Version:
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def spelled(text: str) -> str:
+    """Returns the release that a user names in its :func:`one_spelling`.
+
+    Raises:
+        UsageError: The text is no version (code ``tensorrt.version``).
+    """
+    parse_version(text)
+    return one_spelling(text.strip())
 
 
 def within(version: Version, since: str | None, until: str | None) -> bool:
@@ -81,8 +91,8 @@ def _minor(version: Version) -> Version:
     return (*version, 0)[:2]
 
 
-def check_release(target: Target, tensorrt: str) -> None:
-    """Refuses a TensorRT that was never released for a board.
+def release_for(target: Target, tensorrt: str | None) -> str:
+    """Returns the TensorRT that a user names, as :func:`spelled`; the board's usual one for None.
 
     A release newer than every one of ``targets/_jetpack.yaml`` is accepted up to the next major
     one, as it may have come out since.
@@ -92,9 +102,12 @@ def check_release(target: Target, tensorrt: str) -> None:
             ``tensorrt.unknown``), or it is malformed or a major release alone (code
             ``tensorrt.version``).
     """
+    if tensorrt is None:
+        return target.tensorrt
+    tensorrt = spelled(tensorrt)
     version = parse_version(tensorrt)
     if version == parse_version(target.tensorrt):
-        return
+        return target.tensorrt
     # the lists are for other releases than the usual one: a plain check does without them
     from edgekit.targets.jetpack import jetpacks, tensorrt_releases
 
@@ -118,7 +131,7 @@ def check_release(target: Target, tensorrt: str) -> None:
     known = minor in map(_minor, released)
     newer = minor > newest and version[0] <= newest[0] + 1
     if (known or newer) and minor >= parse_version(first)[:2]:
-        return
+        return tensorrt
     each = list(dict.fromkeys(pack.tensorrt_text for pack in packs))
     jetpack = f"JetPack brings {listed(each)}; " if each else ""
     raise UsageError(

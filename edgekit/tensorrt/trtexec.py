@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from edgekit import timeouts
 from edgekit.errors import BuildError
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
 from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
-
-_START_S = 120.0  # loading an engine, and what the loader needs around it
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def run_command(tensorrt: str, settings: BenchSettings) -> TrtexecOptions:
         gpu=tuple(_switch(on, settings.graph, "--useCudaGraph", "--noCudaGraph")),
         dla=tuple(on_dla),
         version_compatible=tuple(compatible),
-        timeout_s=_START_S + 4 * (settings.duration_s + settings.warmup_ms / 1e3),
+        timeout_s=timeouts.TRTEXEC_START_S + 4 * (settings.duration_s + settings.warmup_ms / 1e3),
     )
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from edgekit import timeouts
 from edgekit.benchmark.document import Bench
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.config.schema import RewriteSection, given_keys
-from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.cache import Cache, digest_of

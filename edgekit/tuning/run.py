@@ -12,6 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from edgekit import timeouts
 from edgekit.config.loader import Config
 from edgekit.errors import UsageError
 from edgekit.files import write_json
@@ -33,7 +34,6 @@ from edgekit.tuning.session import Tuning, nothing_known
 from edgekit.tuning.trials import TuningRequest
 
 SNIPPET_NAME = "tuned.yaml"
-SILENT_S = 4.0
 
 
 def tune(
@@ -90,7 +90,7 @@ def tune(
         began = time.monotonic()
         measurer.connect_board()
         notes = [check_network(table, measurer, measurer.other) for table in known]
-        pulse.announce("the configuration's plan: building it for the first board")
+        pulse.announce("the configuration's plan", "building it for the first board")
         start = measurer.start
         for table in known:
             check_conditions(table, start)
@@ -171,22 +171,22 @@ class TuningProgress:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(SILENT_S / 4):
+        while not self._ended.wait(timeouts.TUNE_SILENT_S / 4):
             self.beat()
 
     def beat(self) -> None:
         """Says what is going on if nothing was said for long."""
         now = self._clock()
-        if now - self._last < SILENT_S:
+        if now - self._last < timeouts.TUNE_SILENT_S:
             return
         doing = " ".join(word for word in (self._step, self._more) if word)
         self._line(f"{self._what}{': ' if doing else ''}{doing}, {now - self._since:.0f} s")
 
-    def announce(self, text: str) -> None:
+    def announce(self, what: str, more: str = "") -> None:
         """Says what the tuning does now."""
-        self._what, self._step, self._more = text.partition(": ")[0], "", ""
+        self._what, self._step, self._more = what, "", ""
         self._since = self._clock()
-        self._line(text)
+        self._line(f"{what}: {more}" if more else what)
 
     def begin(self, number: int, total: int, name: str) -> None:
         """A step of a trial begins."""

@@ -62,7 +62,7 @@ class Tuning:
         request: How far to go.
         journal: What was done, also before this process; None: nowhere.
         tables: Earlier measurements (``edgekit.profile/1``).
-        on_note: Called with a line of text on each thing that happens.
+        announce: Called with each thing that happens, and more on it or "".
         clock: Seconds; of the budget.
         before_s: Seconds that were spent before, on building the starting plan.
 
@@ -82,7 +82,7 @@ class Tuning:
         request: TuningRequest,
         journal: TuningJournal | None = None,
         tables: Sequence[ProfileTable] = (),
-        on_note: Callable[[str], None] = lambda text: None,
+        announce: Callable[[str, str], None] = lambda what, more: None,
         clock: Callable[[], float] = time.monotonic,
         before_s: float = 0.0,
     ) -> None:
@@ -94,7 +94,7 @@ class Tuning:
         self.notes: list[str] = []
         self.networks = {networks[0].name: networks[0]}
         self._others = {one.name: one for one in networks[1:]}
-        self._journal, self._on_note, self._clock = journal, on_note, clock
+        self._journal, self._announce, self._clock = journal, announce, clock
         self._began = clock() - before_s
         self._spent_s = 0.0  # by processes before this one
         self._longest_s = before_s  # that a plan took to build and measure
@@ -190,7 +190,7 @@ class Tuning:
             self._record_end(earlier)
         except KeyboardInterrupt:
             self.status, self.why = "interrupted", "it was interrupted"
-            self._on_note("interrupted: removing the trials from the board")
+            self._announce("interrupted", "removing the trials from the board")
             if not self.trials or not self.first.runs:
                 raise
             self._proven()
@@ -274,11 +274,12 @@ class Tuning:
             if self._over():
                 self.notes.append(f"the network {name} was not tried")
                 break
-            self._on_note(why := f"the network {name}: its best predicted plan")
+            whose, what = f"the network {name}", "its best predicted plan"
+            self._announce(whose, what)
             before = self._clock()
             if self._take_other(name, "the network {} was not tried: {}"):
                 self._longest_s = max(self._longest_s, self._clock() - before)
-                self._attempt(self.networks[name].start, name, "other", why)
+                self._attempt(self.networks[name].start, name, "other", f"{whose}: {what}")
         space = self.space(own.name)
         for name, what in (("GPU", "the GPU alone"), ("DLA", "as much as possible on the DLA")):
             dla = any(device != "GPU" for device in space.devices)
@@ -331,14 +332,14 @@ class Tuning:
                 f"{self._longest_s:.0f} s and the comparison at the end about {at_end:.0f} s; "
                 f"use about {needed:.0f} s"
             )
-            self._on_note(text)
+            self._announce(text, "")
             self.notes.append(text)
 
     def _choose(self) -> tuple[Candidate, str] | None:
         """Returns what promises most, and its network's name; None, with the status, if nothing."""
         best = self.best
         limit = best.cost(self.request.objective) if best.counts else float("inf")
-        self._on_note("searching for plans that could be better")
+        self._announce("searching for plans that could be better", "")
         enough = limit * (1 - self.request.tolerance)
         found: list[tuple[Candidate, str]] = []
         promising: list[tuple[Candidate, str]] = []
@@ -394,7 +395,7 @@ class Tuning:
             event="trial", number=number, plan=plan, key=trial.key, origin=origin, why=why,
             expected=list(expected) if expected else None, form=network,
         ))  # fmt: skip
-        self._on_note(f"{trial.name}: {why}")
+        self._announce(trial.name, why)
         before = self._clock()
         try:
             self._measure(trial)
@@ -403,7 +404,7 @@ class Tuning:
                 raise
             trial.dropped = f"{error.message} ({error.code})"
             self._record(PlanDropped(event="dropped", number=number, why=trial.dropped))
-            self._on_note(f"{trial.name} is dropped: {trial.dropped}")
+            self._announce(f"{trial.name} is dropped: {trial.dropped}", "")
         self._longest_s = max(self._longest_s, self._clock() - before)
         self.trials.append(trial)
 
@@ -466,7 +467,7 @@ class Tuning:
             if request.budget_s is not None and request.budget_s - before < took:
                 self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
                 return
-            self._on_note(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}")
+            self._announce(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}", "")
             number = 1 + max(one.turn or 0 for t in self.trials for one in t.runs)
             try:
                 for trial in (first, best) if turn % 2 == 0 else (best, first):

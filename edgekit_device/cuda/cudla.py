@@ -21,6 +21,8 @@ from edgekit_device.cuda.cudla_library import (
     NUM_INPUTS,
     NUM_OUTPUTS,
     OUTPUT_DESCRIPTORS,
+    UMD,
+    CudlaError,
     Library,
     ModuleAttribute,
     Task,
@@ -120,8 +122,8 @@ class LoadableEngine:
                 0,
                 where=where,
             )
-        except DeviceError as error:
-            if "cudlaErrorUmd" in error.message:  # what a plan gives, too (cuDLA-samples issue 10)
+        except CudlaError as error:
+            if error.status == UMD:  # what a plan gives, too (cuDLA-samples issue 10)
                 error.hint = (
                     "check that the loadable was built for this board's release; " + error.hint
                 )

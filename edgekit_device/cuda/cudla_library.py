@@ -40,6 +40,7 @@ ERRORS: Dict[int, str] = {
     0x40000004: "DlaErrProcessorBusy", 0x40000005: "DlaErrTaskStatusMismatch",
     0x40000006: "DlaErrEngineTimeout", 0x40000007: "DlaErrDataMismatch", 0x7FFFFFFF: "Unknown",
 }  # fmt: skip
+UMD = 7
 HARDWARE_ERRORS = range(0x40000001, 0x40000008)
 
 #: CUDLA_DATA_FORMAT_* and CUDLA_DATA_TYPE_* without their prefixes.
@@ -66,6 +67,12 @@ _HINTS = {
 
 _OPEN: List[Library] = []
 _LOCK = threading.Lock()
+
+
+class CudlaError(DeviceError):
+    """A function of cuDLA failed with ``status``, a cudlaStatus."""
+
+    status = 0
 
 
 class TensorDescriptor(ctypes.Structure):
@@ -160,23 +167,25 @@ class Library:
         """Calls a function.
 
         Raises:
-            DeviceError: "cudla.hardware" for an error of the DLA itself, else "cudla.failed".
+            CudlaError: "cudla.hardware" for an error of the DLA itself, else "cudla.failed".
         """
         status = int(self._functions[name](*arguments))
         if status:
             raise self.error(name, status, where)
 
     @staticmethod
-    def error(name: str, status: int, where: str = "") -> DeviceError:
+    def error(name: str, status: int, where: str = "") -> CudlaError:
         """What a status of a function means."""
         text = ERRORS.get(status, "")
         known = "cudlaError" + text if text else "unknown status"
-        return DeviceError(
+        error = CudlaError(
             "{} failed: {} ({})".format(name, known, hex(status) if status > 255 else status),
             code="cudla.hardware" if status in HARDWARE_ERRORS else "cudla.failed",
             where=where,
             hint=_HINTS.get(text, ""),
         )
+        error.status = status
+        return error
 
 
 def find_library() -> Optional[str]:

@@ -304,6 +304,11 @@ class EngineEntry:
     outputs: Tuple[IoEntry, ...] = member(records(IoEntry, by="name"))
     weights: Mapping[str, str] = member(mapping(text()), absent=dict)
 
+    @property
+    def portable(self) -> bool:
+        """Whether a board with another TensorRT may run it: version compatible, and no DLA."""
+        return self.version_compatible and self.dla_core is None
+
     def check(self) -> None:
         """Refuses a loadable without its core."""
         if self.kind == "loadable" and self.dla_core is None:

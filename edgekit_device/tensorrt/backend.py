@@ -91,7 +91,7 @@ def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
             "l4t": facts["l4t"],
             "tensorrt": None if full is None else show(full),
         },
-        portable=all(e.version_compatible and e.dla_core is None for e in entries),
+        portable=all(entry.portable for entry in entries),
         where=checked.files.where,
     )
 

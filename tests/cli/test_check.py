@@ -89,8 +89,11 @@ def test_a_configuration_is_checked_as_its_model_is(model, run):
 def test_a_release_is_picked_by_tensorrt_or_jetpack(model, run):
     by_jetpack = json.loads(run("check", model, "-t", ORIN, "--jetpack", "6.2", "--json"))
     by_release = json.loads(run("check", model, "-t", ORIN, "--tensorrt", "10.3", "--json"))
-    assert by_jetpack["tensorrt"].startswith("10.3")
     assert by_jetpack["summary"] == by_release["summary"]
+    for typed in ("10.3.0", "010.3"):
+        spelled = json.loads(run("check", model, "-t", ORIN, "--tensorrt", typed, "--json"))
+        assert spelled == by_release
+    assert by_jetpack["tensorrt"] == by_release["tensorrt"] == "10.3"
     without = run("check", model, "-t", ORIN, "--tensorrt", "10.9")
     assert "general.tensorrt" in without
     assert "all on the GPU" in " ".join(without.split())

@@ -251,3 +251,16 @@ def test_a_number_of_thousands_of_digits_is_one_problem_and_not_repeated(tmp_pat
         problem = next(one for one in caught.value.problems if "zzz" in one.message)
         assert len(problem.message) < 300
         assert "characters)" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("typed", "spelled"),
+    [("10.3.0", "10.3"), ("010.3", "10.3"), ("10.0.0", "10.0"), ("11.4.1", "11.4.1"), ("9", "9")],
+)
+def test_a_release_has_one_spelling(tmp_path: Path, typed: str, spelled: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "version: 1\nname: net\nmodel: {builtin: light_squeezenet}\n"
+        f"target: jetson-agx-orin-64gb\ntensorrt: '{typed}'\n"
+    )
+    assert load_config(file).file.tensorrt == spelled

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit import timeouts
 from edgekit.bundles.files import build_zipapp
-from edgekit.deployment import timeouts
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import failure
 from edgekit.deployment.ssh import connect

@@ -200,7 +200,7 @@ def test_a_crash_shows_no_traceback(net, parser, capsys):
 
 
 def test_a_parser_that_never_ends_is_ended(net, parser, monkeypatch):
-    monkeypatch.setattr(nvidia, "CPU_SECONDS", 1)
+    monkeypatch.setattr("edgekit.timeouts.PARSER_CPU_S", 1)
     parser("while True: pass")
     with pytest.raises(BuildError, match="over 1 s of the processor") as failed:
         edgekit.check(net, target=ORIN, parser=True)

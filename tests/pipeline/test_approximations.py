@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgekit.pipeline.steps.accuracy import approximation
+from edgekit.reference.approximation import approximation
 from tests.rewriting.nets import net, node
 
 FEEDS = [{"x": np.array([[1.0, -4.0, 2.0, 0.0]], np.float32)}, {"x": np.ones((1, 4), np.float32)}]

@@ -9,9 +9,10 @@ import pytest
 
 from edgekit.config.loader import Config, open_config
 from edgekit.deployment.board import DescribedBoard
+from edgekit.deployment.doctor import BoardAbilities, Doctor, examine
 from edgekit.errors import UsageError
 from edgekit.pipeline.boards.addresses import board_of_host, boards_of
-from edgekit.pipeline.boards.doctor import BoardAbilities, Doctor, examine
+from edgekit.pipeline.boards.checkup import planned_board
 from edgekit_device.board.probe import Probe
 from edgekit_device.protocol.codec import read
 from tests.security.board_answers import SAMPLES
@@ -42,7 +43,8 @@ def probe_json(**changes: Any) -> dict[str, Any]:
 
 
 def look(found: Probe, config: Config | None = None) -> Doctor:
-    return examine(DescribedBoard("lab", "remote", ""), found, config)
+    planned = None if config is None else planned_board(config)
+    return examine(DescribedBoard("lab", "remote", ""), found, planned)
 
 
 def status(document: Doctor) -> dict[str, str]:

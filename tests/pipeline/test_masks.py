@@ -18,8 +18,8 @@ from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.session import session
-from edgekit.pipeline.calibration_files import show_document
 from edgekit.placement.segments import segmented
+from edgekit.quantize.cache_files import show_document
 from edgekit.quantize.caches import cache_of, edit, load_cache
 from edgekit.quantize.calibration.calibrate import scales_from
 from edgekit.quantize.calibration.measure import measure

@@ -183,7 +183,7 @@ def test_tensors_that_never_change_and_few_inputs_are_reported() -> None:
         "calibration: {data: FOLDER, count: 500}",
     )
     assert all(amax["zero"] == 0 and amax["half"] == 0.5 for amax in found.amax.values())
-    assert "on only one input" in measure(model, feeds[:1]).warnings[0]
+    assert "on only 1 input;" in measure(model, feeds[:1]).warnings[0]
     few = measure(model, feeds[:15])
     assert "on only 15 inputs" in few.warnings[0]
     # 15360 values: too few for a divergence

@@ -64,6 +64,7 @@ class Toy:
     operators = ()
     enabling = False
     deviation = None
+    approximate = False
 
     def match(self, graph, at):
         return (at,)

@@ -17,11 +17,11 @@ from edgekit.cli.output import say
 from edgekit.deployment.answers import ANSWERS, answer_of, take_samples
 from edgekit.deployment.board import Board, DescribedBoard
 from edgekit.deployment.client import BoardClient
+from edgekit.deployment.doctor import examine
 from edgekit.deployment.install import follow, send
 from edgekit.deployment.transport import Completed
 from edgekit.errors import BoardError
 from edgekit.pipeline.boards.changes import BoardServer
-from edgekit.pipeline.boards.doctor import examine
 from edgekit.pipeline.boards.status import ReachedBoard, Status
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get

@@ -96,7 +96,7 @@ def test_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("edgekit.files._WRITER_S", 0.05)
+    monkeypatch.setattr("edgekit.timeouts.WRITER_S", 0.05)
     network(tmp_path / "m.onnx")
     (tmp_path / "c.yaml").write_text(f"{HEAD}model: {{onnx: m.onnx}}\n")
     Path("b.json").write_text(json.dumps(bench([1.0, 1.1]).to_json()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edgekit.tuning.run import SILENT_S, TuningProgress
+from edgekit import timeouts
+from edgekit.tuning.run import TuningProgress
 
 
 class Clock:
@@ -17,10 +18,10 @@ def test_long_steps_are_reported() -> None:
     said: list[str] = []
     clock = Clock()
     pulse = TuningProgress(said.append, clock=clock)
-    pulse.announce("plan 3: expected 9, at best 7")
+    pulse.announce("plan 3", "expected 9, at best 7")
     pulse.begin(5, 12, "build")
     pulse.note("of no interest")
-    clock.now += SILENT_S - 1
+    clock.now += timeouts.TUNE_SILENT_S - 1
     pulse.beat()
     assert said == ["plan 3: expected 9, at best 7"]
     pulse.update(1, 4, "segment 1")
@@ -29,7 +30,7 @@ def test_long_steps_are_reported() -> None:
     pulse.beat()
     assert said[1:] == ["plan 3: build segment 1 25 %, 5 s"]
     pulse.end("build", "done", 5, "")
-    clock.now += SILENT_S
+    clock.now += timeouts.TUNE_SILENT_S
     pulse.beat()
     assert said[2:] == ["plan 3, 9 s"]
 

@@ -18,6 +18,7 @@ from edgekit.errors import DataError
 from edgekit.files import open_stream
 from edgekit.targets.board import PowerRails, Target
 from edgekit.targets.loader import get, names
+from edgekit.text import counted
 from edgekit_device.board.samples import Monitor, Sample
 from edgekit_device.board.tegrastats import (
     WALL_FORMAT,
@@ -264,8 +265,8 @@ def monitor_of_log(
         found.pop()
     warnings = []
     if other:
-        words = "line is" if other == 1 else "lines are"
-        warnings.append(f"{other} {words} none of tegrastats")
+        verb = "is" if other == 1 else "are"
+        warnings.append(f"{counted(other, 'line')} {verb} none of tegrastats")
     places, notes = one_board([one.sample for one in found])
     found = [found[at] for at in places]
     warnings += [*notes, *pauses([_wall(one) for one in found])]

@@ -7,7 +7,7 @@ of unknown cost; ONNX Runtime gets the network up to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -18,7 +18,7 @@ from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
 from edgekit.network.operators import has_importer, operator_table
 from edgekit.network.protos import RUNTIMES, reachable
-from edgekit.text import listed
+from edgekit.text import counted, listed
 
 _QUIET = 4
 _SHOWN = 4
@@ -33,14 +33,11 @@ def plugin_of(node: Node) -> dict[str, str]:
     }
 
 
-def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
-    """What is known of a model's opaque nodes: what the board must have, and what has no shape."""
+def plugin_notes(graph: OnnxGraph) -> tuple[str, ...]:
+    """Which plugins a model's nodes need, and whether TensorRT ships them."""
     users: dict[str, list[str]] = {}
     for node in graph.nodes():
-        if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
-            who = f"edgekit does not know which layers TensorRT's parser writes for {node.op}"
-            users.setdefault(who, []).append(node.name)
-        elif graph.opaque.get(node.name) == PLUGIN:
+        if graph.opaque.get(node.name) == PLUGIN and not has_importer(node.op):
             found = plugin_of(node)
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"
@@ -48,11 +45,26 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
             if found["plugin"] in operator_table().plugins.names:
                 who = f"TensorRT ships the plugin {name}"
             users.setdefault(who, []).append(node.name)
-    notes = [
+    return _with_users(users)
+
+
+def _with_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    return tuple(
         f"{who} ({listed(nodes, _SHOWN)}): "
-        f"{'one GPU layer' if len(nodes) == 1 else f'{len(nodes)} GPU layers'} of unknown cost"
+        f"{'one GPU layer' if len(nodes) == 1 else counted(len(nodes), 'GPU layer')} "
+        "of unknown cost"
         for who, nodes in users.items()
-    ]
+    )
+
+
+def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
+    """What is known of a model's opaque nodes: what the board must have, and what has no shape."""
+    users: dict[str, list[str]] = {}
+    for node in graph.nodes():
+        if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
+            who = f"edgekit does not know which layers TensorRT's parser writes for {node.op}"
+            users.setdefault(who, []).append(node.name)
+    notes = [*plugin_notes(graph), *_with_users(users)]
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:
         first = next(iter(graph.unknown))

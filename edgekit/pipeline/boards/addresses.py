@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgekitError, UsageError
+from edgekit.network.source import is_config_file
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -78,7 +79,7 @@ def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Boa
 
 def is_config(text: str) -> bool:
     """Whether ``text`` names a configuration rather than a host."""
-    return Path(text).suffix.lower() in (".yaml", ".yml") or Path(text).is_file()
+    return is_config_file(text) or Path(text).is_file()
 
 
 def boards_of(where: str, config: Config | None = None, **options: str) -> list[Board]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.deployment.board import DescribedBoard
+from edgekit.deployment.doctor import Doctor, PlannedBoard, examine
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.doctor import Doctor, examine
 from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
 from edgekit.pipeline.boards.requests import failure_of
 from edgekit.removed import FormerDict
+from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
 from edgekit_device.protocol.codec import choice, document, flag, member, record
 
@@ -58,9 +59,23 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
         return [examine_workstation()]
 
     def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
-        return examine(_described(client), client.probe(), wanted)
+        planned = None if wanted is None else planned_board(wanted)
+        return examine(_described(client), client.probe(), planned)
 
     return _each(where, config, look, **settings)
+
+
+def planned_board(config: Config) -> PlannedBoard:
+    """Returns the board that a configuration is for."""
+    file = config.file
+    target = get(file.target)
+    return PlannedBoard(
+        target=target,
+        mode=target.mode(file.power_mode).name,
+        bench_mode=file.bench.power_mode,
+        uses_dla=file.placement.dla_cores != [],
+        tensorrt=file.tensorrt,
+    )
 
 
 def set_up(

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from edgekit import timeouts
 from edgekit.benchmark.monitor import ShownApp, ShownSample, Top, with_release_warning
-from edgekit.deployment import timeouts
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
-from edgekit.targets.loader import get, names
+from edgekit.targets.loader import of_board
 from edgekit_device.board.samples import LiveSample, MonitorFacts, Sample
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class _BoardView:
         self._sample = sample = _with_news(self._sample, sample)
         facts = sample.facts or MonitorFacts()
         if self._target is None:
-            self._target = _target_of(facts.board_id)
+            self._target = of_board(facts.board_id or "")
         self.last = Top(
             schema="edgekit.top/1",
             board=self._name,
@@ -201,16 +201,6 @@ def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
         warnings=last.warnings if sample.warnings is None else sample.warnings,
         unknown=last.unknown if sample.unknown is None else sample.unknown,
     )
-
-
-def _target_of(own: str | None) -> Target | None:
-    if not own:
-        return None
-    for name in names():
-        target = get(name)
-        if any(own.startswith(number) for number in target.file.module.numbers):
-            return target
-    return None
 
 
 def _total(sample: Sample, target: Target | None) -> float | None:

@@ -14,11 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgekit.deployment.board import DescribedBoard
+from edgekit.deployment.doctor import Doctor, DoctorCheck
 from edgekit.deployment.embedded_sshd import find_sshd
 from edgekit.deployment.ssh import usual_keys
 from edgekit.knowledge import cache_folder
 from edgekit.parsing.nvidia import MODULE
-from edgekit.pipeline.boards.doctor import Doctor, DoctorCheck
 from edgekit.text import listed
 
 _GIB = 1 << 30

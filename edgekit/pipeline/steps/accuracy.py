@@ -5,8 +5,7 @@ rewrite changes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import numpy as np
 
 from edgekit.errors import GateError
 from edgekit.network.model import Model
-from edgekit.network.session import session
 from edgekit.pipeline.cache import StoredArtefacts, load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.calibrate import (
@@ -49,7 +47,7 @@ from edgekit.reference.search_bounds import (
     bounds_of_run,
     part_of,
 )
-from edgekit.rewriting.graph import APPROXIMATE
+from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import (
     document,
@@ -377,8 +375,7 @@ def with_nearest_method(context: Context) -> Context:
     plan is and compared with FP32 on the same inputs, which may be the first few.
     """
     from edgekit.quantize.calibration.histograms import METHODS
-    from edgekit.reference.method import choice_note
-    from edgekit.reference.proposal import reaches
+    from edgekit.reference.method import choice_by_gate, choice_note, gate_note
 
     gate, first = context.file.accuracy, method(context)
     bounds = _bounds(context)
@@ -396,52 +393,18 @@ def with_nearest_method(context: Context) -> Context:
 
     key = build_key(context), inputs_identity(context), gate.metric, gate.scores, bounds.tried
     tried = context.stored(_TriedMethods, "methods", compute, *key)
-    found = tried.methods
-
-    def nearness(name: str) -> tuple[bool, int, float, bool]:
-        one = found[name]
-        value = getattr(one, gate.metric)
-        if value is None:  # no error, or nothing that varies
-            value = -math.inf if one.max_abs else math.inf
-        return reaches(one, gate.metric, gate.min), -len(one.failures), value, name == first
-
-    ranked = sorted(found, key=nearness, reverse=True)
-    by_gate = GateChoice(
-        method=ranked[0],
-        metric=gate.metric,
-        figures={name: getattr(found[name], gate.metric) for name in ranked},
-        failures={name: found[name].failures for name in ranked if found[name].failures},
-        passes=nearness(ranked[0])[0],
-    )
-    each = [f"{name} {describe_metric(found[name], gate.metric)}" for name in ranked]
+    by_gate = choice_by_gate(tried.methods, first, gate.metric, gate.min)
     chosen = choice(context)
     if chosen is not None and by_gate.method != first:
         context.session.withdraw(choice_note(chosen))
     compared = counted(chosen.inputs, "input") if chosen else ""
-    context.note(_method_note(context, f"{first}, the choice by SNR on {compared},",
-                              by_gate, ", ".join(each), tried.part))  # fmt: skip
-    return replace(context, method_by_gate=by_gate)
-
-
-def _method_note(
-    context: Context, first: str, by_gate: GateChoice, each: str, part: int | None
-) -> str:
-    gate, taken = context.file.accuracy, by_gate.method
-    reach = "the accuracy gate" if gate.min is None else f"{gate.metric} {gate.min:g}"
-    figures = f"({gate.metric} on {_tried_text(context, part)}: {each})"
-    lost = {name: texts[0] for name, texts in by_gate.failures.items()}
-    if by_gate.passes:
-        text = (
-            f"Calibration method: {taken}, by the accuracy gate {figures}; {first} misses {reach}"
+    context.note(
+        gate_note(
+            by_gate, tried.methods, gate.min, f"{first}, the choice by SNR on {compared},",
+            _tried_text(context, tried.part),
         )
-        return text + "".join(f". {name} is not taken: {why}" for name, why in lost.items())
-    text = f"No calibration method reaches {reach} with all layers in INT8 {figures}"
-    if taken in lost:
-        text += f"; {taken}, the best, fails because {lost[taken]}"
-    return (
-        f"{text}. The accuracy gate goes on from the best, {taken}, and keeps layers in FP16; with "
-        "more or better data fewer may be needed: calibration: {data: FOLDER, count: 500}"
-    )
+    )  # fmt: skip
+    return replace(context, method_by_gate=by_gate)
 
 
 def fall_back_to_fp16(context: Context) -> Context:
@@ -573,12 +536,11 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
 
     Each is applied to the original network alone.
     """
+    from edgekit.reference.approximation import approximation, approximation_note
     from edgekit.rewriting.rewrite import rewrite
 
     names = dict.fromkeys(
-        item.rewrite
-        for item in used_rewrites(context).applied
-        if item.rewrite.startswith(APPROXIMATE)
+        item.rewrite for item in used_rewrites(context).applied if item.rewrite in APPROXIMATE
     )
     if not names:
         return ()
@@ -603,45 +565,4 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
     ).found  # fmt: skip
     context.session.read = stored[0].inputs
     data = inputs_text(context)
-    return tuple(replace(one, data=data, note=_approximation_note(one, data)) for one in stored)
-
-
-def _approximation_note(item: Approximation, data: str) -> str:
-    if item.max_error is None:
-        return (
-            f"{item.rewrite} changes results too much to compare: values are finite only "
-            f"before or only after it ({data})"
-        )
-    return (
-        f"{item.rewrite} changes results: by up to {item.max_error:.1e} of an output's "
-        f"largest value ({data})"
-    )
-
-
-def approximation(
-    rewrite: str, before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
-) -> Approximation:
-    """Returns the error of a model that a rewrite made; the data are not named yet."""
-    outputs = [value.name for value in before.proto.graph.output]
-    old, new = session(before), session(after)
-    worst, squares, count = 0.0, 0.0, 0
-    for sample in inputs:
-        feeds = dict(sample)
-        for a, b in zip(old.run(outputs, feeds), new.run(outputs, feeds), strict=True):
-            difference = _difference(a.astype(np.float64), b.astype(np.float64))
-            worst = max(worst, float(difference.max(initial=0.0)))
-            squares += float((difference**2).mean()) if difference.size else 0.0
-        count += 1
-    known = math.isfinite(worst)
-    rms = (squares / max(1, count * len(outputs))) ** 0.5 if known else None
-    return Approximation(rewrite, worst if known else None, rms, count, data="", note="")
-
-
-def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``|b-a|`` over the largest ``|a|``; infinite where NaNs and infinities are not the same."""
-    sane = np.isfinite(a)
-    if not np.array_equal(b[~sane], a[~sane], equal_nan=True):
-        return np.full(1, np.inf)
-    a, b = a[sane], b[sane]
-    difference = np.abs(b - a) / (np.abs(a).max(initial=0.0) or 1.0)
-    return np.where(np.isnan(difference), np.inf, difference)
+    return tuple(replace(one, data=data, note=approximation_note(one, data)) for one in stored)

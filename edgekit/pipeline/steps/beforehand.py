@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deployment.doctor import NOTHING_RUNS, has_runtime
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.network.files import external_values
 from edgekit.network.files import read as read_model
 from edgekit.network.loading.load import STRIPPED
-from edgekit.pipeline.boards.doctor import NOTHING_RUNS, has_runtime
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.build import backend_for

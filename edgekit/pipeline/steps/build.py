@@ -35,7 +35,7 @@ from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
-from edgekit.text import listed
+from edgekit.text import counted, listed
 from edgekit_device.build.request import (
     RESULT_SCHEMA,
     AttemptResult,
@@ -572,9 +572,8 @@ def _blobs(result: BuildResult) -> list[str]:
 
 def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
     differences = comparison.differences
-    ways = "1 way" if len(differences) == 1 else f"{len(differences)} ways"
     error = GateError(
-        f"the build differs from the plan in {ways}",
+        f"the build differs from the plan in {counted(len(differences), 'way')}",
         code="build.differs",
         where=client.name,
         hint="accept it with build.strict: false",

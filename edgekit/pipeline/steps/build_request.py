@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.deployment.doctor import NO_NUMPY
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
-from edgekit.network.loading.opaque import before_opaque, opaque_notes
+from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
 from edgekit.network.model import Model
-from edgekit.pipeline.boards.doctor import NO_NUMPY
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
@@ -311,7 +311,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
     if not (_on_board(context) if on_board is None else on_board):
-        needs = "".join(f"; {text}" for text in opaque_notes(came.graph) if "plugin" in text)
+        needs = "".join(f"; {text}" for text in plugin_notes(came.graph))
         raise EnvironmentLack(
             f"node {first!r} needs TensorRT, and no board builds{needs}",
             code="build.opaque",

@@ -21,6 +21,7 @@ from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, netwo
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -117,8 +118,8 @@ def inputs_text(context: Context, *, name: str | None = None) -> str:
     section, read = context.file.calibration, context.session.read
     if section.data is None:
         return synthetic_description(section.count, section.seed)
-    number = f"at most {section.count}" if read is None else f"{read}"
-    return f"{number} input{'' if read == 1 else 's'} of {name or section.data}"
+    number = counted(section.count if read is None else read, "input")
+    return f"{'at most ' if read is None else ''}{number} of {name or section.data}"
 
 
 def data_name(context: Context) -> str | None:

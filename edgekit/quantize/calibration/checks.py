@@ -13,7 +13,7 @@ from edgekit.errors import DataError, ModelError
 from edgekit.network.model import SAME_VALUES, Model
 from edgekit.quantize.calibration.histograms import FEWEST, ValueHistogram
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.text import listed
+from edgekit.text import all_of, counted, listed
 
 if TYPE_CHECKING:
     from edgekit.quantize.data.rows import CalibrationSamples
@@ -157,7 +157,7 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
         "then"
     )
     if not varies:
-        every = "the only sample is" if count == 1 else f"all {count} samples are"
+        every = f"{all_of(count, 'sample')} {'is' if count == 1 else 'are'}"
         raise DataError(
             f"{every} constant: input {names} has one value everywhere, which shows no range",
             code="data.constant",
@@ -244,10 +244,9 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     """Returns warnings about the data and about tensors that never change."""
     found = []
     if samples < _FEW:
-        inputs = "one input" if samples == 1 else f"{samples} inputs"
         found.append(
-            f"the ranges were measured on only {inputs}; give a few hundred representative ones: "
-            f"{_MORE}"
+            f"the ranges were measured on only {counted(samples, 'input')}; "
+            f"give a few hundred representative ones: {_MORE}"
         )
     zero = [name for name, h in histograms.items() if h.total and h.amax == 0.0]
     same = [

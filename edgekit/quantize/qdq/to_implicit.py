@@ -21,7 +21,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Layer, Model, Network
 from edgekit.quantize.needs import follow, needs
 from edgekit.quantize.scales import float32
-from edgekit.text import listed
+from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -1060,8 +1060,7 @@ def _notes(
 
 
 def _some(names: Collection[str], noun: str) -> str:
-    count = len(names)
-    return f"{count} {noun}{'' if count == 1 else 's'} ({_listed(names)})"
+    return f"{counted(len(names), noun)} ({_listed(names)})"
 
 
 def _listed(names: Collection[str]) -> str:

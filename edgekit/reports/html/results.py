@@ -157,7 +157,7 @@ def _groups(groups: Sequence[ChannelGroup]) -> list[View]:
     return [
         {
             "output": text.clean(group.output),
-            "channels": describe_channels(group.channels).removeprefix("channels "),
+            "channels": describe_channels(group.channels),
             "range": text.significant(group.range),
             "snr": describe_snr(group),
             "cosine": f"{group.cosine:.5f}",

@@ -90,8 +90,8 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
 
 def _both_rates(before: float | None, after: float | None) -> str:
     """Returns what the energies of two plans are of."""
-    old, new = text.energy_words(before), text.energy_words(after)
-    return old if old == new else f"{old}; then {new.removeprefix('energy ')}"
+    old = text.energy_words(before)
+    return old if before == after else f"{old}; then {text.at_rate(after)}"
 
 
 @group()

@@ -18,7 +18,7 @@ from edgekit.reference.accuracy import (
 from edgekit.reference.sensitivity import ProposedLayers, RankedKernel, SensitivityRanking
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH, Page, names_in_columns
-from edgekit.text import sentence
+from edgekit.text import counted, sentence
 
 _CHANGES_SHOWN = 10
 _LEAST_BITS = 0.05  # what loses less is "0.0"
@@ -32,8 +32,9 @@ def changes_text(
 ) -> str:
     """Returns the ``changes`` of an ``edgekit.scales/1`` as text, worst first; the rest counted."""
     page = Page(width, colour=colour)
-    many = "1 scale was" if len(changes) == 1 else f"{len(changes)} scales were"
-    page.add(f"{many} widened, because the hardware cannot rescale there:")
+    verb = "was" if len(changes) == 1 else "were"
+    many = f"{counted(len(changes), 'scale')} {verb} widened"
+    page.add(f"{many}, because the hardware cannot rescale there:")
     costly = [change for change in changes if change.bits >= _LEAST_BITS][:_CHANGES_SHOWN]
     rows = [_change_row(change) for change in costly or changes[:1]]
     names_in_columns(

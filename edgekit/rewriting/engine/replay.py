@@ -12,7 +12,7 @@ from edgekit.errors import ModelError
 from edgekit.network.graph import Node
 from edgekit.network.model import Model
 from edgekit.rewriting.errors import MalformedError
-from edgekit.rewriting.graph import APPROXIMATE, Applied, NewConstant, RewriteGraph, RewriteStep
+from edgekit.rewriting.graph import Applied, NewConstant, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.rules.order import REWRITES
 from edgekit.rewriting.step import step_at
@@ -86,7 +86,7 @@ def region_of(
 
 def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = SEED) -> Applied:
     """Returns the record's entry of a step; an approximate one has no error in float64."""
-    exact = not step.rewrite.name.startswith(APPROXIMATE)
+    exact = not step.rewrite.approximate
     return Applied(
         step.rewrite.name,
         step.rewrite.reason,

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from edgekit.network.graph import Node
-from edgekit.rewriting.graph import APPROXIMATE, RewriteGraph, RewriteStep
+from edgekit.rewriting.graph import RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_of
 
 # elements that are compared at a time
@@ -199,7 +199,7 @@ def _proved(
     graph: RewriteGraph, step: RewriteStep, runs: int, seed: int, shares: bool = False
 ) -> Proof:
     far = reach(graph, step.old)
-    exact = not step.rewrite.name.startswith(APPROXIMATE)
+    exact = not step.rewrite.approximate
     if shares:
         # whatever it fails at, running the sides one by one finds which of them fails
         with suppress(Exception):

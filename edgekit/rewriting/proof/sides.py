@@ -16,7 +16,7 @@ import onnx
 from edgekit.network.graph import Node, form, proto_of
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import computed, evaluate
-from edgekit.rewriting.graph import APPROXIMATE, NewConstant, RewriteGraph, RewriteStep
+from edgekit.rewriting.graph import NewConstant, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.sessions import ProofSession, narrow, session_of, shared, started
 
 #: Operators whose floating-point constants say how they work.
@@ -83,7 +83,7 @@ def _numbered(
     """The key and the numbers; the values of all constants count where ``shown`` is None."""
     numbers = {"": -1}
     brought = {item.name: item for item in step.fixed}
-    parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.name.startswith(APPROXIMATE)]
+    parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.approximate]
     for name in step.inputs:
         numbers.setdefault(name, len(numbers) - 1)
         parts.append((graph.dtype(name), graph.shape(name)))

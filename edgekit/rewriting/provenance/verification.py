@@ -16,9 +16,10 @@ from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of, steps_again
 from edgekit.rewriting.errors import MalformedError
-from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, emit
+from edgekit.rewriting.graph import Applied, RewriteGraph, emit
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.provenance.record import AppliedRewrites, record_of, with_record
+from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     choice,
@@ -371,7 +372,7 @@ def verify(
         rewritten = _round(
             rewritten, claim, steps, rows, lambda: _report_progress(progress, rows, total)
         )
-    approximate = any(row.rewrite.startswith(APPROXIMATE) for row in rows)
+    approximate = any(row.rewrite in APPROXIMATE for row in rows)
     network = whole_network(
         model, rewritten, runs=claim.runs, seed=claim.seed, exact=not approximate
     )

@@ -87,6 +87,8 @@ REWRITES: tuple[Rewrite, ...] = (
     sequence.scatter_elements,
 )
 
+#: Names of the rewrites that change results.
+APPROXIMATE = frozenset(item.name for item in REWRITES if item.approximate)
 #: Names of rewrites that went, which configurations may still have.
 REMOVED = frozenset({
     "approx-gelu-sigmoid", "approx-mish", "approx-silu-hard-swish", "approx-softplus-relu",

@@ -1,17 +1,16 @@
 """What a board's probe means (`edgekit doctor`): what is there, what is missing, what to do about
-it, and whether the board fits a configuration.
+it, and whether the board is what a configuration is for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from edgekit.deployment.board import DescribedBoard
 from edgekit.removed import FormerDict
 from edgekit.targets.board import Target
-from edgekit.targets.loader import get
 from edgekit.targets.releases import as_planned, is_planned_release
 from edgekit_device.board.probe import Probe
 from edgekit_device.protocol import fields
@@ -27,11 +26,6 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failure
-
-if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.config.schema import ConfigFile
-
 
 CheckStatus = Literal["ok", "warn", "missing"]
 
@@ -378,17 +372,36 @@ CHECKS: tuple[Callable[[Probe], Iterator[DoctorCheck]], ...] = (
 )
 
 
-def examine(board: DescribedBoard, probe: Probe, config: Config | None = None) -> Doctor:
+@dataclass(frozen=True)
+class PlannedBoard:
+    """The board that a configuration is for.
+
+    Attributes:
+        target: Its target.
+        mode: The power mode that it plans for.
+        bench_mode: The power mode that a bench sets, or None.
+        uses_dla: Whether plans may use DLA cores.
+        tensorrt: The release that it names, or None.
+    """
+
+    target: Target
+    mode: str
+    bench_mode: str | None
+    uses_dla: bool
+    tensorrt: str | None
+
+
+def examine(board: DescribedBoard, probe: Probe, planned: PlannedBoard | None = None) -> Doctor:
     """Returns what a board's software and hardware mean.
 
     Args:
         board: Which board.
         probe: What it said of itself.
-        config: A configuration that the board should serve.
+        planned: The board that a configuration is for, to compare this one with it.
     """
     checks = [check for part in CHECKS for check in part(probe)]
-    if config is not None:
-        checks += _fits(probe, config)
+    if planned is not None:
+        checks += _fits(probe, planned)
     ok = all(check.status != "missing" for check in checks)
     return Doctor(board, ok, tuple(checks), _can(probe), probe)
 
@@ -408,71 +421,66 @@ def _can(probe: Probe) -> BoardAbilities:
     )
 
 
-def _fits(probe: Probe, config: Config) -> Iterator[DoctorCheck]:
+def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Whether the board is what the configuration is for."""
-    file = config.file
-    numbers = get(file.target).file.module.numbers
+    name, module = planned.target.name, planned.target.file.module
     own = probe.board_id
     if not own:
         yield DoctorCheck(
-            "fits.target",
-            "The config's target",
-            "warn",
-            f"{file.target}; the board's module is not known",
+            "fits.target", "The config's target", "warn", f"{name}; the board's module is not known"
         )
-    elif any(own.startswith(number) for number in numbers):
-        yield DoctorCheck("fits.target", "The config's target", "ok", file.target)
+    elif module.has(own):
+        yield DoctorCheck("fits.target", "The config's target", "ok", name)
     else:
         yield DoctorCheck(
             "fits.target",
             "The config's target",
             "missing",
-            f"{file.target} is {' or '.join(numbers)}, but this board is {own}",
+            f"{name} is {' or '.join(module.numbers)}, but this board is {own}",
             "set the right `target:` (edgekit targets lists them)",
         )
-    yield from _mode_fits(probe, get(file.target), file)
-    yield from _dla_fits(probe, get(file.target), file)
+    yield from _mode_fits(probe, planned)
+    yield from _dla_fits(probe, planned)
     installed = probe.tensorrt.full or probe.tensorrt.python.full
-    planned = config.tensorrt if hasattr(config, "tensorrt") else file.tensorrt
-    if planned and installed:
-        same = is_planned_release(installed, planned)
+    if planned.tensorrt and installed:
+        same = is_planned_release(installed, planned.tensorrt)
         yield DoctorCheck(
             "fits.tensorrt",
             "The config's TensorRT",
             "ok" if same else "missing",
-            f"planned for {planned}, the board has {installed}",
-            "" if same else f"tensorrt: {as_planned(installed, planned)}",
+            f"planned for {planned.tensorrt}, the board has {installed}",
+            "" if same else f"tensorrt: {as_planned(installed, planned.tensorrt)}",
         )
 
 
-def _mode_fits(probe: Probe, target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
+def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Whether the board is in the power mode that the configuration plans for."""
-    now, planned = probe.power.mode, target.mode(file.power_mode).name
+    now, mode, measured = probe.power.mode, planned.mode, planned.bench_mode
     if not now:
         return
-    measured = file.bench.power_mode
-    same = str(now).upper().removeprefix("MODE_") == planned.upper()
+    same = str(now).upper().removeprefix("MODE_") == mode.upper()
     yield DoctorCheck(
         "fits.power-mode",
         "The config's power mode",
         "ok" if same else "warn",
-        planned if same else f"planned for {planned}, the board is in {now}",
+        mode if same else f"planned for {mode}, the board is in {now}",
         ""
         if same
         else f"sudo nvpmodel -m, or power_mode: {str(now).removeprefix('MODE_')}; a bench sets "
-        f"{f'{measured} itself' if measured else f'it with --power-mode {planned}'}",
+        f"{f'{measured} itself' if measured else f'it with --power-mode {mode}'}",
     )
 
 
-def _dla_fits(probe: Probe, target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
+def _dla_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """A plan for DLA cores needs a board that shows some."""
-    if probe.dla.devices or not target.dla.cores or file.placement.dla_cores == []:
+    cores = planned.target.dla.cores
+    if probe.dla.devices or not cores or not planned.uses_dla:
         return
     yield DoctorCheck(
         "fits.dla",
         "The config's DLA cores",
         "warn",
-        f"{file.target} has {target.dla.cores}, but this board's device tree shows none",
+        f"{planned.target.name} has {cores}, but this board's device tree shows none",
         "plan without them (placement.dla_cores: []); in a container, run doctor on "
         "the board itself",
     )

@@ -13,19 +13,8 @@ from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
-from edgekit.network.source import parse_builtin
+from edgekit.network.source import is_config_file, parse_builtin
 from edgekit.network.zoo import builtin
-from edgekit.pipeline.scale_documents import (
-    CacheDifference,
-    CachedScale,
-    InferredScale,
-    LackingTensor,
-    MergedCache,
-    ReadCache,
-    ReadScale,
-    ScaleDifference,
-    ShownCache,
-)
 from edgekit.quantize.caches import (
     CalibrationCache,
     diff,
@@ -37,6 +26,146 @@ from edgekit.quantize.caches import (
 )
 from edgekit.quantize.calibration.calibrate import describe_missing
 from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
+from edgekit.removed import FormerDict
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    flag,
+    long_text,
+    member,
+    nullable,
+    records,
+)
+
+
+@document(frozen=True, kw_only=True)
+class CachedScale:
+    """A tensor of a calibration cache.
+
+    With a model, ``writer`` and ``readers`` are the layers that write and read it, and ``known``
+    says whether the network has it.
+    """
+
+    name: str = member(long_text)
+    scale: float = member(fields.figure)
+    amax: float = member(fields.figure)
+    writer: str | None = None
+    readers: tuple[str, ...] = ()
+    known: bool = False
+
+
+@document(frozen=True, kw_only=True)
+class ReadScale(CachedScale):
+    """A tensor of a calibration cache, beside a network."""
+
+    writer: str | None = member(nullable(long_text))
+    readers: tuple[str, ...] = member(array(long_text))
+    known: bool = member(flag)
+
+
+@document(frozen=True, kw_only=True)
+class InferredScale:
+    """A scale that follows from others; ``source`` says how."""
+
+    name: str = member(long_text)
+    scale: float = member(fields.figure)
+    amax: float = member(fields.figure)
+    source: str = member(long_text, key="from")
+
+
+@document(frozen=True)
+class LackingTensor:
+    """A tensor without a scale, and the layers that need one."""
+
+    tensor: str = member(long_text)
+    layers: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True, kw_only=True)
+class ShownCache(FormerDict):
+    """An ``edgekit.cache/1``: the scales of a calibration cache.
+
+    Attributes:
+        file: The cache.
+        header: Its first line.
+        version: TensorRT's number in it.
+        algorithm: The calibrator in it.
+        model: The model that it is shown beside, or None.
+        tensors: Its tensors.
+        notes: What a person should know.
+    """
+
+    schema: str = member(choice("edgekit.cache/1"), default="edgekit.cache/1")
+    file: str = member(long_text)
+    header: str = member(long_text)
+    version: int = member(fields.count)
+    algorithm: str = member(long_text)
+    model: str | None = member(nullable(long_text))
+    tensors: tuple[CachedScale, ...] = member(records(CachedScale))
+    notes: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True, kw_only=True)
+class ReadCache(ShownCache):
+    """An ``edgekit.cache/1`` beside a model.
+
+    Attributes:
+        tensors: Its tensors, with what writes and reads them.
+        inferred: Scales that follow from others.
+        missing: Tensors that need a scale and have none.
+        without: Tensors that are listed without one.
+        unknown: Names that the network does not have.
+        unnamed: How many entries are of TensorRT's unnamed layers.
+    """
+
+    tensors: tuple[ReadScale, ...] = member(records(ReadScale))
+    inferred: tuple[InferredScale, ...] = member(records(InferredScale))
+    missing: tuple[LackingTensor, ...] = member(records(LackingTensor))
+    without: tuple[LackingTensor, ...] = member(records(LackingTensor))
+    unknown: tuple[str, ...] = member(array(long_text))
+    unnamed: int = member(fields.count)
+
+
+@document(frozen=True)
+class ScaleDifference:
+    """A tensor whose scale differs; ``ratio`` is None where the old one is 0."""
+
+    name: str = member(long_text)
+    old: float = member(fields.figure)
+    new: float = member(fields.figure)
+    ratio: float | None = member(nullable(fields.figure))
+
+
+@document(frozen=True, kw_only=True)
+class CacheDifference(FormerDict):
+    """An ``edgekit.cache-diff/1``: two calibration caches compared; ``same`` if they are equal."""
+
+    schema: str = member(choice("edgekit.cache-diff/1"), default="edgekit.cache-diff/1")
+    files: tuple[str, ...] = member(array(long_text, 2, 2))
+    headers: tuple[str, ...] = member(array(long_text, 2, 2))
+    same: bool = member(flag)
+    added: tuple[CachedScale, ...] = member(records(CachedScale))
+    removed: tuple[CachedScale, ...] = member(records(CachedScale))
+    changed: tuple[ScaleDifference, ...] = member(records(ScaleDifference))
+    equal: int = member(fields.count)
+
+
+@document(frozen=True, kw_only=True)
+class MergedCache(FormerDict):
+    """An ``edgekit.cache-merge/1``: the calibration cache made of ``files``; ``conflicts`` are the
+    tensors whose scales differed, ``tensors`` is how many it has.
+    """
+
+    schema: str = member(choice("edgekit.cache-merge/1"), default="edgekit.cache-merge/1")
+    files: tuple[str, ...] = member(array(long_text))
+    file: str = member(long_text)
+    header: str = member(long_text)
+    policy: str = member(choice("last", "first", "max", "error"))
+    tensors: int = member(fields.count)
+    conflicts: tuple[str, ...] = member(array(long_text))
+    notes: tuple[str, ...] = member(array(long_text))
 
 
 def ranges(options: Sequence[str]) -> dict[str, float]:
@@ -183,7 +312,7 @@ def _model(
     cut = list(outputs or ()) or None
     given = parse_builtin(name)
     if given is None:
-        if Path(name).suffix.lower() in (".yaml", ".yml"):
+        if is_config_file(name):
             raise UsageError(
                 "this is a configuration, but a model is needed",
                 where=name,
@@ -257,10 +386,8 @@ def merge_document(
         UsageError: An edit that fits nothing.
     """
     caches = [load_cache(path) for path in sources]
-    merged = merge(caches, policy=policy, names=[str(path) for path in sources])
+    merged = merge(caches, policy=policy, names=[str(path) for path in sources], tensorrt=tensorrt)
     new = edit(merged, drop=drop, rename=renames(rename, merged.scales), amax=ranges(amax))
-    if tensorrt is not None:
-        new = new.for_tensorrt(tensorrt)
     if not new.scales:
         raise DataError(
             "no tensor is left", code="cache.empty", where=str(out), hint="drop fewer tensors"
@@ -270,10 +397,6 @@ def merge_document(
     for cache in caches:
         for name, scale in cache.scales.items():
             tensors.setdefault(name, set()).add(scale)
-    notes = list(new.notes)
-    if tensorrt is not None:
-        # it said which header is kept
-        notes = [note for note in notes if not note.startswith("headers differ")]
     return MergedCache(
         files=tuple(map(str, sources)),
         file=str(out),
@@ -281,5 +404,5 @@ def merge_document(
         policy=policy,
         tensors=len(new.scales),
         conflicts=tuple(name for name, found in tensors.items() if len(found) > 1),
-        notes=tuple(notes),
+        notes=new.notes,
     )

@@ -1,4 +1,7 @@
-"""How long this machine waits for boards and for the programs around them, in seconds, and why."""
+"""How long this machine waits, in seconds, and why: for boards, for other programs and for files.
+
+``edgekit_device`` has the waits of the board, each beside what it waits for.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,11 @@ STALL_S = 75.0
 DRAIN_S = 30.0
 #: Until a local program has ended that was told to.
 GRACE_S = 2.0
+#: The same of a program that others hang on (sshd, a jump's ssh), and of a solver's thread, which
+#: looks for its end only now and then.
+END_S = 5.0
+#: Until a connection's thread has ended that has just closed its channels.
+LAST_WORDS_S = 1.0
 #: Silence of a board that samples itself, beyond the interval of the samples.
 SAMPLE_SILENT_S = 20.0
 #: Until its sampling has ended after the last sample.
@@ -75,7 +83,37 @@ APPS_EVERY_S = 10.0
 #: Between tries to connect again.
 WATCH_AGAIN_S = 2.0
 
+# --- files and programs of this machine
+
+#: Until another program opens a pipe that is to be read: the shell of ``<(command)`` does at once.
+WRITER_S = 5.0
+#: Until another process lets go of the history: it may be writing thousands of results.
+HISTORY_S = 30.0
+#: Until git has said which commit a folder has: it reads every file of a tree that it has not seen.
+#: Without an answer a result is stored without its commit.
+GIT_S = 10.0
+#: Until ssh-keygen has signed or verified: a key on hardware waits for its owner.
+SIGN_S = 120
+#: What trtexec takes in addition to measuring: loading an engine, and what the loader needs.
+TRTEXEC_START_S = 120.0
+#: Of the processor, until NVIDIA's parser has read a model: a usual one takes it seconds, and one
+#: can be made to keep it for ever.
+PARSER_CPU_S = 300
+#: The same by the clock, of a machine that does other things, too.
+PARSER_S = 900
+#: Until PyTorch has exported a network: a large one takes many minutes.
+EXPORT_S = 3600
+#: The same of the processor: several of its cores may work.
+EXPORT_CPU_S = 7200
+#: How often a search reports how far it is.
+REPORT_S = 0.25
+#: Silence of ``edgekit tune`` until it repeats what it does: a longer one looks like a hang.
+TUNE_SILENT_S = 4.0
+
 # --- fleets
+
+#: Between tries for a rollout's lock: who asks whether it is driven holds it for a moment.
+ROLLOUT_LOCK_S = (0.02,) * 10
 
 #: Between two looks at whether a rollout is to stop.
 TICK_S = 0.2
