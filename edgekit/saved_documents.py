@@ -30,14 +30,14 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.built/1": ("edgekit.tensorrt.comparison:BuiltComparison", "edgekit build"),
     "edgekit.bundle/1": ("edgekit_device.protocol.manifest:Manifest", "edgekit bundle"),
     "edgekit.cache-diff/1": (
-        "edgekit.pipeline.scale_documents:CacheDifference",
+        "edgekit.quantize.cache_files:CacheDifference",
         "edgekit calibrate diff",
     ),
     "edgekit.cache-merge/1": (
-        "edgekit.pipeline.scale_documents:MergedCache",
+        "edgekit.quantize.cache_files:MergedCache",
         "edgekit calibrate merge",
     ),
-    "edgekit.cache/1": ("edgekit.pipeline.scale_documents:ReadCache", "edgekit calibrate show"),
+    "edgekit.cache/1": ("edgekit.quantize.cache_files:ReadCache", "edgekit calibrate show"),
     "edgekit.check/1": ("edgekit.placement.compared_check:ComparedCheck", "edgekit check"),
     "edgekit.checks/1": ("edgekit.placement.checks_document:Checks", "edgekit check"),
     "edgekit.compare-log/1": (
@@ -56,7 +56,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit_device.pyz bench",
     ),
     "edgekit.device/1": ("edgekit_device.board.identity:Hello", "edgekit_device.pyz hello"),
-    "edgekit.doctor/1": ("edgekit.pipeline.boards.doctor:Doctor", "edgekit doctor"),
+    "edgekit.doctor/1": ("edgekit.deployment.doctor:Doctor", "edgekit doctor"),
     "edgekit.error/1": ("edgekit.error_document:ErrorDocument", ""),
     "edgekit.export/1": ("edgekit.pytorch.document:Exported", "edgekit.export"),
     "edgekit.family/1": ("edgekit.dla.explanation:ExplainedFamily", "edgekit explain"),
