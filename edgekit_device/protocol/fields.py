@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from edgekit_device.protocol.codec import array, as_written, choice, integer, number, text
 
 #: Devices that segments run on; a board has two DLA cores at most.
@@ -42,6 +44,12 @@ PRECISIONS = ("fp32", "fp16", "int8")
 
 #: One of :data:`PRECISIONS`.
 precision = choice(*PRECISIONS)
+
+#: Whose time it is: the cost model's, a CPU's, or the board's.
+Clock = Literal["predicted", "cpu-measured", "board-measured"]
+
+#: One of :data:`Clock`.
+clock = choice(*get_args(Clock))
 
 #: A TensorRT release, such as "10.3" or "10.3.0".
 release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,4}", "a release such as 10.3")
