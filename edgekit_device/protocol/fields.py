@@ -6,7 +6,10 @@ from typing import Literal, get_args
 
 from edgekit_device.protocol.codec import array, as_written, choice, integer, number, text
 
-#: Devices that segments run on; a board has two DLA cores at most.
+#: How many DLA cores a board has at most.
+CORES = 2
+
+#: Devices that segments run on.
 DEVICES = ("GPU", "DLA0", "DLA1")
 
 #: The kinds of devices: where any core is meant.
@@ -19,7 +22,7 @@ device = choice(*DEVICES)
 device_kind = choice(*DEVICE_KINDS)
 
 #: The number of a DLA core.
-core = integer(0, 1)
+core = integer(0, CORES - 1)
 
 #: How many, how many bytes, or the index of something.
 count = integer(0, 1 << 62)
