@@ -85,6 +85,8 @@ Number = Annotated[float, Ruled(fields.difference)]
 Fraction = Annotated[float, Ruled(fields.share)]
 #: "fp32", "fp16" or "int8".
 Precision = Annotated[str, Ruled(fields.precision)]
+#: "predicted", "cpu-measured" or "board-measured".
+ClockName = Annotated[str, Ruled(fields.clock)]
 #: A TensorRT release, such as "10.3".
 Release = Annotated[str, Ruled(fields.release)]
 #: A board's name.

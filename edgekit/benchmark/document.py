@@ -32,7 +32,6 @@ from edgekit.documents import Coded, Count, Document, Figure, Precision, TargetN
 from edgekit.errors import BoardError
 from edgekit.targets.board import Target
 from edgekit_device.benchmark.measurement import (
-    Clock,
     ColdStart,
     Fact,
     MeasuredNode,
@@ -48,6 +47,7 @@ from edgekit_device.benchmark.statistics import summary as latency_summary
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
 from edgekit_device.protocol.codec import left_out, read
+from edgekit_device.protocol.fields import Clock
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from edgekit.benchmark.measurement import BOARD_MEASURED
 from edgekit.documents import Count, Document, Number
 from edgekit.targets.board import PowerRails
 from edgekit.text import counted
-from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.benchmark.statistics import median
 from edgekit_device.board.samples import Monitor, Sample
+from edgekit_device.protocol.fields import Clock
 
 BUSY = 1.2
 LEAST = 5

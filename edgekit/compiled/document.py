@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Coded, Count, Device, Digest, Document, Figure, TargetName
+from edgekit.documents import ClockName, Coded, Count, Device, Digest, Document, Figure, TargetName
 from edgekit.placement.plan import Plan
 from edgekit.pytorch.document import Exported
 
@@ -19,7 +19,7 @@ class PlacedModule(Document):
     us: Figure | None = Field(
         description="Microseconds of its layers in one inference; null of a module in PyTorch."
     )
-    clock: str = Field(
+    clock: ClockName | Literal[""] = Field(
         description="Where the time is from: predicted by the cost model, or measured on a board; "
         "unknown of a module in PyTorch."
     )

@@ -64,8 +64,8 @@ from edgekit.reports.schema import (
     ScaleChange,
 )
 from edgekit.version import __version__
-from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.fields import Clock
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ class SplitModel(FormerDict):
 
     schema: str = member(choice("edgekit.from-qdq/1"), default="edgekit.from-qdq/1")
     model: str = member(long_text)
-    tensorrt: str | None = member(nullable(long_text))
+    tensorrt: str | None = member(nullable(fields.release))
     quantizers: int = member(fields.count)
     weights: int = member(fields.count)
     scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
@@ -166,8 +166,8 @@ class LoweredModel(FormerDict):
 
     schema: str = member(choice("edgekit.to-qdq/1"), default="edgekit.to-qdq/1")
     model: str = member(long_text)
-    target: str = member(long_text)
-    tensorrt: str = member(long_text)
+    target: str = member(fields.target)
+    tensorrt: str = member(fields.release)
     method: str = member(long_text)
     data: str = member(long_text)
     opset: int = member(fields.count)

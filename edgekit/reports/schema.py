@@ -17,6 +17,7 @@ from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.validity import Reason
 from edgekit.bundles.files import PackedBundle
 from edgekit.documents import (
+    ClockName,
     Coded,
     Core,
     Count,
@@ -39,9 +40,9 @@ from edgekit.placement.placing import Objective
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
 from edgekit.results.comparison import Comparison
-from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
+from edgekit_device.protocol.fields import Clock
 
 Micro = Annotated[Figure, Field(description="microseconds")]
 Size = Annotated[Count, Field(description="bytes")]
@@ -504,7 +505,7 @@ class OnGpu(Document):
 class MeasuredTime(Document):
     """A layer's own time."""
 
-    clock: str
+    clock: ClockName
     us: Micro
 
 
@@ -512,7 +513,7 @@ class Whole(Document):
     """What was timed as a whole with a layer in it."""
 
     name: str
-    clock: str
+    clock: ClockName
     us: Micro
     layers: Count
 
@@ -548,7 +549,7 @@ class MeasuredPart(Document):
     segment: Count = 0
     layers: list[str]
     us: Micro
-    clock: str = ""
+    clock: ClockName | Literal[""] = ""
 
 
 class Report(Document):

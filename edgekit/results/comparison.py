@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Count, Document, Figure, Fraction
+from edgekit.documents import ClockName, Count, Document, Figure, Fraction
 from edgekit.errors import DataError
 from edgekit.results.differences import (
     FEWEST_RUNS,
@@ -62,7 +62,7 @@ class ComparedRun(Document):
     name: str
     value: Figure
     samples: Count
-    clock: str | None
+    clock: ClockName | None
     verdict: str | None
     board: str
     power_mode: str | None

@@ -24,6 +24,7 @@ from edgekit import timeouts
 from edgekit.benchmark.document import UNKNOWN_RUNTIME, UNKNOWN_SETTINGS, Bench, ReportedBench
 from edgekit.benchmark.measurement import Times
 from edgekit.documents import (
+    ClockName,
     Coded,
     Count,
     Document,
@@ -223,7 +224,7 @@ class HistoryRow(Document):
     id: Count | None
     at: Figure | None = Field(description="Unix seconds")
     name: str
-    clock: str | None
+    clock: ClockName | None
     verdict: str | None
     board: str = Field(description="kind:name")
     host: str

@@ -10,6 +10,7 @@ from functools import cache
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder, read_document
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -209,7 +210,7 @@ class Dla:
         derived: How numbers were derived that no source states, by their names.
     """
 
-    cores: int = member(_whole)
+    cores: int = member(integer(0, fields.CORES))
     source: tuple[str, ...] = member(_source)
     generation: str = member(choice(*GENERATIONS), absent="")
     max_mhz: float = member(_positive, absent=0.0)

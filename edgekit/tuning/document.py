@@ -18,7 +18,17 @@ from pydantic import Field
 
 from edgekit.config.loader import TUNED_HEAD, Config
 from edgekit.config.schema import PinSection, PlacementSection, RewriteSection, given_keys
-from edgekit.documents import Coded, Count, Device, DeviceKind, Document, Figure, Precision, Release
+from edgekit.documents import (
+    ClockName,
+    Coded,
+    Count,
+    Device,
+    DeviceKind,
+    Document,
+    Figure,
+    Precision,
+    Release,
+)
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.steps.plan import keep, plan
@@ -153,7 +163,7 @@ class Tuned(Document):
     name: str
     objective: Objective
     unit: Unit
-    clock: str = Field(description="cpu-measured or board-measured")
+    clock: ClockName = Field(description="cpu-measured or board-measured")
     note: str
     board: str
     power_mode: str

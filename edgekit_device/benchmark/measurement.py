@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, Mapping, Optional, Tuple, Union
 
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
@@ -25,13 +25,12 @@ from edgekit_device.protocol.codec import (
     says,
     text,
 )
+from edgekit_device.protocol.fields import Clock
 
 SCHEMA = "edgekit.device.bench/1"
 LATEST_US = 1e12
 """No measurement is longer than these 11 days, and a double still holds their nanoseconds."""
 
-#: Whose time it is: the cost model's, a CPU's, or the board's.
-Clock = Literal["predicted", "cpu-measured", "board-measured"]
 #: Milliseconds by statistic: min, mean, median, p50 to p999, max.
 Times = Mapping[str, float]
 #: A flag of a runtime: a tuple where the engines differ.

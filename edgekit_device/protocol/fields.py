@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from edgekit_device.protocol.codec import array, as_written, choice, integer, number, text
 
-#: Devices that segments run on; a board has two DLA cores at most.
+#: How many DLA cores a board has at most.
+CORES = 2
+
+#: Devices that segments run on.
 DEVICES = ("GPU", "DLA0", "DLA1")
 
 #: The kinds of devices: where any core is meant.
@@ -17,7 +22,7 @@ device = choice(*DEVICES)
 device_kind = choice(*DEVICE_KINDS)
 
 #: The number of a DLA core.
-core = integer(0, 1)
+core = integer(0, CORES - 1)
 
 #: How many, how many bytes, or the index of something.
 count = integer(0, 1 << 62)
@@ -42,6 +47,12 @@ PRECISIONS = ("fp32", "fp16", "int8")
 
 #: One of :data:`PRECISIONS`.
 precision = choice(*PRECISIONS)
+
+#: Whose time it is: the cost model's, a CPU's, or the board's.
+Clock = Literal["predicted", "cpu-measured", "board-measured"]
+
+#: One of :data:`Clock`.
+clock = choice(*get_args(Clock))
 
 #: A TensorRT release, such as "10.3" or "10.3.0".
 release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,4}", "a release such as 10.3")

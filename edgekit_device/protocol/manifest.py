@@ -33,7 +33,9 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     records,
+    says,
     shape,
+    stated,
     text,
 )
 
@@ -81,13 +83,20 @@ def _no_plugins(value: Any) -> Tuple[str, ...]:
     return ()
 
 
+says(_no_plugins, type="array", maxItems=0)
+_TIME = text(_UTC, "a time as 2027-01-31T12:00:00Z")
+
+
 def _utc(value: Any) -> str:
-    found = text(_UTC, "a time as 2027-01-31T12:00:00Z")(value)
+    found = _TIME(value)
     try:
         time.strptime(found, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
         fail("", "{!r} is not a valid time".format(found))
     return str(found)
+
+
+says(_utc, **stated(_TIME))
 
 
 def seconds_of(at: str) -> int:

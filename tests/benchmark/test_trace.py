@@ -226,7 +226,7 @@ def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["host", "GPU", "DLA0"]), st.floats(0, 1e5), st.floats(0, 1e5)),
+        st.tuples(st.sampled_from(["GPU", "DLA0", "DLA1"]), st.floats(0, 1e5), st.floats(0, 1e5)),
         max_size=8,
     )
 )

@@ -23,10 +23,13 @@ from edgekit.documents import (
     Fraction,
     Number,
     OpenDocument,
+    Precision,
+    TargetName,
     fault_words,
 )
 from edgekit.errors import DataError
-from edgekit_device.benchmark.measurement import LATEST_US, Clock
+from edgekit_device.benchmark.measurement import LATEST_US
+from edgekit_device.protocol.fields import Clock
 
 # One process of a trace: its clock, its tracks, its slices, counters, marks and flows.
 #
@@ -50,13 +53,13 @@ class EventArgs(OpenDocument):
     frame: Count | None = None
     frames: Count | None = Field(None, description="that the host waited for")
     segment: Count | None = None
-    device: Device | None = None
+    device: Device | Literal["host", "copies"] | None = None
     layer: str | None = None
-    layers: int | list[str] | None = Field(
+    layers: Count | list[str] | None = Field(
         None, description="of a fusion or a loadable their names, of a predicted segment how many"
     )
     nodes: list[str] | None = Field(None, description="the layers' ONNX nodes")
-    precision: str | None = None
+    precision: Precision | None = None
     border_of: str | None = Field(None, description="the layer whose output is converted")
     predicted_us: Figure | None = None
     measured_us: Figure | None = None
@@ -100,9 +103,9 @@ class TraceFacts(Document):
 
     schema_: Literal["edgekit.trace/1"] = Field(alias="schema")
     name: str = ""
-    target: str = ""
+    target: TargetName = ""
     power_mode: str = ""
-    precision: str = ""
+    precision: Precision = ""
     clocks: dict[str, str] = Field({}, description="by process")
     wall: Figure | None = Field(
         None, description="Unix seconds of the trace's 0; null: it is not known"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE
 from edgekit.benchmark.trace.chrome import TraceProcess, nanoseconds
-from edgekit_device.benchmark.measurement import Clock
 from edgekit_device.board.samples import EngineLoad, Monitor, Sample
+from edgekit_device.protocol.fields import Clock
 
 _MOST = 200_000
 

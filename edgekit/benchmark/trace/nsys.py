@@ -17,7 +17,7 @@ from edgekit.benchmark.trace.chrome import EventArgs, EventLine, EventLines, Tra
 from edgekit.benchmark.trace.layers import Linked
 from edgekit.benchmark.trace.nsys_export import Export, copy_names, range_words
 from edgekit.errors import DataError
-from edgekit_device.benchmark.measurement import Clock
+from edgekit_device.protocol.fields import Clock
 
 # Rows of an Nsight Systems export as values, table by table, sorted by time and one at a time.
 #

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from edgekit.documents import (
+    ClockName,
     DeviceKind,
     Document,
     Figure,
@@ -277,7 +278,7 @@ class ProfileTable(Document):
     """What was measured on a board, of one plan or of many: an ``edgekit.profile/1``."""
 
     schema_: Literal["edgekit.profile/1"] = Field(alias="schema")
-    clock: str | None = Field(None, description="cpu-measured or board-measured")
+    clock: ClockName | None = Field(None, description="cpu-measured or board-measured")
     board: str | None = None
     power_mode: str | None = None
     precision: Precision | None = None
