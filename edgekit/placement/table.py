@@ -10,6 +10,7 @@ from edgekit.documents import Coded, Document, Number, omitted
 from edgekit.errors import EdgekitError
 from edgekit.placement.placing import PlanProof
 from edgekit.placement.plan import Plan, SlackChoice, plan_summary
+from edgekit_device.protocol.failure import Failure
 
 #: The objectives of a table that names none.
 OBJECTIVES = ("latency", "throughput", "energy")
@@ -24,15 +25,6 @@ class TablePlan(PlanProof):
     layers: dict[str, int] = Field(description="how many, by device")
     gpu_share: Number = Field(description="of the devices' working time for a frame")
     dla_share: Number
-
-
-class RowError(Document):
-    """Why a row has no plan."""
-
-    code: str
-    message: str
-    where: str
-    hint: str
 
 
 class TableRow(Document):
@@ -51,7 +43,7 @@ class TableRow(Document):
     bands: dict[str, tuple[float, float] | None] = Field(description="by figure")
     plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
     notes: list[str]
-    error: RowError | None = None
+    error: Annotated[Failure, Coded()] | None = Field(None, description="why the row has no plan")
 
 
 class PlanTable(Document):
@@ -98,5 +90,5 @@ def with_plan(row: TableRow, plan: Plan) -> TableRow:
 def with_error(row: TableRow, error: EdgekitError) -> TableRow:
     """Returns a row that says why it has no plan."""
     found = error.stated()
-    why = RowError(code=found.code, message=found.message, where=found.where, hint=found.hint)
+    why = Failure(found.code, found.message, found.where, found.hint)
     return row.model_copy(update={"error": why})
