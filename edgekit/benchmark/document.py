@@ -30,6 +30,7 @@ from edgekit.benchmark.validity import (
 )
 from edgekit.documents import Coded, Count, Document, Figure, Precision, TargetName
 from edgekit.errors import BoardError
+from edgekit.placement.plan import PredictedCost
 from edgekit.targets.board import Target
 from edgekit_device.benchmark.measurement import (
     ColdStart,
@@ -82,18 +83,15 @@ class Limits(Document):
     coefficient_of_variation: Figure
 
 
-class PredictedTimes(Document):
-    """What the cost model says of an inference: microseconds, frames a second, microjoules."""
+class PredictedRun(Document):
+    """The plan's prediction, as a ``PredictedCost``, and its baselines'; null where that placement
+    is not possible.
+    """
 
     latency_us: Figure | None
     throughput_qps: Figure | None
     energy_uj: Figure | None
     gpu_us: Figure | None
-
-
-class PredictedRun(PredictedTimes):
-    """The plan's prediction, and its baselines'; null where that placement is not possible."""
-
     clock: Literal["predicted"]
     kind: Literal["predicted"]
     target: TargetName
@@ -101,7 +99,7 @@ class PredictedRun(PredictedTimes):
     rate_hz: Figure | None = Field(
         None, description="frames a second that the energies are of; null: back to back"
     )
-    baselines: dict[str, PredictedTimes | None]
+    baselines: dict[str, Annotated[PredictedCost, Coded()] | None]
 
 
 class BoardName(Document):
@@ -275,10 +273,7 @@ def _predicted(plan: Plan) -> PredictedRun:
         **plan.predicted.to_json(),
         model_error=plan.model_error,
         rate_hz=plan.rate_hz,
-        baselines={
-            name: None if cost is None else PredictedTimes(**cost.to_json())
-            for name, cost in plan.baselines.items()
-        },
+        baselines=dict(plan.baselines),
     )
 
 

@@ -49,7 +49,7 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.placement.plan import Plan
 from edgekit.quantize.given_scales import named_scales
-from edgekit.quantize.scales import change_rows
+from edgekit.quantize.scales import ChangedScale, change_rows
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.method import MethodChoice
 from edgekit.reports.schema import (
@@ -61,7 +61,6 @@ from edgekit.reports.schema import (
     RefitAnswer,
     Report,
     ReportedRewrite,
-    ScaleChange,
 )
 from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
@@ -95,7 +94,7 @@ class RunCalibration(Document):
     method: str
     choice: Annotated[MethodChoice, Coded()] | None
     data: str
-    changes: list[ScaleChange]
+    changes: list[Annotated[ChangedScale, Coded()]]
 
 
 class BriefBench(Document):
@@ -182,7 +181,7 @@ def run_document(
             method=scales.method,
             choice=choice(context),
             data=scales.data,
-            changes=[ScaleChange.model_validate(write(one)) for one in change_rows(scales.changes)],
+            changes=list(change_rows(scales.changes)),
         )
         if scales
         else None,

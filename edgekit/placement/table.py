@@ -22,6 +22,7 @@ from edgekit.documents import (
 from edgekit.errors import EdgekitError
 from edgekit.placement.placing import Objective, PlanProof, Unit
 from edgekit.placement.plan import Plan, SlackChoice, plan_summary
+from edgekit_device.protocol.failure import Failure
 
 #: The objectives of a table that names none.
 OBJECTIVES = ("latency", "throughput", "energy")
@@ -36,15 +37,6 @@ class TablePlan(PlanProof):
     layers: dict[Device, Count] = Field(description="how many, by device")
     gpu_share: Fraction = Field(description="of the devices' working time for a frame")
     dla_share: Fraction
-
-
-class RowError(Document):
-    """Why a row has no plan."""
-
-    code: str
-    message: str
-    where: str
-    hint: str
 
 
 class TableRow(Document):
@@ -63,7 +55,7 @@ class TableRow(Document):
     bands: dict[str, tuple[Figure, Figure] | None] = Field(description="by figure")
     plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
     notes: list[str]
-    error: RowError | None = None
+    error: Annotated[Failure, Coded()] | None = Field(None, description="why the row has no plan")
 
 
 class PlanTable(Document):
@@ -110,5 +102,5 @@ def with_plan(row: TableRow, plan: Plan) -> TableRow:
 def with_error(row: TableRow, error: EdgekitError) -> TableRow:
     """Returns a row that says why it has no plan."""
     found = error.stated()
-    why = RowError(code=found.code, message=found.message, where=found.where, hint=found.hint)
+    why = Failure(found.code, found.message, found.where, found.hint)
     return row.model_copy(update={"error": why})

@@ -319,7 +319,8 @@ def warning_words(accuracy: Accuracy) -> list[str]:
     """Returns a sentence for each output of which the figures say nothing: it holds NaN or
     infinity, or is the same for all inputs.
     """
-    return [text.clean(one.told) for one in (*accuracy.nonfinite, *accuracy.constant)]
+    told = [*(one.told for one in accuracy.nonfinite), *(one.told for one in accuracy.constant)]
+    return [text.clean(one) for one in told]
 
 
 def part_words(accuracy: Accuracy) -> list[str]:

@@ -38,7 +38,13 @@ from edgekit.errors import DataError
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
 from edgekit.placement.plan import FrameTimes, SlackChoice
-from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
+from edgekit.quantize.scales import ChangedScale
+from edgekit.reference.accuracy import (
+    ChannelGroup,
+    ConstantOutput,
+    KeptScores,
+    NonfiniteOutput,
+)
 from edgekit.results.comparison import Comparison
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
@@ -331,21 +337,6 @@ class SegmentDeviation(ReportedDeviation):
     constant: bool | None = None
 
 
-class Unusable(Document):
-    """An output of which the figures say nothing."""
-
-    told: str = Field(description="the reason as a sentence")
-    output: str = ""
-    what: str = Field("", description='"NaN", "infinity" or both')
-    inputs: Count | None = Field(None, description="for how many inputs")
-    since: Annotated[NodePlace, Coded()] | None = Field(
-        None, description="the first node whose result is not finite"
-    )
-    variation: Fraction | None = Field(
-        default=None, description="of the output between the inputs, 0 to 1"
-    )
-
-
 class Accuracy(ReportedDeviation):
     """How far the build is from FP32, the worst output's figures, and what these may hide."""
 
@@ -362,10 +353,12 @@ class Accuracy(ReportedDeviation):
     groups: list[Annotated[ChannelGroup, Coded()]] = Field([])
     scores: list[Annotated[KeptScores, Coded()]] = Field([])
     failures: list[str] = Field([])
-    constant: list[Unusable] = Field(
+    constant: list[Annotated[ConstantOutput, Coded()]] = Field(
         default=[], description="outputs nearly the same for all inputs: the figures say nothing"
     )
-    nonfinite: list[Unusable] = Field([], description="outputs with NaN or infinity")
+    nonfinite: list[Annotated[NonfiniteOutput, Coded()]] = Field(
+        [], description="outputs with NaN or infinity"
+    )
     segments: list[SegmentDeviation] = Field([])
 
     def figure(self) -> float | None:
@@ -374,25 +367,13 @@ class Accuracy(ReportedDeviation):
         return value
 
 
-class ScaleChange(Document):
-    """A scale that constraints of the hardware changed."""
-
-    tensor: str
-    old: Figure | None
-    new: Figure
-    bits: Number = Field(description="resolution lost")
-    rule: str
-    layers: list[str]
-    widest: str = Field("", description="the tensor that had the widest scale")
-
-
 class Calibration(Document):
     """Where the INT8 scales come from."""
 
     method: str
     data: str
-    tensors: Count
-    changes: list[ScaleChange] = Field([])
+    tensors: int
+    changes: list[Annotated[ChangedScale, Coded()]] = Field([])
 
 
 class RefitAnswer(Document):

@@ -46,7 +46,6 @@ from edgekit_device.board.power import held_power
 from edgekit_device.board.samples import Monitor
 from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, golden_inputs
@@ -71,7 +70,7 @@ _KERNEL_TIME = "_kernel_time"
 # In order: power mode and clocks are set where requested, the release is opened (cold), its first
 # frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
 # ends the watching and takes power mode and clocks back.
-def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Measurement:
     """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
     need_numpy()
 
@@ -86,7 +85,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         if settings.trtexec is not None:
             on_stage("trtexec")
             trtexec = cross_check(root, folder, check_release(root, folder), settings.trtexec)
-    return dict(write(replace(found, power=power.report, trtexec=trtexec)))
+    return replace(found, power=power.report, trtexec=trtexec)
 
 
 def _nobody(stage: str) -> None:

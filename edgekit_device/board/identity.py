@@ -112,9 +112,9 @@ class Hello(DeviceSoftware):
     schema: str = member(choice("edgekit.device/1"), default="edgekit.device/1")
 
 
-def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Hello:
     """The command ``hello``."""
-    return dict(write(hello(root.folder)))
+    return hello(root.folder)
 
 
 def hello(root: Path) -> Hello:

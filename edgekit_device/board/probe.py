@@ -52,7 +52,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
-    write,
 )
 from edgekit_device.store.root import Root
 
@@ -183,7 +182,7 @@ class Probe:
     schema: str = member(choice("edgekit.probe/1"), default="edgekit.probe/1")
 
 
-def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Probe:
     """Describes the board; with --remember also for containers on it, which see less."""
     left = mend(root.folder)
     found = probe(root.folder)
@@ -194,7 +193,7 @@ def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         with map_os_errors(str(root.folder)):
             root.folder.mkdir(parents=True, exist_ok=True)
             write_durably(root.folder / BOARD_FACTS, dump(remembered))
-    return dict(write(found))
+    return found
 
 
 def probe(folder: Path, system: Path = Path("/")) -> Probe:

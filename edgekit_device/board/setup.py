@@ -17,7 +17,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
+from typing import BinaryIO, List, NamedTuple, Optional, Tuple
 
 from edgekit_device.account import account_name
 from edgekit_device.board.inventory import account_groups
@@ -34,7 +34,6 @@ from edgekit_device.protocol.codec import (
     member,
     nullable,
     text,
-    write,
 )
 from edgekit_device.store.root import Root
 
@@ -80,11 +79,10 @@ class SetupAnswer:
     text: str = member(text(most=1 << 19))
 
 
-def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> SetupAnswer:
     """Shows what would be changed, or with --apply changes it; --undo takes it back."""
     account = Account(account_name(), os.geteuid() == 0, account_groups())
-    found = setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
-    return dict(write(found))
+    return setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
 
 
 def setup(

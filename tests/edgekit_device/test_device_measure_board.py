@@ -19,7 +19,6 @@ from edgekit_device.board import power
 from edgekit_device.board.samples import Monitor
 from edgekit_device.commands import make_parser
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import write
 from edgekit_device.runtime.model import Model
 from edgekit_device.store.root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option
@@ -121,7 +120,7 @@ def test_the_board_is_watched_idle_warming_up_and_measured(
             do_bench(Root(board.root), arguments, io.BytesIO())
         assert Watcher.said[-2:] == ["frame", "stop"]
         return
-    assert do_bench(Root(board.root), arguments, io.BytesIO())["monitor"] == write(Monitor())
+    assert do_bench(Root(board.root), arguments, io.BytesIO()).monitor == Monitor()
     said = "".join(one[0] for one in Watcher.said if one not in ("warm",))
     assert said == "swmfffs"
     assert Watcher.said.count("stop") == 1

@@ -42,7 +42,7 @@ def test_the_page_has_a_table_of_them_and_none_without():
     evil = Change("<b>evil</b>", 0.01, 0.16, RULE, ("join",))
     scales = dataclasses.replace(facts.scales, changes=(evil, *CHANGES * 2))
     document = report_document(dataclasses.replace(facts, scales=scales))
-    changes = [one.to_json() for one in document.calibration.changes]
+    changes = [write(one) for one in document.calibration.changes]
     assert changes == write(change_rows(scales.changes))
     page = render_html(document)
     assert "25 scales widened" in page

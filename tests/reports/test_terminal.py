@@ -61,7 +61,15 @@ def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
     accuracy = {
         **facts.accuracy.to_json(),
         "computed": "emulated on a CPU",
-        "nonfinite": [{"output": "y", "told": "output 'y' has NaN for 1 of 16 inputs"}],
+        "nonfinite": [
+            {
+                "output": "y",
+                "what": "NaN",
+                "inputs": 1,
+                "since": None,
+                "told": "output 'y' has NaN for 1 of 16 inputs",
+            }
+        ],
     }
     document = report_document(handmade_run.facts(accuracy=accuracy))
     text = printed(lambda console: terminal_summary(document, console))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgekit.bundles.files import PackedBundle
+from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.accuracy import ChannelGroup, describe_channels, describe_snr
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
@@ -27,7 +28,6 @@ from edgekit.reports.schema import (
     Report,
     ReportedEngine,
     ReportedPower,
-    ScaleChange,
 )
 from edgekit.text import ABSENT, counted, percent
 
@@ -167,7 +167,7 @@ def _groups(groups: Sequence[ChannelGroup]) -> list[View]:
     ]
 
 
-def _changes(changes: Sequence[ScaleChange]) -> View | None:
+def _changes(changes: Sequence[ChangedScale]) -> View | None:
     """Returns the scales that constraints of the hardware changed, worst first."""
     if not changes:
         return None
