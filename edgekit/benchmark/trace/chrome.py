@@ -515,5 +515,36 @@ def checked_trace(document: object) -> Trace | list[str]:
         trace = Trace.model_validate(document)
     except ValidationError as error:
         return [fault_words(error)]
+    return _faults_together(trace.events) or trace
+
+
+def sound_trace(data: bytes) -> Trace | None:
+    """Returns the trace of a file, in half the time of :func:`checked_trace`; None where only that
+    can tell whether it is sound.
+    """
+    if b"NaN" in data or b"Infinity" in data:  # which are no JSON
+        return None
+    try:
+        trace = Trace.model_validate_json(data)
+    except ValidationError:
+        return None
     events = trace.events
-    return order_faults(events) + flow_faults(events) + name_faults(events) or trace
+    sound = events and all(_is_sound_slice(one) or not event_faults("", one.to_json())
+                           for one in events)  # fmt: skip
+    return trace if sound and not _faults_together(events) else None
+
+
+def _is_sound_slice(event: TraceEvent) -> bool:
+    """Whether it is a slice without a fault of its own; the class has checked its types."""
+    return (
+        event.ph == "X"
+        and event.args.clock is not None
+        and event.name != ""
+        and 0 <= event.ts <= _LATEST_US
+        and 0 <= event.dur <= _LATEST_US
+        and "dur" in event.model_fields_set
+    )
+
+
+def _faults_together(events: Events) -> list[str]:
+    return order_faults(events) + flow_faults(events) + name_faults(events)

@@ -38,13 +38,14 @@ from edgekit.benchmark.trace.chrome import (
     line_of,
     meta,
     nanoseconds,
+    sound_trace,
 )
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
 from edgekit.collector import collector_held
 from edgekit.documents import first_fault, load_json
 from edgekit.errors import DataError
-from edgekit.files import write_atomically
+from edgekit.files import read_file, write_atomically
 from edgekit_device.benchmark.measurement import Measurement
 
 # Several measurements as one timeline: whose clocks meet, and the file that holds them all.
@@ -292,15 +293,19 @@ def _json(path: Path) -> Any:
     try:
         return load_json(path, _LARGEST_TRACE)
     except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path),
-            hint="give a configuration, or the bench.json of edgekit bench",
-        ) from None  # fmt: skip
+        raise _unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"not JSON, or cut off: {error}", code="trace.form", where=str(path),
             hint="give a file from a single run of edgekit bench",
         ) from error  # fmt: skip
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path),
+        hint="give a configuration, or the bench.json of edgekit bench",
+    )  # fmt: skip
 
 
 def read_trace(path: Path) -> RunTrace:
@@ -310,7 +315,10 @@ def read_trace(path: Path) -> RunTrace:
         DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
     """
     with collector_held():  # an event is several objects, and none is in a cycle
-        found = checked_trace(_json(path))
+        try:
+            found = sound_trace(read_file(path, _LARGEST_TRACE)) or checked_trace(_json(path))
+        except OSError as error:
+            raise _unreadable(path, error) from None
     if not isinstance(found, Trace):
         raise DataError(
             f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),
