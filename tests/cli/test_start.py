@@ -110,7 +110,7 @@ def test_the_configuration_schema_reads_no_knowledge_when_it_is_imported():
     code = (
         "import sys\n"
         "read = []\n"
-        "sys.addaudithook(lambda name, args: read.append(str(args[0])) if name == 'open' else None)\n"
+        "sys.addaudithook(lambda name, args: name == 'open' and read.append(str(args[0])))\n"
         "import edgekit.config.schema\n"
         "print([file for file in read if file.endswith(('.yaml', '.json', '.record'))])"
     )
