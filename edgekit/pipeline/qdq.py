@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from edgekit.dla.judge import judge, qdq_hint, reads_qdq, release_warnings
@@ -44,6 +43,7 @@ from edgekit.reference.proposal import layers_named
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 from edgekit.targets.releases import spelled
+from edgekit.tensorrt.trtexec import build_line
 
 if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
@@ -131,7 +131,7 @@ def from_qdq_document(
         notes.append(
             f"TensorRT {release} uses Q/DQ nodes on the DLA and accepts no calibration cache there"
         )
-        line = f"trtexec --onnx={quote(str(Path(source)))} --useDLACore=0 --allowGPUFallback"
+        line = build_line(Path(source))
     return SplitModel(
         model=str(source),
         tensorrt=release,
@@ -191,13 +191,7 @@ def _trtexec(
         lacking.append("--precisions FILE.txt the layers in FP16")
     if model is None or cache is None or lacking:
         return None, [f"trtexec needs files that were not written: {', '.join(lacking)}"]
-    line = (
-        f"trtexec --onnx={quote(str(model))} --int8 --fp16 "
-        f"--calib={quote(str(cache))} --useDLACore=0 --allowGPUFallback"
-    )
-    if found.fp16_nodes:
-        line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {quote(str(texts[0]))})"'
-    return line, []
+    return build_line(model, cache, texts[0] if found.fp16_nodes else None), []
 
 
 def to_qdq_document(
@@ -256,7 +250,7 @@ def to_qdq_document(
         check=_check(qdq, verdicts),
         notes=tuple(dict.fromkeys((*context.session.notes, *found.warnings, *warnings))),
         file=str(out),
-        trtexec=f"trtexec --onnx={quote(str(out))} --useDLACore=0 --allowGPUFallback",
+        trtexec=build_line(out),
     )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from shlex import quote
 
 from edgekit import timeouts
 from edgekit.errors import BuildError
@@ -110,6 +112,21 @@ def flag_facts() -> FlagFacts:
     return read_facts(
         FlagFacts, data_folder("trt") / "trtexec_flags.yaml", "edgekit.trtexec-flags/1"
     )
+
+
+def build_line(model: Path, cache: Path | None = None, fp16: Path | None = None) -> str:
+    """Returns the command that builds a model for DLA core 0, with the GPU for what it lacks.
+
+    Args:
+        model: The ONNX file.
+        cache: The calibration cache of a plain model; None for one that has its own precisions.
+        fp16: The file of the cache's layers that stay in FP16, in the form of --layerPrecisions.
+    """
+    calibrated = "" if cache is None else f"--int8 --fp16 --calib={quote(str(cache))} "
+    line = f"trtexec --onnx={quote(str(model))} {calibrated}--useDLACore=0 --allowGPUFallback"
+    if fp16 is not None:
+        line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {quote(str(fp16))})"'
+    return line
 
 
 # trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;

@@ -104,3 +104,17 @@ def test_almost_nothing_is_imported_before_interrupts_are_taken_care_of():
     )  # fmt: skip
     assert "typing" not in done.stdout
     assert "edgekit._entry" in done.stdout
+
+
+def test_the_configuration_schema_reads_no_knowledge_when_it_is_imported():
+    code = (
+        "import sys\n"
+        "read = []\n"
+        "sys.addaudithook(lambda name, args: name == 'open' and read.append(str(args[0])))\n"
+        "import edgekit.config.schema\n"
+        "print([file for file in read if file.endswith(('.yaml', '.json', '.record'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout == "[]\n"
