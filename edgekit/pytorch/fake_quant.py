@@ -91,7 +91,7 @@ def _operator(scales: _Scales) -> nn.Module:
     """Returns a module that quantises and dequantises by PyTorch's operator."""
     import torch
 
-    class Quantised(torch.nn.Module):
+    class Quantised(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         scale: Tensor
         zero: Tensor
 
