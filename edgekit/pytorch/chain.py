@@ -60,29 +60,31 @@ def array_step(inputs: tuple[str, ...], outputs: tuple[str, ...], run: RunArrays
     return Step(inputs, outputs, on_arrays)
 
 
-def steps_of_file(path: Path, left: LeftOut | None) -> list[Step]:
+def steps_of_file(path: Path, left: LeftOut | None, *, optimise: bool = True) -> list[Step]:
     """Opens an exported file for ONNX Runtime and returns its steps.
 
     Args:
         path: The file.
         left: The modules that stay in PyTorch; None for a file without such nodes.
+        optimise: False turns ONNX Runtime's optimisations off, which change a quantised network's
+            values: they quantise biases and weights that the network does not.
 
     Raises:
         ModelError: ``model.runtime``: ONNX Runtime cannot run the file, now or in a step.
     """
     if left is None:
-        return [_session_step(str(path), path)]
+        return [_session_step(str(path), path, optimise)]
     return [
-        _session_step(part.model.SerializeToString(), path)
+        _session_step(part.model.SerializeToString(), path, optimise)
         if isinstance(part, CompiledPart)
         else left_step(part, left)
         for part in parts(onnx.load(path))
     ]
 
 
-def _session_step(data: str | bytes, path: Path) -> Step:
+def _session_step(data: str | bytes, path: Path, optimise: bool) -> Step:
     try:
-        session = open_session(data, {})
+        session = open_session(data, {}, optimise=optimise)
     except Exception as error:  # ONNX Runtime's own share no base class
         raise _not_run(path, error) from error
     inputs = tuple(one.name for one in session.get_inputs())

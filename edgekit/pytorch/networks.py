@@ -14,6 +14,7 @@ from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.agreement import array, difference
 from edgekit.pytorch.exporters import quiet
+from edgekit.pytorch.fake_quant import fix_scales
 from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
     Call,
@@ -183,6 +184,10 @@ def _module(
 
     def make() -> Any:
         module = _copy(source).eval()
+        fixed = fix_scales(module)
+        words = f"{counted(fixed, 'fake quantiser')}: QuantizeLinear and DequantizeLinear"
+        if fixed and words not in found.notes:
+            found.notes.append(words)
         if leave:
             args, kwargs = call.arguments(call.tensors)
             found.left = leave_out(module, leave, args, kwargs)

@@ -69,10 +69,13 @@ def export_network(
     if program is None:
         # tracing takes a second, and its result is what tells networks apart
         key = _key(network, structure + weights, release, exporter)
-    tolerance = max(TOLERANCES.get(kind, 0.0) for kind in network.types() | {"float32"})
+    quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
+    kinds = network.types() | {"int8" if quantised else "float32"}
+    tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
     with keeping.making(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
-        steps, names = steps_of_file(folder / keeping.FILE, network.left), network.result.names
+        file, names = folder / keeping.FILE, network.result.names
+        steps = steps_of_file(file, network.left, optimise=not quantised)
 
         def run(tensors: Sequence[Any]) -> list[Any]:
             found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))

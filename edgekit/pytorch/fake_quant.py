@@ -1,0 +1,111 @@
+"""Fake quantisation of quantisation-aware training, as QuantizeLinear and DequantizeLinear.
+
+Fake quantisers read switches and measure ranges while they run, which no exporter can write. In the
+copy that is exported each becomes PyTorch's operator of the same values, and both exporters write
+that operator as QuantizeLinear and DequantizeLinear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_INT8, _UINT8 = (-128, 127), (0, 255)
+# both symmetric ranges are INT8 for TensorRT: they differ in the code of saturated negative values
+_RANGES = {(-128, 127): _INT8, (-127, 127): _INT8, (0, 255): _UINT8, (0, 127): (0, 127)}
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """Scales and zero points of a quantiser: one, or one for each index of ``axis``."""
+
+    scale: Tensor
+    zero: Tensor
+    axis: int | None
+    codes: tuple[int, int]
+
+
+def fix_scales(module: nn.Module) -> int:
+    """Replaces a module's fake quantisers by operators with their scales, in place.
+
+    Takes PyTorch's (``FakeQuantize`` and its subclasses) and NVIDIA's (``TensorQuantizer`` of
+    ModelOpt and pytorch-quantization). A quantiser that is switched off becomes the identity.
+
+    Returns:
+        How many quantisers are switched on.
+
+    Raises:
+        ModelError: "torch.fake_quant": a quantiser has no scale yet, or is not of 8 bits.
+    """
+    import torch
+
+    found = 0
+    for path, one in list(module.named_modules()):
+        if isinstance(one, torch.ao.quantization.FakeQuantizeBase):
+            is_on, read = bool(one.fake_quant_enabled[0]), _of_pytorch
+        elif any(base.__qualname__ == "TensorQuantizer" for base in type(one).__mro__):
+            is_on, read = not getattr(one, "_disabled", False), _of_nvidia
+        else:
+            continue
+        module.set_submodule(path, _operator(read(path, one)) if is_on else torch.nn.Identity())
+        found += is_on
+    return found
+
+
+def _of_pytorch(path: str, one: Any) -> _Scales:
+    codes = _RANGES.get((int(one.quant_min), int(one.quant_max)))
+    if codes is None:
+        raise _refused(path, f"quantises to {int(one.quant_min)}..{int(one.quant_max)}")
+    axis = int(one.ch_axis) if one.is_per_channel else None
+    return _Scales(one.scale.detach().float(), one.zero_point.detach().int(), axis, codes)
+
+
+def _of_nvidia(path: str, one: Any) -> _Scales:
+    import torch
+
+    if one.num_bits != 8 or getattr(one, "block_sizes", None):
+        raise _refused(path, f"has the format {one.num_bits}")
+    amax = getattr(one, "_amax", None)
+    if amax is None:
+        raise _refused(path, "has no range yet", hint="calibrate it before: mtq.calibrate")
+    codes = _UINT8 if one._unsigned else _INT8
+    axis = one.axis[0] if isinstance(one.axis, tuple | list) else one.axis
+    scale = amax.detach().float().flatten() / codes[1]
+    return _Scales(scale, torch.zeros_like(scale, dtype=torch.int32), axis, codes)
+
+
+def _refused(path: str, problem: str, hint: str = "") -> ModelError:
+    return ModelError(
+        f"the fake quantiser {path} {problem}", code="torch.fake_quant", where=path,
+        hint=hint or "INT8 of TensorRT has the codes -128..127; switch it off, or leave its module "
+        "in PyTorch",
+    )  # fmt: skip
+
+
+def _operator(scales: _Scales) -> nn.Module:
+    """Returns a module that quantises and dequantises by PyTorch's operator."""
+    import torch
+
+    class Quantised(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+        scale: Tensor
+        zero: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", scales.scale.flatten())
+            self.register_buffer("zero", scales.zero.flatten())
+            self.only = (float(self.scale[0]), int(self.zero[0]))
+
+        def forward(self, values: Tensor) -> Tensor:
+            if scales.axis is None or len(self.scale) == 1:
+                return torch.fake_quantize_per_tensor_affine(values, *self.only, *scales.codes)
+            return torch.fake_quantize_per_channel_affine(
+                values, self.scale, self.zero, scales.axis, *scales.codes
+            )
+
+    return Quantised()
