@@ -1,5 +1,5 @@
-"""A bundle's manifest, ``edgekit.bundle/1``: its values, what each field takes, and what fits
-together. Start with ``parse``.
+"""A bundle's manifest, ``edgekit.bundle/1`` or ``/2``: its values, what each field takes, and what
+fits together. Start with ``parse``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import calendar
 import hashlib
 import time
 from dataclasses import field, replace
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from edgekit_device.arrays.classes import classes_of
 from edgekit_device.arrays.formats import FORMATS
@@ -37,9 +37,13 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.bundle/1"
+#: Of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
+NETWORK_SCHEMA = "edgekit.bundle/2"
+SCHEMAS = (SCHEMA, NETWORK_SCHEMA)
 MEND = "make it again with this edgekit: edgekit deploy CONFIG"
 """The hint about what another version of edgekit made."""
-DEVICES = ("GPU", "DLA0", "DLA1")
+CPU = "CPU"
+DEVICES = ("GPU", "DLA0", "DLA1", CPU)
 MODES = ("hybrid", "standalone", "split")
 BLOB_KINDS = ("engine", "golden", "record", "sample")
 MAX_MANIFEST = 64 << 20
@@ -141,6 +145,7 @@ class Requires:
         cudla: Whether it has loadables, which cuDLA runs.
         disk_bytes: Bytes that it takes on disk, with what a refit keeps.
         memory_bytes: Bytes of its weights and engines in memory.
+        cpu: Whether segments run on the CPU, by ONNX Runtime.
     """
 
     backend: str = member(text())
@@ -152,6 +157,7 @@ class Requires:
     cudla: bool = member(flag)
     disk_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
     memory_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
+    cpu: bool = member(flag, absent=False)
 
 
 @document(frozen=True)
@@ -201,7 +207,10 @@ class TensorEntry:
 
 @document(frozen=True)
 class SegmentEntry:
-    """A run of layers on one device; ``engine`` is a blob's digest."""
+    """A run of layers on one device; ``engine`` is a blob's digest.
+
+    On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs.
+    """
 
     index: int = member(integer(0, 1 << 20))
     device: str = member(choice(*DEVICES))
@@ -377,6 +386,8 @@ class Manifest:
         requires: What it needs of a board; None where it does not say.
         samples: Inputs that accuracy is measured on; None without.
         issued: When it was signed; None in a bundle without.
+        call: The digest of the record of how the PyTorch network is called (``edgekit.export/1``);
+            None without.
         without_golden: Whether it was packed without golden vectors, so that no self-test compares
             its outputs; a bundle that has none and does not say so is refused.
         digest: SHA-256 of the manifest's bytes.
@@ -390,7 +401,7 @@ class Manifest:
     weights: Mapping[str, WeightEntry] = member(mapping(record(WeightEntry)))
     blobs: Mapping[str, BlobEntry] = member(mapping(record(BlobEntry), digest))
     golden: Tuple[GoldenCase, ...] = member(records(GoldenCase), default=())
-    schema: str = member(choice(SCHEMA), default=SCHEMA)
+    schema: str = member(choice(*SCHEMAS), default=SCHEMA)
     created_by: Mapping[str, str] = member(mapping(text()), default=dict)
     model: ModelSource = member(record(ModelSource), default=ModelSource("", ""))
     target: str = member(text(), default="")
@@ -408,6 +419,7 @@ class Manifest:
     samples: Optional[Samples] = member(record(Samples), absent=None)
     issued: Optional[Issued] = member(record(Issued), absent=None)
     without_golden: bool = member(flag, absent=False)
+    call: Optional[str] = member(digest, absent=None)
     digest: str = field(default="")
 
     def sizes(self) -> Dict[str, int]:
@@ -416,10 +428,18 @@ class Manifest:
         found.update({weight.digest: weight.bytes for weight in self.weights.values()})
         return found
 
+    def on_cpu(self) -> List[SegmentEntry]:
+        """The segments that run on the CPU, each engine's once."""
+        every = {s.engine: s for lane in self.lanes for s in lane.segments if s.device == CPU}
+        return list(every.values())
+
     def check(self) -> None:
         """Refuses parts that do not fit together."""
-        if self.rewrites is not None:
-            self._blob(self.rewrites, "rewrites", "record")
+        for record_of, name in ((self.rewrites, "rewrites"), (self.call, "call")):
+            if record_of is not None:
+                self._blob(record_of, name, "record")
+        if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
+            fail("schema", "this needs {}".format(NETWORK_SCHEMA))
         self._check_weights()
         for at, lane in enumerate(self.lanes):
             self._check_lane(lane, "lanes[{}]".format(at))
@@ -481,7 +501,7 @@ class Manifest:
             if self.backend == _TENSORRT:
                 fail("engines", "a bundle of TensorRT engines needs this field")
             return
-        segments = [segment for lane in self.lanes for segment in lane.segments]
+        segments = [s for lane in self.lanes for s in lane.segments if s.device != CPU]
         cores: Dict[str, Set[Optional[int]]] = {}
         for segment in segments:
             cores.setdefault(segment.engine, set()).add(segment.core)
@@ -509,6 +529,8 @@ class Manifest:
         used = {segment.core for lane in self.lanes for segment in lane.segments}
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
+        if requires.cpu != bool(self.on_cpu()):
+            fail("requires.cpu", "true if segments run on the CPU, and only then")
 
     def _check_sample(self, case: SampleCase, where: str) -> None:
         for arrays, tensors, which in (
@@ -556,9 +578,11 @@ def parse(data: bytes) -> Manifest:
         fail("manifest.json", "{} bytes are too many".format(len(data)))
     document = parse_json(data, "manifest.json")
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
+    if schema not in SCHEMAS:
         raise DeviceError(
-            "the bundle's schema is {!r}, but this edgekit_device reads {}".format(schema, SCHEMA),
+            "the bundle's schema is {!r}, but this edgekit_device reads {}".format(
+                schema, " and ".join(SCHEMAS)
+            ),
             code="manifest.schema",
             where="manifest.json",
             hint=MEND,

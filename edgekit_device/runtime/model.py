@@ -5,9 +5,9 @@ checked against what the network was built for.
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 #: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
 #: returns an object with ``run(segment, feeds)`` by engine digest and device.
+_REFERENCE = "reference"
 BACKENDS = {
-    "reference": "edgekit_device.runtime.reference",
+    _REFERENCE: "edgekit_device.runtime.reference",
     "tensorrt": "edgekit_device.tensorrt.backend",
 }
 
@@ -246,7 +247,10 @@ def open_model(
     """
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
-    return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
+    engines = import_backend(checked.manifest).open_engines(checked, threads, profile)
+    if checked.manifest.backend != _REFERENCE and checked.manifest.on_cpu():
+        engines.update(import_module(BACKENDS[_REFERENCE]).open_on_cpu(checked, threads, profile))
+    return Model(checked, engines)
 
 
 class _SegmentRun:
@@ -276,7 +280,7 @@ def import_backend(manifest: Manifest) -> Any:
             where=manifest.name,
             hint="available: {}".format(", ".join(sorted(BACKENDS))),
         )
-    return importlib.import_module(module)
+    return import_module(module)
 
 
 def check_inputs(

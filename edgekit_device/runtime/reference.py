@@ -1,4 +1,6 @@
-"""The reference backend: each segment an ONNX Runtime session on the CPU."""
+"""The reference backend: each segment an ONNX Runtime session on the CPU. Also the segments of
+other backends' bundles that run there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import SegmentEntry, WeightEntry
+from edgekit_device.protocol.manifest import DTYPES, SegmentEntry, WeightEntry
 from edgekit_device.trust.bundle import BITS, Checked, read_checked, weight_array
 
 if TYPE_CHECKING:
@@ -18,6 +20,12 @@ _SEVERITY_ERROR = 3
 
 # numbers in TensorProto.DataType of types that NumPy lacks
 _ONNX_TYPES = {"bfloat16": 16}
+
+# NumPy's names of ONNX Runtime's
+_NUMPY = {
+    "tensor({})".format({"float32": "float", "float64": "double"}.get(name, name)): name
+    for name in DTYPES
+}
 
 # how the builder wants its engines optimised (fingerprint "optimisation"); ONNX Runtime's names
 _OPTIMISATION = {
@@ -38,10 +46,16 @@ class ReferenceEngine:
     def __init__(self, session: Any, weights: List[np.ndarray]) -> None:
         self._session = session
         self._weights = weights
+        self._types = {each.name: _NUMPY.get(each.type) for each in session.get_inputs()}
 
-    def run(self, segment: SegmentEntry, feeds: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def run(self, segment: SegmentEntry, feeds: Dict[str, Any]) -> Dict[str, np.ndarray]:
         """Runs the segment: inputs by name to outputs by name."""
         names = list(segment.outputs)
+        # what an engine before it left on the GPU is fetched
+        feeds = {
+            name: value.numpy(self._types[name]) if hasattr(value, "numpy") else value
+            for name, value in feeds.items()
+        }
         try:
             # Python 3.8 has no zip(strict=True); the session returns one value for each name
             return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905
@@ -115,6 +129,32 @@ def open_engines(
     }
     every = [segment for lane in manifest.lanes for segment in lane.segments]
     return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
+
+
+def open_on_cpu(
+    checked: Checked, threads: int = 0, profile: Optional[Path] = None
+) -> Dict[Tuple[str, str], ReferenceEngine]:
+    """Opens the segments that run on the CPU beside another backend's, which hold their weights.
+
+    Args:
+        checked: A bundle whose signature and manifest were checked.
+        threads: Threads of each session; 0 leaves it to ONNX Runtime.
+        profile: A folder for ONNX Runtime's profiles.
+
+    Returns:
+        Engines by digest and device.
+
+    Raises:
+        DeviceError: "board.no-onnxruntime", "blob.*", "engine.invalid".
+    """
+    found = {}
+    for segment in checked.manifest.on_cpu():
+        data = bytes(read_checked(checked, segment.engine))
+        facts = read_engine(data, segment.engine)
+        found[segment.engine, segment.device] = _open(
+            checked, segment, data, facts, threads, profile
+        )
+    return found
 
 
 def _open(
