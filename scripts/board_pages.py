@@ -67,7 +67,7 @@ def manifest_page() -> str:
     limits = [
         "| | |",
         "|---|---|",
-        f"| Schema | `{manifest.SCHEMA}`, at most {manifest.MAX_MANIFEST >> 20} MiB |",
+        f"| Schema | {_names(manifest.SCHEMAS)}, at most {manifest.MAX_MANIFEST >> 20} MiB |",
         f"| Required fields | {_names(required)} |",
         f"| Optional fields | {_names(optional)} |",
         f"| Devices | {_names(manifest.DEVICES)} |",

@@ -71,10 +71,12 @@ class LeftOut:
 
     Attributes:
         twin: The module to export.
+        modules: The left-out modules by path, as they were.
         calls: The calls of left-out modules, in order.
     """
 
     twin: nn.Module
+    modules: dict[str, nn.Module] = field(default_factory=dict)
     calls: list[LeftCall] = field(default_factory=list)
 
     def run(self, call: int, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -83,7 +85,7 @@ class LeftOut:
 
         found = self.calls[call]
         with torch.no_grad():
-            return found.run(self.twin.get_submodule(found.module), tensors)
+            return found.run(self.modules[found.module], tensors)
 
 
 def leave_out(
@@ -120,6 +122,8 @@ def leave_out(
             hint="name the modules inside: a list of modules and one whose weights alone are "
             "used cannot stay in PyTorch",
         )
+    whole = twin(module)
+    found.modules = {path: whole.get_submodule(path) for path in paths}
     found.twin = twin(module)
     turn = itertools.cycle(found.calls)
     for path in paths:

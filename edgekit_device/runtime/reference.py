@@ -151,6 +151,12 @@ def open_on_cpu(
     for segment in checked.manifest.on_cpu():
         data = bytes(read_checked(checked, segment.engine))
         facts = read_engine(data, segment.engine)
+        if facts.weights:
+            raise DeviceError(
+                "an engine on the CPU lacks its weights",
+                code="engine.invalid",
+                where="segment {} on {}".format(segment.index, segment.device),
+            )
         found[segment.engine, segment.device] = _open(
             checked, segment, data, facts, threads, profile
         )

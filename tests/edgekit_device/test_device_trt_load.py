@@ -54,6 +54,7 @@ def test_a_segment_on_the_cpu_takes_what_the_engine_left_on_the_gpu(
     np.testing.assert_allclose(model({"x": x})["z"], wanted, rtol=1e-5)
     for found in model.stream([{"x": x}] * 3):
         np.testing.assert_allclose(found["z"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(model.on_gpu({"x": x})["z"].numpy(), wanted, rtol=1e-5)
     assert model.devices == ["CPU", "GPU"]
 
 
