@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -112,7 +112,7 @@ def join(
         model=model, target=first.target, power_mode=first.power_mode, precision=first.precision,
         mode=first.mode, tensorrt=first.tensorrt, fingerprint=first.fingerprint,
         stripped=bool(weights), placement=_placement(parts), engines=engines,
-        requires=_requires(bundles, blobs, bool(on_cpu)), issued=first.issued, call=record,
+        requires=_requires(bundles, blobs, set(on_cpu.values())), issued=first.issued, call=record,
     )  # fmt: skip
     return finish(manifest, blobs.values, values)
 
@@ -193,21 +193,22 @@ def _placement(parts: Sequence[Part]) -> PlacementRecord:
     return PlacementRecord(tuple(layers), tuple(loadables))
 
 
-def _requires(bundles: Sequence[Bundle], blobs: Blobs, cpu: bool) -> Requires | None:
-    """Returns what the parts need together: bytes are what they need apart, and the new blobs."""
+def _requires(bundles: Sequence[Bundle], blobs: Blobs, on_cpu: Collection[str]) -> Requires | None:
+    """Returns what the parts need together: bytes are what they need apart, and the new blobs'."""
     every = [one.manifest.requires for one in bundles if one.manifest.requires is not None]
     if len(every) < len(bundles):
         return None
     apart = {digest for bundle in bundles for digest in bundle.blobs}
-    more = sum(size for digest, size in blobs.sizes().items() if digest not in apart)
+    new = {digest: size for digest, size in blobs.sizes().items() if digest not in apart}
     return replace(
         every[0],
         portable=all(one.portable for one in every),
         dla_cores=tuple(sorted({core for one in every for core in one.dla_cores})),
         cudla=any(one.cudla for one in every),
-        disk_bytes=sum(one.disk_bytes for one in every) + more,
-        memory_bytes=sum(one.memory_bytes for one in every) + more,
-        cpu=cpu,
+        disk_bytes=sum(one.disk_bytes for one in every) + sum(new.values()),
+        memory_bytes=sum(one.memory_bytes for one in every)
+        + sum(size for digest, size in new.items() if digest in on_cpu),
+        cpu=bool(on_cpu),
     )
 
 

@@ -41,7 +41,7 @@ def section(server: Sshd) -> dict[str, Any]:
 def test_parts_run_on_the_board_and_what_is_left_out_here(
     nets: ModuleType, compiled: Compile, lab: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import edgekit.deployment.connection as connection
+    from edgekit.deployment import connection
 
     opened: list[object] = []
     connect = connection.connect
