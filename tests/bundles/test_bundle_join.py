@@ -59,7 +59,8 @@ def part(
         weights={"w": WeightEntry(digest, "float32", (4,), 16, "w", "none")},
         blobs={name: BlobEntry(len(data), "engine")
                for name, data in zip(names, engines, strict=True)},
-        golden=(), without_golden=True, model=MODEL, fingerprint={"backend": backend, "module": board},
+        golden=(), without_golden=True, model=MODEL,
+        fingerprint={"backend": backend, "module": board},
         engines=dict.fromkeys(names, about) if backend == "tensorrt" else {},
         placement=PlacementRecord(([f"to {writes}", device, "fp16", 0],), ()),
         requires=Requires(
