@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from edgekit.bundles.manifest import Blob, Blobs, Bundle, Golden, canonical, golden_cases
@@ -13,6 +13,7 @@ from edgekit.version import __version__
 from edgekit_device.protocol.manifest import (
     CPU,
     NETWORK_SCHEMA,
+    PYTHON,
     EngineEntry,
     Lane,
     Manifest,
@@ -31,19 +32,21 @@ _REFERENCE = "reference"
 
 @dataclass(frozen=True, eq=False)
 class CpuPart:
-    """A part that ONNX Runtime runs on the board's CPU.
+    """A part that runs on the board's CPU.
 
     Attributes:
         name: For people.
-        model: The ONNX file, with its weights.
+        model: The ONNX file, with its weights; or the record of a Python part.
         inputs: Tensors that it reads, by the names in the file.
         outputs: Tensors that it writes.
+        files: Of a Python part, its source file and its state by the kind of blob.
     """
 
     name: str
     model: bytes
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 Part: TypeAlias = "Bundle | CpuPart"
@@ -96,8 +99,12 @@ def join(
         for digest, entry in bundle.manifest.blobs.items():
             if entry.kind == "engine":
                 blobs.add(bundle.blobs[digest], "engine", digest)
-    on_cpu = {id(part): blobs.add(part.model, "engine") for part in parts
-              if isinstance(part, CpuPart)}  # fmt: skip
+    on_cpu: dict[int, str] = {}
+    for part in parts:
+        if isinstance(part, CpuPart):
+            on_cpu[id(part)] = blobs.add(part.model, PYTHON if part.files else "engine")
+            for kind, data in part.files.items():
+                blobs.add(data, kind)
     lanes = _lanes([_ways(part, on_cpu) for part in parts])
     cases, results = golden_cases(golden, outputs)
     if len(lanes) > 1 and first.backend != _REFERENCE:
@@ -112,7 +119,7 @@ def join(
         model=model, target=first.target, power_mode=first.power_mode, precision=first.precision,
         mode=first.mode, tensorrt=first.tensorrt, fingerprint=first.fingerprint,
         stripped=bool(weights), placement=_placement(parts), engines=engines,
-        requires=_requires(bundles, blobs, set(on_cpu.values())), issued=first.issued, call=record,
+        requires=_requires(parts, blobs), issued=first.issued, call=record,
     )  # fmt: skip
     return finish(manifest, blobs.values, values)
 
@@ -193,22 +200,24 @@ def _placement(parts: Sequence[Part]) -> PlacementRecord:
     return PlacementRecord(tuple(layers), tuple(loadables))
 
 
-def _requires(bundles: Sequence[Bundle], blobs: Blobs, on_cpu: Collection[str]) -> Requires | None:
+def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
     """Returns what the parts need together: bytes are what they need apart, and the new blobs'."""
+    bundles = [part for part in parts if isinstance(part, Bundle)]
+    on_cpu = [part for part in parts if isinstance(part, CpuPart)]
     every = [one.manifest.requires for one in bundles if one.manifest.requires is not None]
     if len(every) < len(bundles):
         return None
     apart = {digest for bundle in bundles for digest in bundle.blobs}
-    new = {digest: size for digest, size in blobs.sizes().items() if digest not in apart}
+    loaded = sum(len(data) for part in on_cpu for data in (part.model, *part.files.values()))
     return replace(
         every[0],
         portable=all(one.portable for one in every),
         dla_cores=tuple(sorted({core for one in every for core in one.dla_cores})),
         cudla=any(one.cudla for one in every),
-        disk_bytes=sum(one.disk_bytes for one in every) + sum(new.values()),
-        memory_bytes=sum(one.memory_bytes for one in every)
-        + sum(size for digest, size in new.items() if digest in on_cpu),
-        cpu=bool(on_cpu),
+        disk_bytes=sum(one.disk_bytes for one in every)
+        + sum(size for digest, size in blobs.sizes().items() if digest not in apart),
+        memory_bytes=sum(one.memory_bytes for one in every) + loaded,
+        cpu=any(not part.files for part in on_cpu),
     )
 
 

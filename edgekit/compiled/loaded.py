@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ from edgekit.pytorch.document import Exported
 from edgekit.pytorch.signature import rebuild
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
+from edgekit_device.store.root import default_root
+from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,8 +126,8 @@ def load_network(
     bundle = read(path, signers=signers, trust_unsigned=trust_unsigned)
     exported = _call_of(bundle, str(path))
     if board is None:
-        # its signer was judged; this machine's list of revoked keys counts all the same
-        model = load(path, allowed_signers=allowed_signers, trust_unsigned=True)
+        with _signers_file(allowed_signers, signers) as file:
+            model = load(path, allowed_signers=file, trust_unsigned=trust_unsigned)
         if model.digest != bundle.digest:
             raise BundleError(
                 "the bundle was exchanged while it was loaded", code="bundle.changed",
@@ -148,6 +152,21 @@ def load_network(
             return read_npz(client.infer(bundle.name, write_npz(feed)))
 
         return LoadedNetwork(bundle, exported, run, stack.pop_all().close)
+
+
+@contextlib.contextmanager
+def _signers_file(given: Path | None, lines: list[str]) -> Iterator[Path]:
+    """Yields a file of signers, beside this machine's list of revoked keys."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "allowed_signers")
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        revoked = revoked_file(default_root() / "allowed_signers")
+        if revoked.exists():
+            shutil.copyfile(revoked, revoked_file(file))
+        yield file
 
 
 def _lines(allowed_signers: Path) -> list[str]:

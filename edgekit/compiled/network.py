@@ -201,18 +201,25 @@ class CompiledNetwork:
         device = next(iter(tensors.values())).device
         return self._cut.result(run_steps(self._steps, tensors), device)
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
         """Writes one signed bundle of the whole network, for ``edgekit.load`` and
         ``edgekit_device.load``; returns its file (``.ekb``) or folder.
 
         A module that stays in PyTorch becomes an ONNX file in it, which ONNX Runtime runs on the
         CPU of the machine that loads the bundle.
 
+        Args:
+            path: A name that ends in ``.ekb`` gives one file, any other a folder.
+            python: "package.module:factory" by glob of the modules that become Python parts
+                instead: the factory's source file and the module's state, which PyTorch runs on
+                the machine that loads the bundle, if a known key signed it.
+
         Raises:
-            UsageError: "compile.left": such a module cannot become an ONNX file; "compile.save":
-                nothing of the network is compiled.
+            UsageError: "compile.left", "compile.python": a module cannot become an ONNX file, or a
+                Python part; "compile.save": nothing of the network is compiled, or a glob matches
+                nothing.
         """
-        bundle = network_bundle(self._cut, self._built)
+        bundle = network_bundle(self._cut, self._built, python or {})
         return write(self._built[0].signed(bundle), path, stripped=False)
 
     def deploy(self, board: str | None = None) -> list[Deployed]:

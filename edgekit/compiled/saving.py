@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundles.files import read
 from edgekit.bundles.join import CpuPart, join
-from edgekit.bundles.manifest import Bundle, Golden, tensor_io
+from edgekit.bundles.manifest import Bundle, Golden, canonical, tensor_io
 from edgekit.errors import UsageError
 from edgekit.files import read_file
 from edgekit.network.left_modules import CompiledPart
@@ -19,6 +20,9 @@ from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.chain import Step, array_step, run_steps, session_step, steps_of_file
 from edgekit.pytorch.left_file import left_file
+from edgekit.pytorch.left_python import left_python
+from edgekit.text import listed
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import ModelSource, TensorEntry
 from edgekit_device.runtime.golden import golden_inputs
 
@@ -35,16 +39,19 @@ _TOLERANCE = 0.02
 _LARGEST = 1 << 40
 
 
-def network_bundle(cut: Cut, built: Sequence[Part]) -> Bundle:
+def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -> Bundle:
     """Returns the bundle of a network, unsigned.
 
     Args:
         cut: The network.
         built: Its compiled parts.
+        python: "package.module:factory" by glob of the left-out modules that become Python parts;
+            the others become ONNX files.
 
     Raises:
         UsageError: "compile.left": a module that stays in PyTorch cannot become an ONNX file;
-            "compile.save": nothing of the network is compiled.
+            "compile.python": one cannot become a Python part; "compile.save": nothing of the
+            network is compiled, or a glob of ``python`` matches nothing.
         BundleError: "bundle.invalid": the parts do not fit together.
     """
     if not built:
@@ -52,6 +59,7 @@ def network_bundle(cut: Cut, built: Sequence[Part]) -> Bundle:
             "all of this network stays in PyTorch", code="compile.save", hint="leave out less"
         )
     exported = cut.exported
+    factories = _factories(cut, python)
     inputs, outputs = entries(exported.inputs), entries(exported.outputs)
     examples = {} if cut.network is None else dict(
         zip(cut.network.call.names, cut.network.call.tensors, strict=True)
@@ -69,6 +77,13 @@ def network_bundle(cut: Cut, built: Sequence[Part]) -> Bundle:
         else:
             assert cut.left is not None  # an export with such nodes has them
             tensors = [examples[name] for name in part.inputs]
+            if part.module in factories:
+                code = left_python(cut.left, part, tensors, factories[part.module])
+                record = canonical(write(code.part))
+                files = {"source": code.source, "state": code.state}
+                parts.append(CpuPart(part.module, record, code.inputs, code.outputs, files))
+                steps.append(array_step(code.inputs, code.outputs, code.run))
+                continue
             data = left_file(cut.left, part, tensors, exported.tensorrt)
             unique = tuple(dict.fromkeys(part.inputs))
             parts.append(CpuPart(part.module, data, unique, part.outputs))
@@ -79,12 +94,27 @@ def network_bundle(cut: Cut, built: Sequence[Part]) -> Bundle:
         golden.append(_golden(steps, inputs, outputs, ranges))
     file = Path(exported.file)
     digest = hashlib.sha256(read_file(file, _LARGEST)).hexdigest()
-    record = exported.model_copy(update={"file": file.name, "cached": False})
+    document = exported.model_copy(update={"file": file.name, "cached": False})
     return join(
         parts, name=cut.name, model=ModelSource(digest, exported.source), inputs=inputs,
         outputs=outputs, golden=golden,
-        call=record.model_dump(by_alias=True, exclude_unset=True, mode="json"),
+        call=document.model_dump(by_alias=True, exclude_unset=True, mode="json"),
     )  # fmt: skip
+
+
+def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
+    """Returns the factory of each module that becomes a Python part."""
+    modules = list(dict.fromkeys(one.module for one in cut.exported.left))
+    found: dict[str, str] = {}
+    for glob, factory in python.items():
+        matched = [name for name in modules if fnmatchcase(name, glob)]
+        if not matched:
+            raise UsageError(
+                f"no module that stays in PyTorch matches {glob!r}", code="compile.save",
+                where="python", hint=f"those that stay are {listed(modules) or 'none'}",
+            )  # fmt: skip
+        found |= dict.fromkeys(matched, factory)
+    return found
 
 
 def entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:

@@ -51,6 +51,13 @@ class LeftCall:
     made: tuple[Any, ...]
     kinds: tuple[tuple[Any, tuple[int, ...]], ...]
 
+    def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns args and kwargs with values in the tensors' places."""
+        from torch.utils import _pytree
+
+        args, kwargs = _pytree.tree_unflatten(_filled(self.given, values), self.inputs)
+        return args, kwargs
+
     def run(self, module: nn.Module, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Calls the module with the tensors among its arguments; returns those of its results.
 
@@ -60,7 +67,7 @@ class LeftCall:
         from torch.utils import _pytree
 
         typed = [one.to(kind) for one, kind in zip(tensors, self.takes, strict=True)]
-        args, kwargs = _pytree.tree_unflatten(_filled(self.given, typed), self.inputs)
+        args, kwargs = self.arguments(typed)
         flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
         return [value for value in flat if isinstance(value, torch.Tensor)]
 

@@ -45,7 +45,9 @@ MEND = "make it again with this edgekit: edgekit deploy CONFIG"
 CPU = "CPU"
 DEVICES = ("GPU", "DLA0", "DLA1", CPU)
 MODES = ("hybrid", "standalone", "split")
-BLOB_KINDS = ("engine", "golden", "record", "sample")
+#: The kind of a Python part: its blob names two more, a source file and a state as safetensors.
+PYTHON = "python"
+BLOB_KINDS = ("engine", "golden", "record", "sample", PYTHON, "source", "state")
 MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
 _MAX_REQUIRED_BYTES = 1 << 50
@@ -145,7 +147,7 @@ class Requires:
         cudla: Whether it has loadables, which cuDLA runs.
         disk_bytes: Bytes that it takes on disk, with what a refit keeps.
         memory_bytes: Bytes of its weights and engines in memory.
-        cpu: Whether segments run on the CPU, by ONNX Runtime.
+        cpu: Whether ONNX Runtime runs segments on the CPU.
     """
 
     backend: str = member(text())
@@ -209,7 +211,8 @@ class TensorEntry:
 class SegmentEntry:
     """A run of layers on one device; ``engine`` is a blob's digest.
 
-    On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs.
+    On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs, or the record of
+    a Python part (``edgekit.python-part/1``), which PyTorch runs.
     """
 
     index: int = member(integer(0, 1 << 20))
@@ -253,7 +256,7 @@ class WeightEntry:
 
 @document(frozen=True)
 class BlobEntry:
-    """A blob that is not a weight: "engine", "golden", "record", "sample"."""
+    """A blob that is not a weight."""
 
     bytes: int = member(integer(0, _MAX_BYTES))
     kind: str = member(choice(*BLOB_KINDS))
@@ -473,7 +476,8 @@ class Manifest:
             at = "{}.segments[{}]".format(where, index)
             if segment.index != index:
                 fail(at + ".index", "segments are numbered in running order, from 0")
-            self._blob(segment.engine, at + ".engine", "engine")
+            kinds = ("engine", PYTHON) if segment.device == CPU else ("engine",)
+            self._blob(segment.engine, at + ".engine", *kinds)
             unwritten = [name for name in segment.inputs if name not in written]
             if unwritten:
                 fail(at + ".inputs", "no earlier segment writes {!r}".format(unwritten[0][:80]))
@@ -529,8 +533,9 @@ class Manifest:
         used = {segment.core for lane in self.lanes for segment in lane.segments}
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
-        if requires.cpu != bool(self.on_cpu()):
-            fail("requires.cpu", "true if segments run on the CPU, and only then")
+        on_cpu = any(self.blobs[one.engine].kind == "engine" for one in self.on_cpu())
+        if requires.cpu != on_cpu:
+            fail("requires.cpu", "true if ONNX Runtime runs segments on the CPU, and only then")
 
     def _check_sample(self, case: SampleCase, where: str) -> None:
         for arrays, tensors, which in (
@@ -552,9 +557,9 @@ class Manifest:
             if len(case.labels) != rows or max(case.labels) >= classes:
                 fail(where + ".labels", "expected {} numbers below {}".format(rows, classes))
 
-    def _blob(self, name: str, where: str, kind: str) -> None:
-        if name not in self.blobs or self.blobs[name].kind != kind:
-            fail(where, "no {} blob has this digest".format(kind))
+    def _blob(self, name: str, where: str, *kinds: str) -> None:
+        if name not in self.blobs or self.blobs[name].kind not in kinds:
+            fail(where, "no {} blob has this digest".format(" or ".join(kinds)))
 
     def _array(self, name: str, tensor: TensorEntry, where: str) -> None:
         blob = self.blobs.get(name)

@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 #: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
 #: returns an object with ``run(segment, feeds)`` by engine digest and device.
-_REFERENCE = "reference"
 BACKENDS = {
-    _REFERENCE: "edgekit_device.runtime.reference",
+    "reference": "edgekit_device.runtime.reference",
     "tensorrt": "edgekit_device.tensorrt.backend",
 }
 
@@ -248,8 +247,9 @@ def open_model(
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
     engines = import_backend(checked.manifest).open_engines(checked, threads, profile)
-    if checked.manifest.backend != _REFERENCE and checked.manifest.on_cpu():
-        engines.update(import_module(BACKENDS[_REFERENCE]).open_on_cpu(checked, threads, profile))
+    if checked.manifest.on_cpu():
+        reference = import_module(BACKENDS["reference"])
+        engines.update(reference.open_on_cpu(checked, threads, profile))
     return Model(checked, engines)
 
 

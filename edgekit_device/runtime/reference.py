@@ -1,5 +1,5 @@
-"""The reference backend: each segment an ONNX Runtime session on the CPU. Also the segments of
-other backends' bundles that run there.
+"""The reference backend: each segment an ONNX Runtime session on the CPU. Also the segments of any
+backend's bundle that run there: modules of a PyTorch network that were left out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import DTYPES, SegmentEntry, WeightEntry
+from edgekit_device.protocol.manifest import CPU, DTYPES, PYTHON, SegmentEntry, WeightEntry
+from edgekit_device.runtime.python_part import open_python
 from edgekit_device.trust.bundle import BITS, Checked, read_checked, weight_array
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def open_engines(
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
     """
     manifest = checked.manifest
-    segments = {s.engine: s for lane in manifest.lanes for s in lane.segments}
+    every = [s for lane in manifest.lanes for s in lane.segments if s.device != CPU]
+    segments = {segment.engine: segment for segment in every}
     engines, faults = {}, []
     for digest in segments:
         data = bytes(read_checked(checked, digest))
@@ -127,14 +129,14 @@ def open_engines(
         digest: _open(checked, segments[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
-    every = [segment for lane in manifest.lanes for segment in lane.segments]
     return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
 
 
 def open_on_cpu(
     checked: Checked, threads: int = 0, profile: Optional[Path] = None
-) -> Dict[Tuple[str, str], ReferenceEngine]:
-    """Opens the segments that run on the CPU beside another backend's, which hold their weights.
+) -> Dict[Tuple[str, str], Any]:
+    """Opens the segments that run on the CPU whatever the backend: ONNX files with their weights,
+    and Python parts.
 
     Args:
         checked: A bundle whose signature and manifest were checked.
@@ -145,10 +147,15 @@ def open_on_cpu(
         Engines by digest and device.
 
     Raises:
-        DeviceError: "board.no-onnxruntime", "blob.*", "engine.invalid".
+        DeviceError: "board.no-onnxruntime", "board.no-torch", "blob.*", "engine.invalid",
+            "engine.untrusted".
     """
-    found = {}
+    found: Dict[Tuple[str, str], Any] = {}
     for segment in checked.manifest.on_cpu():
+        key = segment.engine, segment.device
+        if checked.manifest.blobs[segment.engine].kind == PYTHON:
+            found[key] = open_python(checked, segment)
+            continue
         data = bytes(read_checked(checked, segment.engine))
         facts = read_engine(data, segment.engine)
         if facts.weights:
@@ -157,9 +164,7 @@ def open_on_cpu(
                 code="engine.invalid",
                 where="segment {} on {}".format(segment.index, segment.device),
             )
-        found[segment.engine, segment.device] = _open(
-            checked, segment, data, facts, threads, profile
-        )
+        found[key] = _open(checked, segment, data, facts, threads, profile)
     return found
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +17,7 @@ import edgekit
 import edgekit_device
 from edgekit.bundles.files import read
 from edgekit.errors import BundleError, UsageError
+from edgekit_device.errors import DeviceError
 from tests.bundles.bundle_toys import toy_bundle
 from tests.compiled.conftest import TARGET, gap
 
@@ -121,6 +125,95 @@ def test_a_module_that_onnx_cannot_hold_is_named(
     with pytest.raises(UsageError, match="cannot become an ONNX file") as caught:
         net.save(tmp_path / "net.ekb")
     assert (caught.value.code, caught.value.where) == ("compile.left", "router")
+    assert not (tmp_path / "net.ekb").exists()
+
+
+ROUTER = """
+import torch
+
+
+class Router(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(4, 1, 1))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x, more=None, *, power=1):
+        if x.sum() > 0:
+            x = x * 2
+        return {"out": (x * self.scale + more["bias"][0]) ** power, "same": [x, None]}
+
+
+def make():
+    return Router()
+"""
+
+
+@pytest.fixture
+def routed(
+    nets: ModuleType, compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any, Any]:
+    """A network whose router branches on values, its input, and the module of the source file."""
+    import torch
+    from torch import nn
+
+    (tmp_path / "routing.py").write_text(ROUTER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    routing = importlib.import_module("routing")
+    monkeypatch.delitem(sys.modules, "routing")
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.router = nn.Conv2d(1, 4, 3), routing.Router()
+
+        def forward(self, x: Any) -> Any:
+            x = self.stem(x)
+            found = self.router(x, {"bias": (x, 1.5)}, power=2)
+            return found["out"].mean((2, 3)) + found["same"][0].mean((2, 3))
+
+    torch.manual_seed(0)
+    module, x = Net().eval(), nets.image()
+    with torch.no_grad():
+        module.router.scale.mul_(3)
+    return compiled(module, x, leave=["router"]), x, module
+
+
+def test_a_module_that_onnx_cannot_hold_travels_as_a_python_part(
+    routed: tuple[Any, Any, Any], tmp_path: Path
+) -> None:
+    net, x, module = routed
+    path = net.save(tmp_path / "net.ekb", python={"rout*": "routing:make"})
+    loaded = edgekit.load(path)
+    for value in (x, -x):
+        assert gap(loaded(value), module(value)) < 0.01
+    bundle = read(path)
+    kinds = [entry.kind for entry in bundle.manifest.blobs.values()]
+    assert sorted(set(kinds) - {"golden", "record"}) == ["engine", "python", "source", "state"]
+    assert bundle.manifest.requires is not None
+    assert not bundle.manifest.requires.cpu
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(path, trust_unsigned=True)
+    assert caught.value.code == "engine.untrusted"
+
+
+@pytest.mark.parametrize(
+    ("python", "problem"),
+    [
+        ({"head": "routing:make"}, "no module that stays in PyTorch matches 'head'"),
+        ({"router": "routing:Missing"}, "has no attribute 'Missing'"),
+        ({"router": "nowhere_at_all:make"}, "its source file cannot be read"),
+        ({"router": "routing"}, "is no package.module:factory"),
+        ({"router": "torch.nn:Identity"}, "cannot become a Python part"),
+    ],
+)
+def test_what_is_no_python_part_is_refused(
+    routed: tuple[Any, Any, Any], tmp_path: Path, python: dict[str, str], problem: str
+) -> None:
+    net, _, _ = routed
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        net.save(tmp_path / "net.ekb", python=python)
     assert not (tmp_path / "net.ekb").exists()
 
 

@@ -143,7 +143,7 @@ def full_version(version: str) -> str:
     return ".".join(map(str, double.module(version)._double.build))
 
 
-class _Blob:
+class _MemoryBlob:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
@@ -151,7 +151,7 @@ class _Blob:
         return self._data, hashlib.sha256(self._data).hexdigest()
 
 
-class _Blobs:
+class MemoryBlobs:
     """Blobs in memory."""
 
     def __init__(self, values: Mapping[str, bytes]) -> None:
@@ -164,7 +164,7 @@ class _Blobs:
         return memoryview(self.values[digest])
 
     def extent(self, digest: str) -> Any:
-        return _Blob(self.values[digest])
+        return _MemoryBlob(self.values[digest])
 
 
 def checked(
@@ -201,7 +201,7 @@ def checked(
         engines={engine: about},
     )
     files = BundleFiles(
-        "the toy", b"", None, _Blobs(blobs),
+        "the toy", b"", None, MemoryBlobs(blobs),
         root, release,
     )  # fmt: skip
     return Checked(files, manifest, signer)
@@ -226,8 +226,8 @@ def with_cpu_segment(bundle: Checked) -> Checked:
         blobs={**before.blobs, digest: BlobEntry(len(data), "engine")},
     )  # fmt: skip
     blobs = bundle.files.blobs
-    assert isinstance(blobs, _Blobs)
-    files = replace(bundle.files, blobs=_Blobs({**blobs.values, digest: data}))
+    assert isinstance(blobs, MemoryBlobs)
+    files = replace(bundle.files, blobs=MemoryBlobs({**blobs.values, digest: data}))
     return Checked(files, manifest, bundle.signer)
 
 
