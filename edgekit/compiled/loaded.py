@@ -21,7 +21,7 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.files import read_file
 from edgekit.knowledge import cache_folder
 from edgekit.pipeline.boards.addresses import board_of_host
-from edgekit.pytorch.calling import outputs_of, tensors_of
+from edgekit.pytorch.calling import outputs_of, run_on_gpu, tensors_of
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.signature import rebuild
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class LoadedNetwork:
     """A saved network; call it as the module is called.
 
-    Results are the module's tensors in Python's lists, tuples and dicts. On a machine without
+    Results are the module's tensors in Python's lists, tuples and dicts; where TensorRT runs the
+    network on this machine, tensors on the GPU stay there. On a machine without
     PyTorch arguments and results are NumPy arrays: inputs in their order, or by name.
 
     Attributes:
@@ -47,10 +48,15 @@ class LoadedNetwork:
     """
 
     def __init__(
-        self, bundle: Bundle, exported: Exported, run: RunArrays, close: Callable[[], object]
+        self,
+        bundle: Bundle,
+        exported: Exported,
+        run: RunArrays,
+        close: Callable[[], object] = lambda: None,
+        on_gpu: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     ) -> None:
         self.name, self.digest, self.exported = bundle.name, bundle.digest, exported
-        self._run = run
+        self._run, self._on_gpu = run, on_gpu
         self._close = weakref.finalize(self, close)
 
     def __enter__(self) -> Self:
@@ -77,8 +83,11 @@ class LoadedNetwork:
         about = self.exported
         tensors = tensors_of(about, args, kwargs)
         device = next(iter(tensors.values())).device
-        outputs = tuple(one.name for one in about.outputs)
-        known = run_steps([array_step(tuple(tensors), outputs, self._run)], tensors)
+        if self._on_gpu is not None and device.type == "cuda":
+            known = run_on_gpu(about, self._on_gpu, tensors)
+        else:
+            outputs = tuple(one.name for one in about.outputs)
+            known = run_steps([array_step(tuple(tensors), outputs, self._run)], tensors)
         return rebuild(about.result, outputs_of(about, known, device))
 
     def _arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -133,7 +142,8 @@ def load_network(
                 "the bundle was exchanged while it was loaded", code="bundle.changed",
                 where=str(path), hint="load it again",
             )  # fmt: skip
-        return LoadedNetwork(bundle, exported, model, lambda: None)
+        on_gpu = model.on_gpu if model.backend == "tensorrt" else None
+        return LoadedNetwork(bundle, exported, model, on_gpu=on_gpu)
     from edgekit.deployment.connection import open_board
     from edgekit.deployment.install import install
 

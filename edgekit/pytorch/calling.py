@@ -4,7 +4,7 @@ the module's types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
@@ -56,6 +56,26 @@ def tensors_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict
                 continue
         raise UsageError(problem, code="torch.inputs", where=name, hint=hint)
     return {name: found[name] for name in known}
+
+
+def run_on_gpu(
+    exported: Exported,
+    run: Callable[[dict[str, Any]], Mapping[str, Any]],
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
+
+    Args:
+        exported: The network.
+        run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
+        tensors: The inputs, on the GPU.
+    """
+    import torch
+
+    kinds = {one.name: torch_type(one.type) for one in exported.inputs}
+    feed = {name: one.detach().to(kinds[name]).contiguous() for name, one in tensors.items()}
+    # a tensor keeps the memory that it was made of
+    return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 
 
 def outputs_of(exported: Exported, known: Mapping[str, Tensor], device: Any) -> dict[str, Tensor]:
