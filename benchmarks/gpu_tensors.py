@@ -144,8 +144,8 @@ def _kept(feeder: Feeder, say: Any) -> None:
 def _network(say: Any) -> None:
     """What ``edgekit.load`` does with tensors on the GPU; the engine doubles them."""
     import torch
+    from cuda_stand_in import stand_in
 
-    from benchmarks.cuda_stand_in import stand_in
     from edgekit.pytorch.calling import outputs_of, run_on_gpu
     from edgekit.pytorch.document import Exported, Tensor
 
