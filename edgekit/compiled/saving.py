@@ -17,6 +17,7 @@ from edgekit.errors import UsageError
 from edgekit.files import read_file
 from edgekit.network.left_modules import CompiledPart
 from edgekit.network.model import Tensor as NetworkTensor
+from edgekit.network.source import source_name
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.chain import Step, array_step, run_steps, session_step, steps_of_file
 from edgekit.pytorch.left_file import left_file
@@ -60,7 +61,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         )
     exported = cut.exported
     factories = _factories(cut, python)
-    inputs, outputs = entries(exported.inputs), entries(exported.outputs)
+    inputs, outputs = _entries(exported.inputs), _entries(exported.outputs)
     examples = {} if cut.network is None else dict(
         zip(cut.network.call.names, cut.network.call.tensors, strict=True)
     )  # fmt: skip
@@ -94,9 +95,10 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         golden.append(_golden(steps, inputs, outputs, ranges))
     file = Path(exported.file)
     digest = hashlib.sha256(read_file(file, _LARGEST)).hexdigest()
-    document = exported.model_copy(update={"file": file.name, "cached": False})
+    source = source_name(exported.source)
+    document = exported.model_copy(update={"file": file.name, "source": source, "cached": False})
     return join(
-        parts, name=cut.name, model=ModelSource(digest, exported.source), inputs=inputs,
+        parts, name=cut.name, model=ModelSource(digest, source), inputs=inputs,
         outputs=outputs, golden=golden,
         call=document.model_dump(by_alias=True, exclude_unset=True, mode="json"),
     )  # fmt: skip
@@ -117,7 +119,7 @@ def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
+def _entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
     """Returns inputs or outputs of an export as a manifest has them."""
     return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
 
