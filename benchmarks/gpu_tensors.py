@@ -2,8 +2,9 @@
 
     python benchmarks/gpu_tensors.py
 
-Needs a GPU, a driver, NVRTC and PyTorch; CuPy is tried if it is installed. Every line is one check;
-exit status 1 when one fails. No TensorRT is needed: the tensors are edgekit_device's own memory.
+Needs a GPU, a driver, NVRTC, PyTorch and pydantic; CuPy is tried if it is installed. Every line is
+one check; exit status 1 when one fails. No TensorRT is needed: the tensors are edgekit_device's own
+memory.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def main() -> int:
         say(f"a transposed tensor is refused: {error.code}", error.code == "input.strides")
     _formats(feeder, say)
     _kept(feeder, say)
+    _network(say)
     try:
         import cupy
     except ImportError:
@@ -137,6 +139,37 @@ def _kept(feeder: Feeder, say: Any) -> None:
     gc.collect()
     _on_gpu(feeder, array)
     say("memory goes back with its last user", feeder.device.allocated == before + 1)
+
+
+def _network(say: Any) -> None:
+    """What ``edgekit.load`` does with tensors on the GPU; the engine doubles them."""
+    import torch
+    from cuda_stand_in import stand_in
+
+    from edgekit.pytorch.calling import outputs_of, run_on_gpu
+    from edgekit.pytorch.document import Exported, Tensor
+
+    model, given = stand_in(open_cuda(), 0.01), {}
+    made: dict[str, DeviceTensor] = {}
+
+    def run(feed: dict[str, Any]) -> dict[str, DeviceTensor]:
+        given.update(feed)
+        made.update(model.on_gpu(feed))
+        return made
+
+    for kind in ("float32", "bfloat16"):
+        shape = list(model.inputs[0].shape)
+        about = Exported.model_construct(
+            inputs=[Tensor(name="x", shape=shape, type="float32", torch_type=kind)],
+            outputs=[Tensor(name="y", shape=shape, type="float32", torch_type=kind)],
+        )
+        x = torch.randn(shape, device="cuda").to(getattr(torch, kind))
+        known = run_on_gpu(about, run, {"x": x})
+        found = outputs_of(about, known, x.device)["y"]
+        say(f"a network of {kind}", found.dtype == x.dtype and bool((found == 2 * x).all()))
+        if kind == "float32":
+            same = given["x"].data_ptr() == x.data_ptr() and found.data_ptr() == made["y"].ptr
+            say("neither its input nor its output is copied", same)
 
 
 if __name__ == "__main__":

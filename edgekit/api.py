@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.inference import Inference
     from edgekit.benchmark.monitor import Top
     from edgekit.buildlog.log_document import ExplainedLog
+    from edgekit.compiled.loaded import LoadedNetwork
     from edgekit.compiled.network import CompiledNetwork
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
@@ -267,6 +268,40 @@ def compile(
         source, args, kwargs, target=target, leave=leave, pin=pin, calibration=calibration,
         board=board, inputs=inputs, exporter=exporter, trust=trust, out=path_of(out),
         progress=progress, consents=consents, **options,
+    )  # fmt: skip
+
+
+def load(
+    path: str | Path,
+    *,
+    allowed_signers: str | Path | None = None,
+    trust_unsigned: bool = False,
+    board: str | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+) -> LoadedNetwork:
+    """Loads what ``save`` of a compiled network wrote; call the result as the module is called.
+
+    Its signature is checked first: by default edgekit's own key, and those of the installation on
+    this machine (``~/.edgekit/allowed_signers``), may have signed it. ``trust_unsigned`` accepts a
+    bundle without a signature, or signed by an unknown key. With ``board`` ("USER@HOST") it is
+    installed in its folder ``root``, and runs there with its ``python``; the connection stays open
+    until ``close``.
+
+    Without PyTorch on this machine arguments and results are NumPy arrays.
+
+    Raises:
+        BundleError: It is no bundle, damaged, or not signed by a known key.
+        UsageError: "bundle.no-call": the bundle is of no compiled network.
+    """
+    from edgekit.compiled.loaded import load_network
+
+    return load_network(
+        Path(path), allowed_signers=path_of(allowed_signers), trust_unsigned=trust_unsigned,
+        board=board, accept_host_key=accept_host_key, trust_key=trust_key, root=root,
+        python=python,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from edgekit_device import commands
 from edgekit_device.benchmark import settings
 from edgekit_device.build import request as build_request
 from edgekit_device.deployment import request as deployment_request
-from edgekit_device.protocol import fields, manifest
+from edgekit_device.protocol import manifest
 
 DATA = Path(__file__).parent / "data"
 _COMMON = {"help", "root", "debug"}
@@ -67,10 +67,10 @@ def manifest_page() -> str:
     limits = [
         "| | |",
         "|---|---|",
-        f"| Schema | `{manifest.SCHEMA}`, at most {manifest.MAX_MANIFEST >> 20} MiB |",
+        f"| Schema | {_names(manifest.SCHEMAS)}, at most {manifest.MAX_MANIFEST >> 20} MiB |",
         f"| Required fields | {_names(required)} |",
         f"| Optional fields | {_names(optional)} |",
-        f"| Devices | {_names(fields.DEVICES)} |",
+        f"| Devices | {_names(manifest.DEVICES)} |",
         f"| Modes | {_names(manifest.MODES)} |",
         f"| Kinds of blobs | {_names(manifest.BLOB_KINDS)} |",
         f"| Types of tensors | {_names(manifest.DTYPES)} |",

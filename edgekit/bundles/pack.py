@@ -134,7 +134,7 @@ def pack(
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
     )
-    return _finish(manifest, blobs.values, dict(artefacts.values))
+    return finish(manifest, blobs.values, dict(artefacts.values))
 
 
 def with_weights(
@@ -209,7 +209,7 @@ def with_weights(
         more = sum(manifest.sizes().values()) - sum(before.sizes().values())
         disk = max(before.requires.disk_bytes + more, 0)
         manifest = replace(manifest, requires=replace(before.requires, disk_bytes=disk))
-    return _finish(manifest, blobs.values, dict(values))
+    return finish(manifest, blobs.values, dict(values))
 
 
 def _bytes(weights: Mapping[str, WeightEntry]) -> int:
@@ -238,7 +238,7 @@ def _check_identical(
         )
 
 
-def _finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, Blob]) -> Bundle:
+def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, Blob]) -> Bundle:
     """Makes the canonical bytes and has the board's own reader check them."""
     data = canonical(write(manifest))
     try:

@@ -14,13 +14,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from edgekit import timeouts
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.files import read_file, replacing
+from edgekit.knowledge import cache_folder
 from edgekit_device.account import account_name
+from edgekit_device.store.root import default_root
 
 LARGEST_KEY = 1 << 20  # bytes of a file with public keys
 _KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
@@ -246,6 +248,21 @@ def allowed_signers_line(
             )
         options += f',valid-{which}="{time}"' if time else ""
     return f"{name} {options} {found.line}"
+
+
+def known_signers(keys: Iterable[Path] = ()) -> list[str]:
+    """Returns the keys that this machine knows, as lines of OpenSSH's allowed_signers form:
+    edgekit's own, and those of the installation in ``$EDGEKIT_ROOT`` or ``~/.edgekit``.
+
+    Args:
+        keys: Further ones, private or public; those that do not exist are passed over.
+    """
+    every = [cache_folder() / "keys" / "ed25519", *keys]
+    public = [key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub") for key in every]
+    lines = [allowed_signers_line(key) for key in public if key.is_file()]
+    with contextlib.suppress(OSError, ValueError):
+        lines += (default_root() / "allowed_signers").read_text(encoding="utf-8").splitlines()
+    return lines
 
 
 def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import itertools
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import onnx
+from typing_extensions import Self
 
+from edgekit.bundles.files import write
+from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.parts import Building, Part, board_section
+from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import PYTORCH, placed_modules
 from edgekit.config.loader import name_of
-from edgekit.errors import DataError, UsageError
-from edgekit.files import write_atomically
-from edgekit.network.left_modules import CompiledPart, LeftPart, parts
-from edgekit.pytorch.agreement import array
-from edgekit.pytorch.chain import array_step, left_step, run_steps, steps_of_file
+from edgekit.errors import UsageError
+from edgekit.network.left_modules import CompiledPart
+from edgekit.pytorch.calling import tensors_of
+from edgekit.pytorch.chain import array_step, left_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.pytorch.signature import call_of, rebuild, size_of, torch_type
-from edgekit.text import listed
-from edgekit_device.arrays.npz import write_npz
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from edgekit.pipeline.progress import Progress
     from edgekit.pipeline.steps.deploy import Deployed
     from edgekit.placement.plan import Plan
     from edgekit.pytorch.document import Exported
-    from edgekit.pytorch.left import LeftOut
     from edgekit.pytorch.networks import Network
 
-#: How much is read of an iterable of calibration inputs, which may be endless.
-_MOST_BATCHES = 512
 # a part's number follows
 _LONGEST_NAME = 60
 
@@ -116,131 +110,12 @@ def compile_network(
     return CompiledNetwork(source, cut, built, building, export)
 
 
-class Cut:
-    """An exported network, cut at the modules that stay in PyTorch.
-
-    Attributes:
-        exported: The export.
-        network: What was exported; None where a process of its own loaded it.
-        out: The folder for files.
-        parts: Compiled parts and calls of left-out modules, in the order of the network.
-        files: The ONNX file of each compiled part by the part's name.
-    """
-
-    def __init__(self, exported: Exported, network: Network | None, name: str, out: Path) -> None:
-        self.exported, self.network, self.out = exported, network, out
-        model = onnx.load(exported.file, load_external_data=bool(exported.left))
-        if not exported.left:
-            inputs = tuple(one.name for one in exported.inputs)
-            outputs = tuple(one.name for one in exported.outputs)
-            self.parts: list[CompiledPart | LeftPart] = [CompiledPart(model, inputs, outputs)]
-            self.files = {name: Path(exported.file)}
-            return
-        self.parts, self.files = parts(model), {}
-        for number, part in enumerate(self.compiled, 1):
-            path = out / f"{name}-{number}" / "network.onnx"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with write_atomically(path) as temporary:
-                temporary.write_bytes(part.model.SerializeToString())
-            self.files[f"{name}-{number}"] = path
-
-    @property
-    def compiled(self) -> list[CompiledPart]:
-        """The compiled parts."""
-        return [part for part in self.parts if isinstance(part, CompiledPart)]
-
-    @property
-    def left(self) -> LeftOut | None:
-        """The modules that stay in PyTorch; None without any."""
-        return None if self.network is None else self.network.left
-
-    def tensors(self, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Returns the tensors of a call by input name.
-
-        Raises:
-            UsageError: "torch.inputs": other arguments, sizes or types than the example's.
-        """
-        given = args if isinstance(args, tuple) else (args,)
-        known = {one.name: one for one in self.exported.inputs}
-        if self.network is None:
-            spare = [name for name in known if name not in kwargs][: len(given)]
-            names = [*spare, *(name for name in kwargs if name in known)]
-            call = call_of((), given, kwargs, names)
-        else:
-            call = self.network.bind(given, kwargs)
-            if dict(call.constants) != dict(self.network.call.constants):
-                raise UsageError(
-                    f"the network was compiled with {dict(self.network.call.constants)}, and "
-                    f"called with {dict(call.constants)}",
-                    code="torch.inputs", hint="compile it again for other arguments",
-                )  # fmt: skip
-        found = dict(zip(call.names, call.tensors, strict=True))
-        for name in [*known, *found]:
-            wanted, tensor = known.get(name), found.get(name)
-            if wanted is None:
-                problem, hint = f"there is no input {name!r}", f"the inputs are {listed(known)}"
-            else:
-                size = f"{'x'.join(map(str, wanted.shape))}:{wanted.torch_type}"
-                hint = f"it was compiled for {size}; compile it again for another size or type"
-                if tensor is None:
-                    problem = f"input {name!r} is missing"
-                elif size_of(tensor) != size:
-                    problem = f"input {name!r} is {size_of(tensor)}"
-                else:
-                    continue
-            raise UsageError(problem, code="torch.inputs", where=name, hint=hint)
-        return {name: found[name] for name in known}
-
-    def calibration(self, batches: Iterable[Any]) -> list[Path]:
-        """Writes the inputs of each compiled part as an .npz; modules run in FP32 for them.
-
-        Raises:
-            DataError: "calibration.empty": there are none.
-            UsageError: "torch.inputs": they do not fit.
-        """
-        steps = steps_of_file(Path(self.exported.file), self.left)
-        found: list[dict[str, list[np.ndarray]]] = [
-            {name: [] for name in part.inputs} for part in self.compiled
-        ]
-        for batch in itertools.islice(batches, _MOST_BATCHES):
-            args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
-            args = tuple(args) if isinstance(args, list) else args
-            known = run_steps(steps, self.tensors(args, kwargs))
-            for rows in found:
-                for name, values in rows.items():
-                    values.append(array(known[name]))
-        if not any(values for rows in found for values in rows.values()):
-            raise DataError(
-                "there are no calibration inputs", code="calibration.empty",
-                hint="an iterator that was read to its end has none left: give a list",
-            )  # fmt: skip
-        paths = []
-        for name, rows in zip(self.files, found, strict=True):
-            path = self.out / name / "calibration.npz"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with write_atomically(path) as temporary:
-                temporary.write_bytes(
-                    write_npz({key: np.stack(values) for key, values in rows.items()})
-                )
-            paths.append(path)
-        return paths
-
-    def result(self, known: Mapping[str, Tensor], device: Any) -> Any:
-        """Returns what the module returns, of tensors by name."""
-        outputs = {
-            one.name: known[one.name].to(device=device, dtype=torch_type(one.torch_type))
-            for one in self.exported.outputs
-        }
-        if self.network is not None:
-            return self.network.result.like(outputs.values())
-        return rebuild(self.exported.result, outputs)
-
-
 class CompiledNetwork:
     """A compiled network; call it as the module is called.
 
     Without a board it runs on this machine's CPU, with the values of the target's precisions and
-    not its times. With one, the compiled parts run there, and the modules left out run here.
+    not its times. With one, the compiled parts run there, and the modules left out run here; the
+    connection stays open until ``close``, or the end of a ``with`` block.
 
     Attributes:
         report: Parts, modules and their places.
@@ -257,7 +132,18 @@ class CompiledNetwork:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
         self._weights = _versions(source)
+        weakref.finalize(self, building.close)
         self._link()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection to the board; a call after that opens another one."""
+        self._building.close()
 
     def _link(self) -> None:
         steps, rows = [], []
@@ -311,25 +197,30 @@ class CompiledNetwork:
                 "refit() takes the new ones",
                 stacklevel=2,
             )
-        tensors = self._cut.tensors(args, kwargs)
+        tensors = tensors_of(self._cut.exported, args, kwargs)
         device = next(iter(tensors.values())).device
         return self._cut.result(run_steps(self._steps, tensors), device)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the signed bundle with its weights, for ``edgekit_device.load``.
+    def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
+        """Writes one signed bundle of the whole network, for ``edgekit.load`` and
+        ``edgekit_device.load``; returns its file (``.ekb``) or folder.
+
+        A module that stays in PyTorch becomes an ONNX file in it, which ONNX Runtime runs on the
+        CPU of the machine that loads the bundle.
+
+        Args:
+            path: A name that ends in ``.ekb`` gives one file, any other a folder.
+            python: "package.module:factory" by glob of the modules that become Python parts
+                instead: the factory's source file and the module's state, which PyTorch runs on
+                the machine that loads the bundle, if a known key signed it.
 
         Raises:
-            UsageError: "compile.save": modules stay in PyTorch.
+            UsageError: "compile.left", "compile.python": a module cannot become an ONNX file, or a
+                Python part; "compile.save": nothing of the network is compiled, or a glob matches
+                nothing.
         """
-        if self._cut.exported.left:
-            raise UsageError(
-                "modules of this network stay in PyTorch, and a bundle holds none of these",
-                code="compile.save",
-                hint="the compiled parts' bundles are "
-                + listed(str(part.bundle) for part in self._built),
-            )
-        with write_atomically(Path(path)) as temporary:
-            temporary.write_bytes(self._built[0].bundle.read_bytes())
+        bundle = network_bundle(self._cut, self._built, python or {})
+        return write(self._built[0].signed(bundle), path, stripped=False)
 
     def deploy(self, board: str | None = None) -> list[Deployed]:
         """Installs the compiled parts on a board: "USER@HOST", or that of the compilation.
@@ -361,8 +252,7 @@ class CompiledNetwork:
                 code="compile.structure",
                 hint="compile it: edgekit.compile(model, ...)",
             )
-        name = next(iter(self._cut.files)).removesuffix("-1" if exported.left else "")
-        cut = Cut(exported, network, name, self._cut.out)
+        cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
         self._source, self._cut, self._weights = source, cut, _versions(source)

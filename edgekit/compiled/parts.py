@@ -4,13 +4,16 @@ a board.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundles.sign import sign
 from edgekit.compiled.document import CompiledPart
 from edgekit.config.loader import Config, open_config
+from edgekit.errors import BoardError
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pipeline.pipeline import Pipeline
@@ -21,10 +24,12 @@ from edgekit_device.runtime.model import load
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit.bundles.manifest import Bundle
+    from edgekit.deployment.client import BoardClient
     from edgekit.network.left_modules import CompiledPart as Cut
     from edgekit.network.model import Network
     from edgekit.pipeline.progress import Progress
-    from edgekit.pipeline.steps.deploy import Deployed
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,30 @@ class Building:
     out: Path
     progress: Progress | None = None
     consents: Mapping[str, Any] = field(default_factory=dict)
+    _connected: list[ConnectedBoards] = field(default_factory=list)
 
     def pipeline(self, config: Config) -> Pipeline:
-        """Returns the pipeline of a part."""
+        """Returns the pipeline of a part, on the boards that are connected already."""
         out = self.out / config.file.name
-        return Pipeline(config, out=out, progress=self.progress, **self.consents)
+        pipeline = Pipeline(config, out=out, progress=self.progress, **self.consents)
+        for boards in self._connected:
+            pipeline.boards.use(boards.clients())
+        return pipeline
+
+    def connect(self, config: Config) -> BoardClient:
+        """Returns the board that runs the parts; the connection stays open until ``close``.
+
+        Args:
+            config: A part's.
+        """
+        if not self._connected:
+            self._connected.append(Pipeline(config, progress=self.progress, **self.consents).boards)
+        return self._connected[0].clients()[0]
+
+    def close(self) -> None:
+        """Closes the connection."""
+        while self._connected:
+            self._connected.pop().close()
 
     def configurations(self, files: Mapping[str, Path], data: Sequence[Path]) -> list[Config]:
         """Returns the configurations of parts, with the pins of each.
@@ -97,6 +121,8 @@ class Part:
     def __init__(self, building: Building, config: Config, cut: Cut) -> None:
         self._building, self._config = building, config
         self.bundle = building.out / config.file.name / "network.ekb"
+        if building.board is not None:
+            building.connect(config)
         with building.pipeline(config) as pipeline:
             plan = pipeline.plan()
             self.layers: Network = layers_of(pipeline.context)
@@ -122,16 +148,28 @@ class Part:
         """Runs the part once, where it was compiled for."""
         if self._building.board is None:
             return self._model(feed)
+        app, data = self._config.file.name, write_npz(feed)
+        try:
+            return read_npz(self._building.connect(self._config).infer(app, data))
+        except BoardError as error:
+            if error.code != "board.connection-lost":
+                raise
+        self._building.close()  # the board was away meanwhile: once more, over another connection
+        return read_npz(self._building.connect(self._config).infer(app, data))
+
+    def signed(self, bundle: Bundle) -> Bundle:
+        """Returns a bundle with the signature of the configuration's key."""
         with self._building.pipeline(self._config) as pipeline:
-            (client,) = pipeline.boards.clients()
-            return read_npz(client.infer(self._config.file.name, write_npz(feed)))
+            return bundle.signed(sign(bundle.manifest_bytes, pipeline.signing.key))
 
     def deploy(self, board: str | None) -> Deployed:
         """Installs the part on a board, or on that of the compilation."""
-        config = self._config
-        if board is not None:
-            config = open_config(config, deploy={"boards": [board_section(board)]})
-        with self._building.pipeline(config) as pipeline:
+        if board is None:
+            with self._building.pipeline(self._config) as pipeline:
+                return pipeline.deploy()
+        config = open_config(self._config, deploy={"boards": [board_section(board)]})
+        elsewhere = dataclasses.replace(self._building, _connected=[])
+        with elsewhere.pipeline(config) as pipeline:
             return pipeline.deploy()
 
     def refit(self, weights: Path) -> None:
@@ -141,9 +179,10 @@ class Part:
             DataError: "refit.mismatch": it is another network.
         """
         with self._building.pipeline(self._config) as pipeline:
-            pipeline.refit_bundle(weights, self.bundle)
-            if self._building.board is not None:
-                pipeline.refit(weights)
+            if self._building.board is None:
+                pipeline.refit_bundle(weights, self.bundle)
+            else:
+                pipeline.refit(weights, full=self.bundle)
         self._open()
         self.document = self.document.model_copy(update={"digest": self._model.digest})
 

@@ -454,8 +454,15 @@ class Pipeline:
 
         return [*needed("bundle" if own else "plan"), _dry_run_step(offered)]
 
-    def refit(self, weights: Path) -> Refitted:
-        """Deploys the same engines with the weights of another file."""
+    def refit(self, weights: Path, *, full: Path | None = None) -> Refitted:
+        """Deploys the same engines with the weights of another file.
+
+        Args:
+            weights: The file.
+            full: A file for the bundle with these weights; not written when None.
+        """
+        from edgekit.bundles.files import write
+
         given = read_weights(weights)
         changed: list[_NewWeights] = []
 
@@ -483,6 +490,8 @@ class Pipeline:
                 failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
             raise
         (new,) = changed
+        if full is not None:
+            write(next(iter(new.bundles.values())), full, stripped=False)
         for built in run.builds:
             old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:

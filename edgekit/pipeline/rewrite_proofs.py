@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any
 
 from edgekit.bundles.files import read
 from edgekit.bundles.manifest import rewrite_record
-from edgekit.bundles.sign import allowed_signers_line
+from edgekit.bundles.sign import known_signers
 from edgekit.config.loader import open_config
 from edgekit.errors import BundleError, DataError
 from edgekit.files import parse_json, read_file
-from edgekit.knowledge import cache_folder
 from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.network.source import is_builtin, is_config_file
@@ -29,7 +27,6 @@ from edgekit.rewriting.provenance.verification import (
     claim_of_model,
     verify,
 )
-from edgekit_device.store.root import default_root
 
 _LARGEST = 256 << 20
 
@@ -113,17 +110,12 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
 
 
 def _signers(model: str) -> list[str]:
-    """The keys that may have signed a bundle, as lines of OpenSSH's allowed_signers form."""
-    keys = [cache_folder() / "keys" / "ed25519"]
-    if is_config_file(model):
-        config = open_config(model)
-        chosen = config.file.deploy.sign_with
-        keys += [config.resolve(chosen)] if chosen else []
-    public = [key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub") for key in keys]
-    lines = [allowed_signers_line(key) for key in public if key.is_file()]
-    with contextlib.suppress(OSError, ValueError):
-        lines += (default_root() / "allowed_signers").read_text(encoding="utf-8").splitlines()
-    return lines
+    """The keys that may have signed a bundle: this machine's, and the configuration's."""
+    if not is_config_file(model):
+        return known_signers()
+    config = open_config(model)
+    chosen = config.file.deploy.sign_with
+    return known_signers([config.resolve(chosen)] if chosen else [])
 
 
 def _json(path: Path) -> Any:

@@ -73,20 +73,30 @@ def steps_of_file(path: Path, left: LeftOut | None, *, optimise: bool = True) ->
         ModelError: ``model.runtime``: ONNX Runtime cannot run the file, now or in a step.
     """
     if left is None:
-        return [_session_step(str(path), path, optimise)]
+        return [session_step(str(path), str(path), optimise=optimise)]
     return [
-        _session_step(part.model.SerializeToString(), path, optimise)
+        session_step(part.model.SerializeToString(), str(path), optimise=optimise)
         if isinstance(part, CompiledPart)
         else left_step(part, left)
         for part in parts(onnx.load(path))
     ]
 
 
-def _session_step(data: str | bytes, path: Path, optimise: bool) -> Step:
+def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Step:
+    """Returns the step of an ONNX file that ONNX Runtime runs on this machine.
+
+    Args:
+        data: The file, or its bytes.
+        where: What messages call it.
+        optimise: As of :func:`steps_of_file`.
+
+    Raises:
+        ModelError: ``model.runtime``: ONNX Runtime cannot run it, now or in the step.
+    """
     try:
         session = open_session(data, {}, optimise=optimise)
     except Exception as error:  # ONNX Runtime's own share no base class
-        raise _not_run(path, error) from error
+        raise _not_run(where, error) from error
     inputs = tuple(one.name for one in session.get_inputs())
     outputs = tuple(one.name for one in session.get_outputs())
 
@@ -94,16 +104,16 @@ def _session_step(data: str | bytes, path: Path, optimise: bool) -> Step:
         try:
             values: Any = session.run(None, feed)
         except Exception as error:
-            raise _not_run(path, error) from error
+            raise _not_run(where, error) from error
         return dict(zip(outputs, values, strict=True))
 
     return array_step(inputs, outputs, run)
 
 
-def _not_run(path: Path, error: Exception) -> ModelError:
+def _not_run(where: str, error: Exception) -> ModelError:
     return ModelError(
         f"ONNX Runtime cannot run the exported network: {' '.join(str(error).split())}",
         code="model.runtime",
-        where=str(path),
+        where=where,
         hint='try the other exporter (exporter="legacy" or "dynamo")',
     )

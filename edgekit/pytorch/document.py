@@ -33,6 +33,19 @@ class Structure(Document):
     type: str = omitted("", description="The class, of other dicts and tuples than Python's own.")
 
 
+class Arguments(Document):
+    """How the network is called."""
+
+    parameters: list[str] = Field(description="The names of positional arguments, in order.")
+    leaves: list[str] = omitted(
+        [], description="Of a program: the names of all tensors and constants, in order."
+    )
+    constants: dict[str, bool | int | float | str] = Field(
+        description="By name, what the network is fixed to; what is no number, flag or text "
+        "as Python shows it."
+    )
+
+
 class Agreement(Document):
     """How the ONNX file, run by ONNX Runtime, agrees with PyTorch."""
 
@@ -68,6 +81,7 @@ class Exported(Document):
     tensorrt: Release = Field(description="The release that exporter and opset were chosen for.")
     inputs: list[Tensor]
     outputs: list[Tensor]
+    arguments: Arguments
     result: Structure = Field(description="What the module returns.")
     structure: Digest = Field(description="SHA-256 of the network without the weights' values.")
     weights: Digest = Field(description="SHA-256 of the weights' values.")

@@ -51,6 +51,13 @@ class LeftCall:
     made: tuple[Any, ...]
     kinds: tuple[tuple[Any, tuple[int, ...]], ...]
 
+    def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns args and kwargs with values in the tensors' places."""
+        from torch.utils import _pytree
+
+        args, kwargs = _pytree.tree_unflatten(_filled(self.given, values), self.inputs)
+        return args, kwargs
+
     def run(self, module: nn.Module, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Calls the module with the tensors among its arguments; returns those of its results.
 
@@ -60,7 +67,7 @@ class LeftCall:
         from torch.utils import _pytree
 
         typed = [one.to(kind) for one, kind in zip(tensors, self.takes, strict=True)]
-        args, kwargs = _pytree.tree_unflatten(_filled(self.given, typed), self.inputs)
+        args, kwargs = self.arguments(typed)
         flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
         return [value for value in flat if isinstance(value, torch.Tensor)]
 
@@ -71,10 +78,12 @@ class LeftOut:
 
     Attributes:
         twin: The module to export.
+        modules: The left-out modules by path, as they were.
         calls: The calls of left-out modules, in order.
     """
 
     twin: nn.Module
+    modules: dict[str, nn.Module] = field(default_factory=dict)
     calls: list[LeftCall] = field(default_factory=list)
 
     def run(self, call: int, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -83,7 +92,7 @@ class LeftOut:
 
         found = self.calls[call]
         with torch.no_grad():
-            return found.run(self.twin.get_submodule(found.module), tensors)
+            return found.run(self.modules[found.module], tensors)
 
 
 def leave_out(
@@ -120,6 +129,8 @@ def leave_out(
             hint="name the modules inside: a list of modules and one whose weights alone are "
             "used cannot stay in PyTorch",
         )
+    whole = twin(module)
+    found.modules = {path: whole.get_submodule(path) for path in paths}
     found.twin = twin(module)
     turn = itertools.cycle(found.calls)
     for path in paths:

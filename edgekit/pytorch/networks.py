@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
@@ -56,7 +55,8 @@ class Network:
         notes: What was changed or fixed.
         outputs: The example's.
         left: The modules that stay in PyTorch, of the copy that was made last; None without.
-        bind: Returns another call of it: args and kwargs to named tensors.
+        parameters: The names of positional arguments.
+        leaves: Of a program, the names of all tensors and constants among its arguments.
     """
 
     kind: Kind
@@ -68,7 +68,8 @@ class Network:
     notes: list[str] = field(default_factory=list)
     outputs: tuple[Any, ...] = ()
     left: LeftOut | None = None
-    bind: Callable[[tuple[Any, ...], Mapping[str, Any]], Call] = field(kw_only=True)
+    parameters: Sequence[str] = ()
+    leaves: Sequence[str] = ()
 
     def run(self, module: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Returns what a copy computes, without gradients."""
@@ -197,7 +198,7 @@ def _module(
 
     found = Network(
         "module", name or _class_name(source), call, make, result,
-        bind=partial(call_of, parameters),
+        parameters=parameters,
     )  # fmt: skip
     found.notes += _training(source)
     return found
@@ -227,7 +228,7 @@ def _script(
     kept = source.original_name if hasattr(source, "original_name") else _class_name(source)
     found = Network(
         "torchscript", name or kept, call, lambda: _copy(source).eval(), Result(call.names),
-        bind=partial(call_of, parameters),
+        parameters=parameters,
     )  # fmt: skip
     found.notes += [_DEPRECATED, *_training(source)]
     return found
@@ -307,7 +308,7 @@ def _program(
 
     return Network(
         "program", name or _program_name(source), call, make, result, source,
-        bind=partial(call_of, (), names=list(leaves)),
+        leaves=list(leaves),
     )  # fmt: skip
 
 

@@ -71,7 +71,8 @@ def call_of(
         parameters: The names of positional parameters; further arguments are numbered.
         args: Positional arguments: tensors and others, also within lists, tuples and dicts.
         kwargs: Keyword arguments.
-        names: Of all tensors and constants in order, where they are known.
+        names: Of all tensors and constants in order, where they are known; keyword arguments may
+            come in another order.
 
     Raises:
         UsageError: ``torch.inputs``: there is no tensor among them.
@@ -80,7 +81,12 @@ def call_of(
     from torch.utils import _pytree
 
     paths, tree = _pytree.tree_flatten_with_path((args, dict(kwargs)))
-    named = unique_names(names or (_name(path, parameters) for path, _ in paths))
+    keys = [_key(path[1]) if _key(path[0]) == "1" else "" for path, _ in paths]
+    spare = iter([name for name in names if name not in keys])
+    named = unique_names(
+        (key if key in names else next(spare, "")) or _name(path, parameters)
+        for key, (path, _) in zip(keys, paths, strict=True)
+    )
     leaves = [(name, leaf) for name, (_, leaf) in zip(named, paths, strict=True)]
     tensors = [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not tensors:

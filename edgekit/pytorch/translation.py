@@ -19,8 +19,9 @@ from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import dtype_name
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
+from edgekit.pytorch.calling import plain_constants
 from edgekit.pytorch.chain import run_steps, steps_of_file
-from edgekit.pytorch.document import Exported, Exporter, LeftModule, Tensor
+from edgekit.pytorch.document import Arguments, Exported, Exporter, LeftModule, Tensor
 from edgekit.pytorch.networks import Network
 from edgekit.pytorch.signature import type_name
 from edgekit.targets.releases import parse_version
@@ -88,6 +89,10 @@ def export_network(
             opset=exporters.opset_of(proto), tensorrt=release,
             inputs=_tensors(proto.graph.input, network.call.tensors),
             outputs=_tensors(proto.graph.output, network.outputs),
+            arguments=Arguments(
+                parameters=list(network.parameters), leaves=list(network.leaves),
+                constants=plain_constants(network.call),
+            ),
             result=network.result.structure, structure=structure, weights=weights,
             agreement=agreement, cached=False, notes=[*network.notes, *notes], left=left,
         )  # fmt: skip

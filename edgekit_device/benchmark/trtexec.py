@@ -21,13 +21,14 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
 from edgekit_device.processes import ending_with_parent
 from edgekit_device.protocol.codec import load
-from edgekit_device.protocol.manifest import SegmentEntry
+from edgekit_device.protocol.manifest import CPU, SegmentEntry
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.refit import RefittedPlan, read_full_plan
 from edgekit_device.trust.bundle import Checked, read_checked
 
 _MOST_TEXT = 32 << 10
 _MOST_TIMES = 16 << 20
+_ON_CPU = "ONNX Runtime runs it on the CPU"
 _LOADABLE = "trtexec cannot run a DLA loadable"
 
 
@@ -65,6 +66,8 @@ def _one(
     program: Path,
     segment: SegmentEntry,
 ) -> PlanRun:
+    if segment.device == CPU:
+        return PlanRun(why=_ON_CPU)
     entry = checked.manifest.engines[segment.engine]
     if entry.kind != "plan":
         return PlanRun(why=_LOADABLE)

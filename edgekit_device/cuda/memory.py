@@ -398,8 +398,10 @@ class Feeder:
         owner = _BorrowedMemory(self._cuda, pointer, size, tensor)
         return DeviceTensor(pointer, size, str(kind), shape, "LINEAR", (), None, owner)
 
-    def plain(self, tensor: DeviceTensor, dtype: str) -> DeviceTensor:
+    def plain(self, tensor: Tensor, dtype: str) -> DeviceTensor:
         """The tensor in planes ("LINEAR") of values of ``dtype``: itself, or made on the GPU.
+
+        An array, such as a segment on the CPU makes, is copied there.
 
         Raises:
             DeviceError: "cuda.*" or "format.*".
@@ -409,7 +411,7 @@ class Feeder:
         with self.device.stream() as stream:
             address = self.put(io, tensor, stream, retained)
             self._cuda.synchronize(stream)
-        if address == tensor.ptr:
+        if isinstance(tensor, DeviceTensor) and address == tensor.ptr:
             return tensor
         owner = next(one for one in retained if getattr(one, "ptr", 0) == address)
         return DeviceTensor(address, owner.nbytes, dtype, tensor.shape, "LINEAR", (), None, owner)

@@ -1,5 +1,5 @@
-"""A bundle's manifest, ``edgekit.bundle/1``: its values, what each field takes, and what fits
-together. Start with ``parse``.
+"""A bundle's manifest, ``edgekit.bundle/1`` or ``/2``: its values, what each field takes, and what
+fits together. Start with ``parse``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import calendar
 import hashlib
 import time
 from dataclasses import field, replace
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from edgekit_device.arrays.classes import classes_of
 from edgekit_device.arrays.formats import FORMATS
@@ -40,13 +40,21 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.bundle/1"
+#: Of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
+NETWORK_SCHEMA = "edgekit.bundle/2"
+SCHEMAS = (SCHEMA, NETWORK_SCHEMA)
 MEND = (
     "make it again with this edgekit: edgekit deploy CONFIG; if edgekit_device on the board is "
     "older, replace it"
 )
 """The hint about what another version of edgekit made."""
+CPU = "CPU"
+#: What a segment runs on.
+DEVICES = (*fields.DEVICES, CPU)
 MODES = ("hybrid", "standalone", "split")
-BLOB_KINDS = ("engine", "golden", "record", "sample")
+#: The kind of a Python part: its blob names two more, a source file and a state as safetensors.
+PYTHON = "python"
+BLOB_KINDS = ("engine", "golden", "record", "sample", PYTHON, "source", "state")
 MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
 _MAX_REQUIRED_BYTES = 1 << 50
@@ -153,6 +161,7 @@ class Requires:
         cudla: Whether it has loadables, which cuDLA runs.
         disk_bytes: Bytes that it takes on disk, with what a refit keeps.
         memory_bytes: Bytes of its weights and engines in memory.
+        cpu: Whether ONNX Runtime runs segments on the CPU.
     """
 
     backend: str = member(text())
@@ -164,6 +173,7 @@ class Requires:
     cudla: bool = member(flag)
     disk_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
     memory_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
+    cpu: bool = member(flag, absent=False)
 
 
 @document(frozen=True)
@@ -213,10 +223,14 @@ class TensorEntry:
 
 @document(frozen=True)
 class SegmentEntry:
-    """A run of layers on one device; ``engine`` is a blob's digest."""
+    """A run of layers on one device; ``engine`` is a blob's digest.
+
+    On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs, or the record of
+    a Python part (``edgekit.python-part/1``), which PyTorch runs.
+    """
 
     index: int = member(integer(0, 1 << 20))
-    device: str = member(fields.device)
+    device: str = member(choice(*DEVICES))
     engine: str = member(digest)
     inputs: Tuple[str, ...] = member(names())
     outputs: Tuple[str, ...] = member(names(1))
@@ -256,7 +270,7 @@ class WeightEntry:
 
 @document(frozen=True)
 class BlobEntry:
-    """A blob that is not a weight: "engine", "golden", "record", "sample"."""
+    """A blob that is not a weight."""
 
     bytes: int = member(integer(0, _MAX_BYTES))
     kind: str = member(choice(*BLOB_KINDS))
@@ -394,6 +408,8 @@ class Manifest:
         requires: What it needs of a board; None where it does not say.
         samples: Inputs that accuracy is measured on; None without.
         issued: When it was signed; None in a bundle without.
+        call: The digest of the record of how the PyTorch network is called (``edgekit.export/1``);
+            None without.
         without_golden: Whether it was packed without golden vectors, so that no self-test compares
             its outputs; a bundle that has none and does not say so is refused.
         digest: SHA-256 of the manifest's bytes.
@@ -407,7 +423,7 @@ class Manifest:
     weights: Mapping[str, WeightEntry] = member(mapping(record(WeightEntry)))
     blobs: Mapping[str, BlobEntry] = member(mapping(record(BlobEntry), digest))
     golden: Tuple[GoldenCase, ...] = member(records(GoldenCase), default=())
-    schema: str = member(choice(SCHEMA), default=SCHEMA)
+    schema: str = member(choice(*SCHEMAS), default=SCHEMA)
     created_by: Mapping[str, str] = member(mapping(text()), default=dict)
     model: ModelSource = member(record(ModelSource), default=ModelSource("", ""))
     target: str = member(text(), default="")
@@ -425,6 +441,7 @@ class Manifest:
     samples: Optional[Samples] = member(record(Samples), absent=None)
     issued: Optional[Issued] = member(record(Issued), absent=None)
     without_golden: bool = member(flag, absent=False)
+    call: Optional[str] = member(digest, absent=None)
     digest: str = field(default="")
 
     def sizes(self) -> Dict[str, int]:
@@ -433,10 +450,18 @@ class Manifest:
         found.update({weight.digest: weight.bytes for weight in self.weights.values()})
         return found
 
+    def on_cpu(self) -> List[SegmentEntry]:
+        """The segments that run on the CPU, each engine's once."""
+        every = {s.engine: s for lane in self.lanes for s in lane.segments if s.device == CPU}
+        return list(every.values())
+
     def check(self) -> None:
         """Refuses parts that do not fit together."""
-        if self.rewrites is not None:
-            self._blob(self.rewrites, "rewrites", "record")
+        for record_of, name in ((self.rewrites, "rewrites"), (self.call, "call")):
+            if record_of is not None:
+                self._blob(record_of, name, "record")
+        if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
+            fail("schema", "this needs {}".format(NETWORK_SCHEMA))
         self._check_weights()
         for at, lane in enumerate(self.lanes):
             self._check_lane(lane, "lanes[{}]".format(at))
@@ -470,7 +495,8 @@ class Manifest:
             at = "{}.segments[{}]".format(where, index)
             if segment.index != index:
                 fail(at + ".index", "segments are numbered in running order, from 0")
-            self._blob(segment.engine, at + ".engine", "engine")
+            kinds = ("engine", PYTHON) if segment.device == CPU else ("engine",)
+            self._blob(segment.engine, at + ".engine", *kinds)
             unwritten = [name for name in segment.inputs if name not in written]
             if unwritten:
                 fail(at + ".inputs", "no earlier segment writes {!r}".format(unwritten[0][:80]))
@@ -498,7 +524,7 @@ class Manifest:
             if self.backend == _TENSORRT:
                 fail("engines", "a bundle of TensorRT engines needs this field")
             return
-        segments = [segment for lane in self.lanes for segment in lane.segments]
+        segments = [s for lane in self.lanes for s in lane.segments if s.device != CPU]
         cores: Dict[str, Set[Optional[int]]] = {}
         for segment in segments:
             cores.setdefault(segment.engine, set()).add(segment.core)
@@ -526,6 +552,9 @@ class Manifest:
         used = {segment.core for lane in self.lanes for segment in lane.segments}
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
+        on_cpu = any(self.blobs[one.engine].kind == "engine" for one in self.on_cpu())
+        if requires.cpu != on_cpu:
+            fail("requires.cpu", "true if ONNX Runtime runs segments on the CPU, and only then")
 
     def _check_sample(self, case: SampleCase, where: str) -> None:
         for arrays, tensors, which in (
@@ -547,9 +576,9 @@ class Manifest:
             if len(case.labels) != rows or max(case.labels) >= classes:
                 fail(where + ".labels", "expected {} numbers below {}".format(rows, classes))
 
-    def _blob(self, name: str, where: str, kind: str) -> None:
-        if name not in self.blobs or self.blobs[name].kind != kind:
-            fail(where, "no {} blob has this digest".format(kind))
+    def _blob(self, name: str, where: str, *kinds: str) -> None:
+        if name not in self.blobs or self.blobs[name].kind not in kinds:
+            fail(where, "no {} blob has this digest".format(" or ".join(kinds)))
 
     def _array(self, name: str, tensor: TensorEntry, where: str) -> None:
         blob = self.blobs.get(name)
@@ -573,9 +602,11 @@ def parse(data: bytes) -> Manifest:
         fail("manifest.json", "{} bytes are too many".format(len(data)))
     document = parse_json(data, "manifest.json")
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
+    if schema not in SCHEMAS:
         raise DeviceError(
-            "the bundle's schema is {!r}, but this edgekit_device reads {}".format(schema, SCHEMA),
+            "the bundle's schema is {!r}, but this edgekit_device reads {}".format(
+                schema, " and ".join(SCHEMAS)
+            ),
             code="manifest.schema",
             where="manifest.json",
             hint=MEND,

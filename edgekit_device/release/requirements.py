@@ -9,10 +9,13 @@ from edgekit_device.board import inventory
 from edgekit_device.board.identity import Hello, hello, query_cudla, query_tensorrt
 from edgekit_device.board.inventory import MODULES
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import Manifest, Requires
+from edgekit_device.protocol.manifest import Manifest, RequiredRuntime, Requires
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import check_board
 from edgekit_device.versions import at_least, parse_version
+
+#: What runs segments on the CPU.
+_ON_CPU = RequiredRuntime("onnxruntime", "", "")
 
 
 def check_requires(root: Root, manifest: Manifest) -> None:
@@ -73,7 +76,9 @@ def check_facts(
         _fail("backend", "the {} backend, but the board has {}".format(
             requires.backend, ", ".join(board.backends) or "none"), where,
             "build for a backend that the board has")  # fmt: skip
-    _runtime(requires, board, where)
+    _runtime(requires.runtime, board, where)
+    if requires.cpu:
+        _runtime(_ON_CPU, board, where)
     _boards(requires, board, where)
     if dla_cores is not None and any(core >= dla_cores for core in requires.dla_cores):
         _fail("dla", "DLA core {}, but the board has {}".format(
@@ -92,8 +97,7 @@ def check_facts(
                   "free some there, or build a smaller one")  # fmt: skip
 
 
-def _runtime(requires: Requires, board: Hello, where: str) -> None:
-    needed = requires.runtime
+def _runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> None:
     if needed is None:
         return
     name, oldest, below = needed.name, needed.oldest, needed.below

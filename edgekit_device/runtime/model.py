@@ -5,9 +5,9 @@ checked against what the network was built for.
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -246,7 +246,11 @@ def open_model(
     """
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
-    return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
+    engines = import_backend(checked.manifest).open_engines(checked, threads, profile)
+    if checked.manifest.on_cpu():
+        reference = import_module(BACKENDS["reference"])
+        engines.update(reference.open_on_cpu(checked, threads, profile))
+    return Model(checked, engines)
 
 
 class _SegmentRun:
@@ -276,7 +280,7 @@ def import_backend(manifest: Manifest) -> Any:
             where=manifest.name,
             hint="available: {}".format(", ".join(sorted(BACKENDS))),
         )
-    return importlib.import_module(module)
+    return import_module(module)
 
 
 def check_inputs(

@@ -1,4 +1,6 @@
-"""The reference backend: each segment an ONNX Runtime session on the CPU."""
+"""The reference backend: each segment an ONNX Runtime session on the CPU. Also the segments of any
+backend's bundle that run there: modules of a PyTorch network that were left out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import SegmentEntry, WeightEntry
+from edgekit_device.protocol.manifest import CPU, DTYPES, PYTHON, SegmentEntry, WeightEntry
+from edgekit_device.runtime.python_part import open_python
 from edgekit_device.trust.bundle import BITS, Checked, read_checked, weight_array
 
 if TYPE_CHECKING:
@@ -18,6 +21,12 @@ _SEVERITY_ERROR = 3
 
 # numbers in TensorProto.DataType of types that NumPy lacks
 _ONNX_TYPES = {"bfloat16": 16}
+
+# NumPy's names of ONNX Runtime's
+_NUMPY = {
+    "tensor({})".format({"float32": "float", "float64": "double"}.get(name, name)): name
+    for name in DTYPES
+}
 
 # how the builder wants its engines optimised (fingerprint "optimisation"); ONNX Runtime's names
 _OPTIMISATION = {
@@ -38,10 +47,16 @@ class ReferenceEngine:
     def __init__(self, session: Any, weights: List[np.ndarray]) -> None:
         self._session = session
         self._weights = weights
+        self._types = {each.name: _NUMPY.get(each.type) for each in session.get_inputs()}
 
-    def run(self, segment: SegmentEntry, feeds: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def run(self, segment: SegmentEntry, feeds: Dict[str, Any]) -> Dict[str, np.ndarray]:
         """Runs the segment: inputs by name to outputs by name."""
         names = list(segment.outputs)
+        # what an engine before it left on the GPU is fetched
+        feeds = {
+            name: value.numpy(self._types[name]) if hasattr(value, "numpy") else value
+            for name, value in feeds.items()
+        }
         try:
             # Python 3.8 has no zip(strict=True); the session returns one value for each name
             return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905
@@ -94,7 +109,8 @@ def open_engines(
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
     """
     manifest = checked.manifest
-    segments = {s.engine: s for lane in manifest.lanes for s in lane.segments}
+    every = [s for lane in manifest.lanes for s in lane.segments if s.device != CPU]
+    segments = {segment.engine: segment for segment in every}
     engines, faults = {}, []
     for digest in segments:
         data = bytes(read_checked(checked, digest))
@@ -113,8 +129,43 @@ def open_engines(
         digest: _open(checked, segments[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
-    every = [segment for lane in manifest.lanes for segment in lane.segments]
     return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
+
+
+def open_on_cpu(
+    checked: Checked, threads: int = 0, profile: Optional[Path] = None
+) -> Dict[Tuple[str, str], Any]:
+    """Opens the segments that run on the CPU whatever the backend: ONNX files with their weights,
+    and Python parts.
+
+    Args:
+        checked: A bundle whose signature and manifest were checked.
+        threads: Threads of each session; 0 leaves it to ONNX Runtime.
+        profile: A folder for ONNX Runtime's profiles.
+
+    Returns:
+        Engines by digest and device.
+
+    Raises:
+        DeviceError: "board.no-onnxruntime", "board.no-torch", "blob.*", "engine.invalid",
+            "engine.untrusted".
+    """
+    found: Dict[Tuple[str, str], Any] = {}
+    for segment in checked.manifest.on_cpu():
+        key = segment.engine, segment.device
+        if checked.manifest.blobs[segment.engine].kind == PYTHON:
+            found[key] = open_python(checked, segment)
+            continue
+        data = bytes(read_checked(checked, segment.engine))
+        facts = read_engine(data, segment.engine)
+        if facts.weights:
+            raise DeviceError(
+                "an engine on the CPU lacks its weights",
+                code="engine.invalid",
+                where="segment {} on {}".format(segment.index, segment.device),
+            )
+        found[key] = _open(checked, segment, data, facts, threads, profile)
+    return found
 
 
 def _open(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 from edgekit_device.board.identity import board_facts
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import EngineEntry, SegmentEntry
+from edgekit_device.protocol.manifest import CPU, EngineEntry, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
 from edgekit_device.tensorrt.plan import read_header
@@ -33,7 +33,7 @@ _FIRST_HEADER: Version = (8, 6)
 def open_engines(
     checked: Checked, threads: int = 0, profile: Optional[Path] = None
 ) -> Dict[Tuple[str, str], Any]:
-    """Opens every engine of the bundle, refitted with the bundle's weights where it takes any.
+    """Opens every TensorRT engine, refitted with the bundle's weights where it takes any.
 
     An engine whose bytes serve several devices (two DLA cores) is opened on each.
 
@@ -56,7 +56,8 @@ def open_engines(
     engines: Dict[Tuple[str, str], Any] = {}
     used: Dict[str, Optional[List[str]]] = {}
     values: Dict[str, np.ndarray] = {}
-    segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments}
+    segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments
+                if s.device != CPU}  # fmt: skip
     for key, segment in segments.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":

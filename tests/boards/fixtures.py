@@ -17,7 +17,7 @@ import pytest
 from edgekit.deployment.board import Board
 from edgekit.deployment.embedded_sshd import Sshd, find_sshd, sshd
 
-__all__ = ["StartBoard", "boards", "hard_kill", "home", "need_sshd", "remote"]
+__all__ = ["StartBoard", "boards", "cut", "hard_kill", "home", "need_sshd", "remote"]
 
 StartBoard = Callable[..., Sshd]
 
@@ -60,6 +60,13 @@ def remote(server: Sshd, **changes: object) -> Board:
     """The server's board as a config would describe it; ``changes`` are fields of ``Board``."""
     fields: dict[str, object] = {"name": "lab", "kind": "remote", **changes}
     return replace(server.board, **fields)  # type: ignore[arg-type]
+
+
+def cut(server: Sshd) -> None:
+    """Cuts the server's connections; new ones can be made."""
+    for pid in _descendants(server.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def hard_kill(server: Sshd) -> None:

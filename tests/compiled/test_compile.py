@@ -11,25 +11,8 @@ from typing import Any
 import pytest
 
 import edgekit
-import edgekit_device
 from edgekit.errors import DataError, EdgekitError, UsageError
-
-TARGET = "jetson-agx-orin-64gb"
-
-
-@pytest.fixture
-def compiled(tmp_path: Path) -> Callable[..., Any]:
-    def compiled(source: Any, *inputs: Any, **options: Any) -> Any:
-        options = {"target": TARGET, "precision": "fp16", "out": tmp_path / "out", **options}
-        return edgekit.compile(source, inputs, **options)
-
-    return compiled
-
-
-def gap(ours: Any, theirs: Any) -> float:
-    """The largest difference by the largest magnitude."""
-    theirs = theirs.detach()
-    return float((ours.detach() - theirs).abs().max() / theirs.abs().max())
+from tests.compiled.conftest import TARGET, gap
 
 
 def test_the_seeds_lenet_with_one_submodule_left_out(
@@ -169,22 +152,6 @@ def test_changed_weights_are_noticed_and_refitted(
     assert gap(net(x), other(x)) < 0.01
     with pytest.raises(UsageError, match="another one"):
         compiled(module, x).refit(nets.called_twice())
-
-
-def test_what_is_saved_is_a_bundle(
-    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
-) -> None:
-    module, x = nets.lenet(), nets.image()
-    net = compiled(module, x)
-    net.save(tmp_path / "net.ekb")
-    loaded = edgekit_device.load(tmp_path / "net.ekb", trust_unsigned=True)
-    assert (loaded({"x": x.numpy()})["output"] == net(x).numpy()).all()
-    with pytest.raises(UsageError, match="stay in PyTorch") as caught:
-        compiled(module, x, leave=["classifer"]).save(tmp_path / "left.ekb")
-    assert "network.ekb" in caught.value.hint
-    assert not (tmp_path / "left.ekb").exists()
-    with pytest.raises(UsageError, match="no board"):
-        net.deploy()
 
 
 def test_programs_and_files_are_compiled_too(

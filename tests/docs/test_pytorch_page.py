@@ -19,7 +19,7 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(str(tmp_path))
     torch.manual_seed(0)
-    first, second, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    first, second, third, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "lenet.py").write_text(module)
     names = {}
     try:
@@ -27,11 +27,14 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
         shown = capsys.readouterr().out
         before = names["y"]
         exec(second, names)
+        after = names["y"]
+        exec(third, names)
     finally:
         sys.modules.pop("lenet", None)
     (text,) = re.findall(r"```text\n(.*?)```", PAGE, re.S)
     assert words(shown)[: len(words(text))] == words(text)
-    assert not torch.equal(names["y"], before)
+    assert not torch.equal(after, before)
+    assert torch.allclose(names["y"], after, rtol=0.01, atol=0.01)
     (command,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
     with pytest.raises(SystemExit) as end:
         main(shlex.split(command)[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit_device.protocol.manifest import (
+    NETWORK_SCHEMA,
     BlobEntry,
     EngineEntry,
     IoEntry,
@@ -141,7 +143,7 @@ def full_version(version: str) -> str:
     return ".".join(map(str, double.module(version)._double.build))
 
 
-class _Blob:
+class _MemoryBlob:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
@@ -149,20 +151,20 @@ class _Blob:
         return self._data, hashlib.sha256(self._data).hexdigest()
 
 
-class _Blobs:
+class MemoryBlobs:
     """Blobs in memory."""
 
-    def __init__(self, blobs: Mapping[str, bytes]) -> None:
-        self._blobs = blobs
+    def __init__(self, values: Mapping[str, bytes]) -> None:
+        self.values = values
 
     def has(self, digest: str) -> bool:
-        return digest in self._blobs
+        return digest in self.values
 
     def read(self, digest: str) -> memoryview:
-        return memoryview(self._blobs[digest])
+        return memoryview(self.values[digest])
 
     def extent(self, digest: str) -> Any:
-        return _Blob(self._blobs[digest])
+        return _MemoryBlob(self.values[digest])
 
 
 def checked(
@@ -199,10 +201,34 @@ def checked(
         engines={engine: about},
     )
     files = BundleFiles(
-        "the toy", b"", None, _Blobs(blobs),
+        "the toy", b"", None, MemoryBlobs(blobs),
         root, release,
     )  # fmt: skip
     return Checked(files, manifest, signer)
+
+
+def with_cpu_segment(bundle: Checked) -> Checked:
+    """The bundle with a segment on the CPU after the engine: "z" is "y" and 1."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["y", "one"], ["z"], "add")], "after",
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 5])],
+        [numpy_helper.from_array(np.ones(5, np.float32), "one")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    data, before = model.SerializeToString(), bundle.manifest
+    digest = hashlib.sha256(data).hexdigest()
+    (first,) = before.lanes[0].segments
+    segment = SegmentEntry(1, "CPU", digest, ("y",), ("z",), ("after",))
+    manifest = replace(
+        before, schema=NETWORK_SCHEMA, lanes=(Lane(1.0, (first, segment)),),
+        outputs=(replace(before.outputs[0], name="z"),),
+        blobs={**before.blobs, digest: BlobEntry(len(data), "engine")},
+    )  # fmt: skip
+    blobs = bundle.files.blobs
+    assert isinstance(blobs, MemoryBlobs)
+    files = replace(bundle.files, blobs=MemoryBlobs({**blobs.values, digest: data}))
+    return Checked(files, manifest, bundle.signer)
 
 
 def weights_of(model: onnx.ModelProto, version: str) -> dict[str, np.ndarray]:

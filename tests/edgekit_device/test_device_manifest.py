@@ -56,6 +56,29 @@ def test_a_record_of_rewrites_is_a_blob_of_its_own() -> None:
         assert refused({**GOOD, "blobs": blobs, "rewrites": wrong}).where == "rewrites"
 
 
+def test_segments_on_the_cpu_and_a_call_need_the_networks_schema() -> None:
+    digest = "ab" * 32
+    document = copy.deepcopy(GOOD)
+    document["blobs"][digest] = {"bytes": 7, "kind": "record"}
+    document["lanes"][0]["segments"][-1]["device"] = "CPU"
+    document["requires"]["cpu"] = True
+    document["call"] = digest
+    for lacking in ("call", "cpu"):
+        other = copy.deepcopy(document)
+        if lacking == "call":
+            del other["call"]
+        else:
+            other["lanes"] = GOOD["lanes"]
+        assert "edgekit.bundle/2" in refused(other).message
+    document["schema"] = "edgekit.bundle/2"
+    found = parse(json.dumps(document).encode())
+    assert [segment.device for segment in found.on_cpu()] == ["CPU"]
+    assert found.call == digest
+    del document["requires"]["cpu"]
+    assert refused(document).where == "requires.cpu"
+    assert refused({**document, "call": "cd" * 32}).where == "call"
+
+
 @pytest.mark.parametrize("field", sorted(set(GOOD) - {"requires"}))
 def test_no_field_may_be_missing(field: str) -> None:
     document = {key: value for key, value in GOOD.items() if key != field}

@@ -65,6 +65,14 @@ def test_each_lack_has_its_name(lack: str) -> None:
     assert (caught.value.where, bool(caught.value.hint)) == ("lab", True)
 
 
+def test_segments_on_the_cpu_need_onnx_runtime_beside_the_engines_own() -> None:
+    needs = replace(NEEDS, cpu=True, runtime=None)
+    check_facts(needs, BOARD)
+    with pytest.raises(DeviceError, match="onnxruntime, which is missing") as caught:
+        check_facts(needs, replace(BOARD, onnxruntime=None))
+    assert caught.value.code == "requires.runtime"
+
+
 def test_any_of_several_kinds_of_boards_will_do() -> None:
     both = ({"module": "Thor", "l4t": "38.2.0", "tensorrt": "10.13.3"}, *NEEDS.boards)
     check_facts(replace(NEEDS, boards=both), BOARD)

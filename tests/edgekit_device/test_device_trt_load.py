@@ -22,6 +22,7 @@ from tests.edgekit_device.device_trt_toys import (
     random_input,
     reference,
     weights_of,
+    with_cpu_segment,
 )
 from tests.trt_double._plan_format import read
 
@@ -40,6 +41,21 @@ def test_a_plan_runs_on_the_release_that_built_it(here: Here, version: str) -> N
     model = open_model(checked(plan(version), entry(version)))
     x = random_input()
     np.testing.assert_allclose(model({"x": x})["y"], reference(network(), x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
+def test_a_segment_on_the_cpu_takes_what_the_engine_left_on_the_gpu(
+    here: Here, version: str
+) -> None:
+    here.has(version)
+    model = open_model(with_cpu_segment(checked(plan(version), entry(version))))
+    x = random_input()
+    wanted = reference(network(), x) + 1
+    np.testing.assert_allclose(model({"x": x})["z"], wanted, rtol=1e-5)
+    for found in model.stream([{"x": x}] * 3):
+        np.testing.assert_allclose(found["z"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(model.on_gpu({"x": x})["z"].numpy(), wanted, rtol=1e-5)
+    assert model.devices == ["CPU", "GPU"]
 
 
 @pytest.mark.parametrize("version", STRIPPING)

@@ -19,9 +19,11 @@ _CALLS = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_loa
           "tarfile.open", "shutil.unpack_archive"}  # fmt: skip
 _ATTRIBUTES = {"AutoAddPolicy", "WarningPolicy", "extractall", "set_missing_host_key_policy"}
 #: With libyaml's safe loader, where it is there; a child process that replaces what pickle offers
-#: with refusals, and loads a file whose SHA-256 the user gave.
+#: with refusals, and loads a file whose SHA-256 the user gave; a Python part, whose source file a
+#: known key signed.
 _KNOWN = {("edgekit/knowledge.py", "yaml.load"), ("edgekit/pytorch/child.py", "pickle"),
-          ("edgekit/pytorch/child.py", "torch.load")}  # fmt: skip
+          ("edgekit/pytorch/child.py", "torch.load"),
+          ("edgekit_device/runtime/python_part.py", "exec")}  # fmt: skip
 #: OpenSSH's ProxyCommand is a shell's line by its definition (ssh_config(5)); tokens are checked.
 # completion prints scripts for shells and starts none
 _SHELLS = {"edgekit/deployment/ssh.py", "edgekit/deployment/embedded_sshd.py",

@@ -1,0 +1,228 @@
+"""Joins the bundles of a network's parts into one, with the ONNX files that run between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from edgekit.bundles.manifest import Blob, Blobs, Bundle, Golden, canonical, golden_cases
+from edgekit.bundles.pack import finish
+from edgekit.errors import BundleError
+from edgekit.version import __version__
+from edgekit_device.protocol.manifest import (
+    CPU,
+    NETWORK_SCHEMA,
+    PYTHON,
+    EngineEntry,
+    Lane,
+    Manifest,
+    ModelSource,
+    PlacementRecord,
+    Requires,
+    SegmentEntry,
+    TensorEntry,
+    WeightEntry,
+)
+
+# of lanes' shares: parts of other lengths are rounding
+_DIGITS = 9
+_REFERENCE = "reference"
+
+
+@dataclass(frozen=True, eq=False)
+class CpuPart:
+    """A part that runs on the board's CPU.
+
+    Attributes:
+        name: For people.
+        model: The ONNX file, with its weights; or the record of a Python part.
+        inputs: Tensors that it reads, by the names in the file.
+        outputs: Tensors that it writes.
+        files: Of a Python part, its source file and its state by the kind of blob.
+    """
+
+    name: str
+    model: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+Part: TypeAlias = "Bundle | CpuPart"
+
+
+def join(
+    parts: Sequence[Part],
+    *,
+    name: str,
+    model: ModelSource,
+    inputs: Sequence[TensorEntry],
+    outputs: Sequence[TensorEntry],
+    call: Mapping[str, Any],
+    golden: Sequence[Golden] = (),
+) -> Bundle:
+    """Returns one bundle of a network's parts, unsigned. The same inputs give the same bytes.
+
+    Rewrites and samples are those of a network, so only a bundle that is the whole network keeps
+    its own; so are its golden vectors.
+
+    Args:
+        parts: In the order of the network, at least one of them a bundle; tensors between them
+            have the same names in both.
+        name: The application's.
+        model: The network that was cut.
+        inputs: The network's inputs.
+        outputs: The network's outputs.
+        call: The ``edgekit.export/1`` document: how the network is called.
+        golden: Golden vectors of the network.
+
+    Raises:
+        BundleError: "bundle.invalid": the parts are of different boards, or their names collide.
+    """
+    blobs = Blobs()
+    bundles = [part for part in parts if isinstance(part, Bundle)]
+    first = bundles[0].manifest
+    record = blobs.add(canonical(call), "record")
+    if len(parts) == 1:
+        for digest, entry in first.blobs.items():
+            blobs.add(bundles[0].blobs[digest], entry.kind, digest)
+        manifest = replace(first, schema=NETWORK_SCHEMA, call=record, blobs=blobs.entries())
+        return finish(manifest, blobs.values, bundles[0].weights)
+    for other in bundles:
+        if other.manifest.fingerprint != first.fingerprint:
+            raise _not_joined("the parts were built on different boards", name)
+    weights, engines = _weights_and_engines(bundles, name)
+    values: dict[str, Blob] = {}
+    for bundle in bundles:
+        values.update(bundle.weights)
+        for digest, entry in bundle.manifest.blobs.items():
+            if entry.kind == "engine":
+                blobs.add(bundle.blobs[digest], "engine", digest)
+    on_cpu: dict[int, str] = {}
+    for part in parts:
+        if isinstance(part, CpuPart):
+            on_cpu[id(part)] = blobs.add(part.model, PYTHON if part.files else "engine")
+            for kind, data in part.files.items():
+                blobs.add(data, kind)
+    lanes = _lanes([_ways(part, on_cpu) for part in parts])
+    cases, results = golden_cases(golden, outputs)
+    if len(lanes) > 1 and first.backend != _REFERENCE:
+        # devices round differently, and these are of the lane that single frames take
+        cases = tuple(replace(case, lane=0) for case in cases)
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    manifest = Manifest(
+        name=name, backend=first.backend, inputs=tuple(inputs), outputs=tuple(outputs),
+        lanes=lanes, weights=weights, blobs=blobs.entries(), golden=cases,
+        without_golden=not cases, schema=NETWORK_SCHEMA, created_by={"edgekit": __version__},
+        model=model, target=first.target, power_mode=first.power_mode, precision=first.precision,
+        mode=first.mode, tensorrt=first.tensorrt, fingerprint=first.fingerprint,
+        stripped=bool(weights), placement=_placement(parts), engines=engines,
+        requires=_requires(parts, blobs), issued=first.issued, call=record,
+    )  # fmt: skip
+    return finish(manifest, blobs.values, values)
+
+
+def _weights_and_engines(
+    bundles: Sequence[Bundle], where: str
+) -> tuple[dict[str, WeightEntry], dict[str, EngineEntry]]:
+    """Returns weights by name and engines by digest; a name that means two weights becomes two."""
+    weights: dict[str, WeightEntry] = {}
+    engines: dict[str, EngineEntry] = {}
+    for number, bundle in enumerate(bundles, 1):
+        manifest = bundle.manifest
+        other = {name: f"{name}@{number}" for name, weight in manifest.weights.items()
+                 if name in weights and weights[name].digest != weight.digest}  # fmt: skip
+        if other and manifest.backend == _REFERENCE:
+            # these engines find their weights by name alone
+            raise _not_joined(f"two parts have different weights named {min(other)!r}", where)
+        weights |= {other.get(name, name): one for name, one in manifest.weights.items()}
+        for digest, entry in manifest.engines.items():
+            own = {name: name for name in other} | dict(entry.weights)
+            called = {name: other.get(key, key) for name, key in own.items()}
+            made = replace(entry, weights=called)
+            if engines.setdefault(digest, made) != made:
+                raise _not_joined("two parts are the same engine with different weights", where)
+    return weights, engines
+
+
+def _ways(part: Part, on_cpu: Mapping[int, str]) -> list[Lane]:
+    """Returns a part's lanes, the one of most frames first."""
+    if isinstance(part, Bundle):
+        return sorted(part.manifest.lanes, key=lambda lane: -lane.share)
+    engine = on_cpu[id(part)]
+    return [Lane(1.0, (SegmentEntry(0, CPU, engine, part.inputs, part.outputs, (part.name,)),))]
+
+
+def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
+    """Returns lanes through all parts, in which each part's lanes have their shares.
+
+    The first one takes the first lane of each part, and most frames.
+    """
+    ends = {1.0}
+    for lanes in ways:
+        ends |= {
+            round(sum(lane.share for lane in lanes[:n]), _DIGITS) for n in range(1, len(lanes))
+        }
+    made, start = [], 0.0
+    for end in sorted(ends):
+        segments = [segment for lanes in ways for segment in _at(lanes, (start + end) / 2).segments]
+        numbered = tuple(replace(one, index=number) for number, one in enumerate(segments))
+        made.append(Lane(end - start, numbered))
+        start = end
+    return tuple(made)
+
+
+def _at(lanes: Sequence[Lane], share: float) -> Lane:
+    """Returns the lane in which the shares before it and its own reach a share."""
+    end = 0.0
+    for lane in lanes:
+        end += lane.share
+        if share < end:
+            return lane
+    return lanes[-1]
+
+
+def _placement(parts: Sequence[Part]) -> PlacementRecord:
+    layers: list[Any] = []
+    loadables: list[Any] = []
+    segments = 0
+    for part in parts:
+        if isinstance(part, CpuPart):
+            layers.append([part.name, CPU, "fp32", segments])
+            segments += 1
+            continue
+        placed = part.manifest.placement
+        layers += [[*row[:3], row[3] + segments] for row in placed.layers]
+        loadables += placed.loadables
+        segments += len(part.manifest.lanes[0].segments)
+    return PlacementRecord(tuple(layers), tuple(loadables))
+
+
+def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
+    """Returns what the parts need together: bytes are what they need apart, and the new blobs'."""
+    bundles = [part for part in parts if isinstance(part, Bundle)]
+    on_cpu = [part for part in parts if isinstance(part, CpuPart)]
+    every = [one.manifest.requires for one in bundles if one.manifest.requires is not None]
+    if len(every) < len(bundles):
+        return None
+    apart = {digest for bundle in bundles for digest in bundle.blobs}
+    loaded = sum(len(data) for part in on_cpu for data in (part.model, *part.files.values()))
+    return replace(
+        every[0],
+        portable=all(one.portable for one in every),
+        dla_cores=tuple(sorted({core for one in every for core in one.dla_cores})),
+        cudla=any(one.cudla for one in every),
+        disk_bytes=sum(one.disk_bytes for one in every)
+        + sum(size for digest, size in blobs.sizes().items() if digest not in apart),
+        memory_bytes=sum(one.memory_bytes for one in every) + loaded,
+        cpu=any(not part.files for part in on_cpu),
+    )
+
+
+def _not_joined(problem: str, where: str) -> BundleError:
+    return BundleError(
+        f"the parts cannot become one bundle: {problem}", code="bundle.invalid", where=where,
+        hint="deploy the parts as they are: net.deploy(...)",
+    )  # fmt: skip

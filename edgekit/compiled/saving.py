@@ -1,0 +1,143 @@
+"""The one bundle of a compiled network: its parts, an ONNX file for each call of a left-out module,
+and how it is called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bundles.files import read
+from edgekit.bundles.join import CpuPart, join
+from edgekit.bundles.manifest import Bundle, Golden, canonical, tensor_io
+from edgekit.errors import UsageError
+from edgekit.files import read_file
+from edgekit.network.left_modules import CompiledPart
+from edgekit.network.model import Tensor as NetworkTensor
+from edgekit.network.source import source_name
+from edgekit.pytorch.agreement import array
+from edgekit.pytorch.chain import Step, array_step, run_steps, session_step, steps_of_file
+from edgekit.pytorch.left_file import left_file
+from edgekit.pytorch.left_python import left_python
+from edgekit.text import listed
+from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.manifest import ModelSource, TensorEntry
+from edgekit_device.runtime.golden import golden_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.compiled.cut import Cut
+    from edgekit.compiled.parts import Part
+    from edgekit.pytorch.document import Tensor
+
+_SEED = 7
+# of max|a-b| / max|b|: another processor's ONNX Runtime rounds otherwise, and INT8 in steps
+_TOLERANCE = 0.02
+_LARGEST = 1 << 40
+
+
+def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -> Bundle:
+    """Returns the bundle of a network, unsigned.
+
+    Args:
+        cut: The network.
+        built: Its compiled parts.
+        python: "package.module:factory" by glob of the left-out modules that become Python parts;
+            the others become ONNX files.
+
+    Raises:
+        UsageError: "compile.left": a module that stays in PyTorch cannot become an ONNX file;
+            "compile.python": one cannot become a Python part; "compile.save": nothing of the
+            network is compiled, or a glob of ``python`` matches nothing.
+        BundleError: "bundle.invalid": the parts do not fit together.
+    """
+    if not built:
+        raise UsageError(
+            "all of this network stays in PyTorch", code="compile.save", hint="leave out less"
+        )
+    exported = cut.exported
+    factories = _factories(cut, python)
+    inputs, outputs = _entries(exported.inputs), _entries(exported.outputs)
+    examples = {} if cut.network is None else dict(
+        zip(cut.network.call.names, cut.network.call.tensors, strict=True)
+    )  # fmt: skip
+    if cut.left is not None:
+        examples = run_steps(steps_of_file(Path(exported.file), cut.left), examples)
+    parts: list[Bundle | CpuPart] = []
+    steps: list[Step] = []
+    made = iter(built)
+    for part in cut.parts:
+        if isinstance(part, CompiledPart):
+            here = next(made)
+            parts.append(read(here.bundle))
+            steps.append(array_step(part.inputs, part.outputs, here.run))
+        else:
+            assert cut.left is not None  # an export with such nodes has them
+            tensors = [examples[name] for name in part.inputs]
+            if part.module in factories:
+                code = left_python(cut.left, part, tensors, factories[part.module])
+                record = canonical(write(code.part))
+                files = {"source": code.source, "state": code.state}
+                parts.append(CpuPart(part.module, record, code.inputs, code.outputs, files))
+                steps.append(array_step(code.inputs, code.outputs, code.run))
+                continue
+            data = left_file(cut.left, part, tensors, exported.tensorrt)
+            unique = tuple(dict.fromkeys(part.inputs))
+            parts.append(CpuPart(part.module, data, unique, part.outputs))
+            steps.append(session_step(data, part.module))
+    golden = []
+    if len(parts) > 1:
+        ranges = {one.name: _range(array(examples[one.name])) for one in exported.inputs}
+        golden.append(_golden(steps, inputs, outputs, ranges))
+    file = Path(exported.file)
+    digest = hashlib.sha256(read_file(file, _LARGEST)).hexdigest()
+    source = source_name(exported.source)
+    document = exported.model_copy(update={"file": file.name, "source": source, "cached": False})
+    return join(
+        parts, name=cut.name, model=ModelSource(digest, source), inputs=inputs,
+        outputs=outputs, golden=golden,
+        call=document.model_dump(by_alias=True, exclude_unset=True, mode="json"),
+    )  # fmt: skip
+
+
+def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
+    """Returns the factory of each module that becomes a Python part."""
+    modules = list(dict.fromkeys(one.module for one in cut.exported.left))
+    found: dict[str, str] = {}
+    for glob, factory in python.items():
+        matched = [name for name in modules if fnmatchcase(name, glob)]
+        if not matched:
+            raise UsageError(
+                f"no module that stays in PyTorch matches {glob!r}", code="compile.save",
+                where="python", hint=f"those that stay are {listed(modules) or 'none'}",
+            )  # fmt: skip
+        found |= dict.fromkeys(matched, factory)
+    return found
+
+
+def _entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
+    """Returns inputs or outputs of an export as a manifest has them."""
+    return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def _golden(
+    steps: Sequence[Step],
+    inputs: Sequence[TensorEntry],
+    outputs: Sequence[TensorEntry],
+    ranges: Mapping[str, tuple[float, float]],
+) -> Golden:
+    """Returns a golden vector: what the parts make of generated inputs where they run now."""
+    import torch
+
+    given = golden_inputs(inputs, _SEED, ranges)
+    known: dict[str, Any] = run_steps(steps, {k: torch.from_numpy(v) for k, v in given.items()})
+    found = {one.name: array(known[one.name]) for one in outputs}
+    return Golden(_SEED, ranges, found, _TOLERANCE)

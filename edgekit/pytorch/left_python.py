@@ -1,0 +1,144 @@
+"""A call of a left-out module as a Python part: its source file, a factory and its state."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.files import read_file
+from edgekit.network.left_modules import LeftPart
+from edgekit.network.source import is_factory
+from edgekit.pytorch.agreement import array, difference
+from edgekit.pytorch.left import LeftOut
+from edgekit.pytorch.signature import type_name
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import CPU, SegmentEntry
+from edgekit_device.runtime.python_part import (
+    PythonEngine,
+    PythonPart,
+    make,
+    write_safetensors,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+_LARGEST = 1 << 24  # of a source file
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class LeftPython:
+    """A Python part that was tried.
+
+    Attributes:
+        part: The record of the part.
+        source: The source file.
+        state: The state, as safetensors.
+        inputs: The tensors that it takes, each once.
+        outputs: The tensors that it makes.
+    """
+
+    part: PythonPart
+    source: bytes
+    state: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs the part as the board does, of its source file and state alone.
+
+        Raises:
+            DeviceError: "engine.invalid", "engine.failed".
+        """
+        name = hashlib.sha256(self.source + self.state).hexdigest()
+        segment = SegmentEntry(0, CPU, name, self.inputs, self.outputs, ())
+        module = make(self.part.factory, self.source, self.state, name)
+        return PythonEngine(module, self.part).run(segment, feed)
+
+
+@dataclass(frozen=True)
+class _Name:
+    name: str
+
+
+def left_python(
+    left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], factory: str
+) -> LeftPython:
+    """Returns a left-out module's call as a Python part.
+
+    Args:
+        left: The modules that stay in PyTorch.
+        part: The call.
+        tensors: What the module gets in an example, in the order of ``part.inputs``.
+        factory: "package.module:factory": a function without arguments, in a source file that
+            imports nothing of its own package, which makes the module before it has its state.
+
+    Raises:
+        UsageError: "compile.python": the factory is none, it makes another module, or an argument
+            of the call cannot stand in a bundle.
+    """
+    call, module = left.calls[part.call], left.modules[part.module]
+    if not is_factory(factory):
+        raise _refused(part, f"{factory!r} is no package.module:factory")
+    try:
+        file = importlib.import_module(factory.partition(":")[0]).__file__
+        source = read_file(Path(str(file)), _LARGEST)
+    except (ImportError, OSError, ValueError) as error:
+        raise _refused(part, f"its source file cannot be read: {error}") from error
+    args, kwargs = call.arguments([_Name(name) for name in part.inputs])
+    try:
+        state = write_safetensors(module.state_dict())
+        record = PythonPart(
+            factory=factory,
+            source=hashlib.sha256(source).hexdigest(),
+            state=hashlib.sha256(state).hexdigest(),
+            arguments=_tree(args, part),
+            keywords=_tree(kwargs, part),
+            takes={name: str(kind).removeprefix("torch.")
+                   for name, kind in zip(part.inputs, call.takes, strict=True)},
+        )  # fmt: skip
+        made = LeftPython(
+            record, source, state, tuple(dict.fromkeys(part.inputs)), tuple(part.outputs)
+        )
+        found = made.run(dict(zip(part.inputs, map(array, tensors), strict=True)))
+    except DeviceError as error:
+        raise _refused(part, error.message) from error
+    wanted = left.run(part.call, tensors)
+    for name, tensor in zip(part.outputs, wanted, strict=True):
+        gap = difference(found[name], array(tensor))
+        if gap > _TOLERANCE:
+            raise _refused(
+                part,
+                f"what {factory} makes differs from it by {gap:.2g} of the largest value "
+                f"({type_name(tensor)} output {name!r})",
+            )
+    return made
+
+
+def _tree(value: Any, part: LeftPart) -> dict[str, Any]:
+    """Returns arguments as a Python part's record has them."""
+    if isinstance(value, _Name):
+        return {"tensor": value.name}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"constant": value}
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _tree(one, part) for key, one in value.items()}}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_tree(one, part) for one in value]}
+    raise _refused(part, f"an argument of {type(value).__qualname__} cannot stand in a bundle")
+
+
+def _refused(part: LeftPart, problem: str) -> UsageError:
+    return UsageError(
+        f"the module cannot become a Python part: {problem}", code="compile.python",
+        where=part.module,
+        hint="name a function without arguments whose source file stands alone: "
+        'python={"path.of.module": "package.module:factory"}',
+    )  # fmt: skip
