@@ -361,7 +361,7 @@ def _parses(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
 ) -> Parse:
     """Whether the board's parser imports the user's file, and what edgekit makes of the file."""
-    given = parse_check(file.graph, release, board, plugins=plugins)
+    given = parse_check(file.graph, release, board, plugins=plugins, traces=file.traces)
     if sent is file:
         return given
     made = parse_check(sent.graph, release, board, plugins=plugins, model=AFTER_REWRITES)

@@ -230,8 +230,9 @@ class Check(_OfModel):
         lines = [
             f"{self.model} for {self.target}, {self.precision.upper()}, TensorRT {self.tensorrt}"
         ]
-        if not self.parse.ok:
-            lines += [f"{one.operator} {one.node}: {one.message}" for one in self.parse.problems]
+        for one in self.parse.problems:
+            place = f" in {one.place}" if one.place else ""
+            lines.append(f"{one.operator} {one.node}{place}: {one.message}; {one.fix}")
         if self.placed:
             macs = percent(summary.dla_macs_fraction)
             lines.append(
@@ -243,7 +244,8 @@ class Check(_OfModel):
             lines.append(f"predicted {self.predicted.auto_us:,.1f} µs; GPU alone {alone:,.1f} µs")
         rows = [list(row.values()) for row in tree_rows(self.modules)]
         if rows:
-            lines += ["", *aligned([HEAD, *rows], [name in RIGHT for name in HEAD]), CHECK_TIMES]
+            lines += ["", *aligned([HEAD, *rows], [name in RIGHT for name in HEAD])]
+            lines += [CHECK_TIMES] if self.predicted else []
         return plain("\n".join([*lines, *(f"note: {one}" for one in self.warnings)]))
 
     @property

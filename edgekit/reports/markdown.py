@@ -413,7 +413,8 @@ def write_checks(document: Checks, paper: Paper) -> None:
     paper.table(head, rows, "llllrrr")
     refused = [
         [code(one.model), code(problem.node), escaped(problem.operator),
-         prose(problem.message, 400), prose(problem.fix, 600)]
+         prose(": ".join(filter(None, (problem.place, problem.message))), 600),
+         prose(problem.fix, 600)]
         for one in checks
         for problem in one.parse.problems
     ]  # fmt: skip

@@ -293,6 +293,7 @@ def parse(context: Context, release: str = "") -> Parse:
         context.target,
         plugins=context.file.model.plugins,
         model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
+        traces=named(context).traces,
     )
 
 

@@ -121,13 +121,15 @@ def _add_parse(page: Page, parse: Parse) -> None:
     )
     page.add()
     page.add("What the parser refuses, and how to fix it", style="bold")
-    groups: dict[tuple[str, str], list[ParseProblem]] = {}
+    groups: dict[tuple[str, str, str], list[ParseProblem]] = {}
     for one in problems:
-        groups.setdefault((one.message, one.fix), []).append(one)
-    for (message, fix), nodes in list(groups.items())[:_PROBLEMS]:
+        groups.setdefault((one.message, one.place, one.fix), []).append(one)
+    for (message, place, fix), nodes in list(groups.items())[:_PROBLEMS]:
         names = listed([one.node for one in nodes], _NAMED)
         page.add(f"{nodes[0].operator}  {counted(len(nodes), 'node')}", indent=2, style="bold")
         page.add(f"{names}: {message}", indent=4, hang=2)
+        if place:
+            page.add(f"in {place}", indent=4, hang=2)
         page.add(f"fix: {fix}", indent=4, hang=2)
     more = len(groups) - _PROBLEMS
     if more > 0:
