@@ -79,13 +79,7 @@ def _exported(context: Context) -> Exported:
         exporter=section.exporter,
         trust=section.trust,
     )
-    agreement = found.agreement
-    context.note(
-        f"exported from PyTorch {found.torch} by the {found.exporter} exporter in opset "
-        f"{found.opset}; differs from PyTorch by {agreement.difference:.2g} of an output's largest "
-        f"value (tolerance {agreement.tolerance:.2g})",
-        *found.notes,
-    )
+    context.note(found.words(), *found.notes)
     return found
 
 
