@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from edgekit.placement.check_document import SparsityCheck as SparsityCheck
     from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
     from edgekit.placement.explanation import Why
+    from edgekit.placement.module_reasons import WhyModules
     from edgekit.placement.placing import Pareto
     from edgekit.placement.plan import Plan as Plan
     from edgekit.placement.plan import WhatIf
@@ -967,8 +968,12 @@ def why(
     force: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> Why:
-    """Returns why a layer (or an ONNX node) is where the plan has it."""
+) -> Why | WhyModules:
+    """Returns why a layer (or an ONNX node) is where the plan has it.
+
+    Of a glob or a PyTorch module with several layers it is an ``edgekit.why-modules/1``: the tree
+    of the modules with the reasons of their layers.
+    """
     from edgekit.pipeline.questions import why
 
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:

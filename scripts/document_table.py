@@ -82,6 +82,7 @@ DOCUMENTS = {
     "edgekit.tune/1": "edgekit.tuning.document.Tuned",
     "edgekit.verified/1": "edgekit.rewriting.provenance.verification.Verified",
     "edgekit.whatif/1": "edgekit.placement.plan.WhatIf",
+    "edgekit.why-modules/1": "edgekit.placement.module_reasons.WhyModules",
     "edgekit.why/1": "edgekit.placement.explanation.Why",
 }
 

@@ -174,7 +174,7 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
     the line "(itself)".
 
     Args:
-        modules: As ``module_totals`` returns them.
+        modules: As ``module_totals`` returns them, or a module of these with those inside it.
         most: Lines at most, as far as the first level allows; None opens all.
     """
     if not modules:
@@ -182,7 +182,7 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
     children: dict[str, list[ModuleTotals]] = defaultdict(list)
     for one in modules[1:]:
         children[one.module.rpartition(".")[0]].append(one)
-    root = _Branch("", [modules[0]], [])
+    root = _Branch(modules[0].module, [modules[0]], [])
     level, lines = [root], 1
     while level:
         following = []

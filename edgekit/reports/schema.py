@@ -16,8 +16,17 @@ from edgekit.benchmark.document import BoardName, ReportedBench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import Coded, Document, Number, OpenDocument, fault_words, load_json
+from edgekit.documents import (
+    Coded,
+    Document,
+    Number,
+    OpenDocument,
+    fault_words,
+    load_json,
+    omitted,
+)
 from edgekit.errors import DataError
+from edgekit.network.module_tree import ModuleTotals
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.plan import FrameTimes, SlackChoice
 from edgekit.reference.accuracy import ChannelGroup, KeptScores, NodePlace
@@ -583,6 +592,9 @@ class Report(Document):
     board: BoardName | None = None
     rewrites: list[ReportedRewrite] = Field([])
     layers: list[ReportedLayer]
+    modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
+        [], description="PyTorch's modules, each before those inside it"
+    )
     measured_parts: list[MeasuredPart] = Field([])
     why_not: list[Why]
     why_gpu: list[Why] = Field([])

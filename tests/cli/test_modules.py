@@ -12,6 +12,7 @@ import pytest
 import edgekit
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
+from edgekit.reports.markdown import markdown
 from tests.network.torch_files import dynamo_nodes, legacy_nodes, lenet
 
 ORIN = ["-t", "jetson-agx-orin-64gb"]
@@ -94,3 +95,88 @@ def test_layer_takes_globs_of_modules(model: str, capsys: pytest.CaptureFixture[
     assert error.code == "layer.unknown"
     assert "layer, ONNX node or module" in error.message
     assert "feat.conv1" in error.hint
+
+
+def test_why_of_a_module_is_its_tree_with_reasons(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = asked(capsys, "plan", model, "--precision", "fp16", "--why", "classifier", "-q")
+    assert found["schema"] == "edgekit.why-modules/1"
+    paths = [one["module"] for one in found["modules"]]
+    assert paths[0] == "classifier"
+    assert all(path.startswith("classifier.") for path in paths[1:])
+    on_gpu = found["modules"][0]["devices"]["GPU"]
+    assert {one["name"] for reason in found["reasons"] for one in reason["layers"]}
+    assert on_gpu == len({one["name"] for reason in found["reasons"] for one in reason["layers"]})
+    text = told(capsys, "plan", model, "--precision", "fp16", "--why", "classifier.*", "-q")
+    assert "classifier.0" in text
+    assert found["reasons"][0]["rule"] in text
+    one = asked(capsys, "plan", model, "--precision", "fp16", "--why", "feat.conv1", "-q")
+    assert one["schema"] == "edgekit.why/1"
+    error = refused("plan", model, "--precision", "fp16", "--why", "clasifier", "-q")
+    assert "classifier" in error.hint
+
+
+def test_globs_of_a_file_without_modules_still_name_one_layer(unnamed: str) -> None:
+    assert refused("plan", unnamed, "--precision", "fp16", "--why", "n*", "-q").code == (
+        "layer.several"
+    )
+
+
+def test_pins_and_fp16_layers_take_globs_of_modules(model: str) -> None:
+    def plan(**more: Any) -> edgekit.api.Plan:
+        return edgekit.plan(model, target=ORIN[1], precision="int8", **more)
+
+    placed = plan(placement={"pin": [{"layers": "classifier", "device": "GPU"}]})
+    assert placed.constraints.pins[0].layers == "classifier"
+    kept = plan(calibration={"fp16_layers": ["feat.*"]})
+    assert "fp16" in {one.precision for one in kept.layers if one.name.endswith(("n0", "Conv"))}
+    for wrong in (
+        {"placement": {"pin": [{"layers": "clasifier.*", "device": "GPU"}]}},
+        {"calibration": {"fp16_layers": ["clasifier.*"]}},
+    ):
+        with pytest.raises(UsageError, match="matches no layer, ONNX node or module") as caught:
+            plan(**wrong)
+        assert "classifier" in caught.value.hint
+
+
+@pytest.fixture
+def config(model: str, tmp_path: Path) -> str:
+    path = tmp_path / "lenet.yaml"
+    path.write_text(
+        "version: 1\nname: lenet\ntarget: jetson-agx-orin-64gb\nprecision: int8\n"
+        "model: {onnx: m.onnx}\ncalibration: {count: 2}\nbuild: {backend: reference}\n"
+    )
+    return str(path)
+
+
+def test_sensitivity_and_trace_group_by_module(config: str, tmp_path: Path) -> None:
+    found = edgekit.sensitivity(config)
+    modules = {one.module: one for one in found.modules}
+    assert modules[""].kernels == len(found.kernels)
+    assert modules[""].floats == len(found.floats)
+    worst = min(one.snr_db for one in found.kernels if one.snr_db is not None)
+    assert modules[""].snr_db == worst
+    assert modules["feat"].kernels + modules["classifier"].kernels <= modules[""].kernels
+    assert found.to_json()["modules"][0]["module"] == ""
+    traced = edgekit.trace(save=tmp_path / "t.json", config=config)
+    totals = {one.module: one for one in traced.modules}
+    assert totals[""].layers == totals["feat"].layers + totals["classifier"].layers
+    assert totals["feat"].clock == "predicted"
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    named = {one["args"]["module"] for one in events if "module" in one["args"]}
+    assert any(path.startswith("feat") for path in named)
+    assert any(path.startswith("classifier") for path in named)
+
+
+def test_a_report_has_the_tree_of_modules(config: str, tmp_path: Path) -> None:
+    made = edgekit.report(config, out=tmp_path / "out")
+    report = made.report
+    totals = {one.module: one for one in report.modules}
+    assert totals[""].layers == len(report.layers)
+    assert sum(totals[""].devices.values()) == len(report.layers)
+    written = next((tmp_path / "out").rglob("report.json"))
+    assert json.loads(written.read_text())["modules"][0]["layers"] == len(report.layers)
+    assert "classifier.0" in markdown(report)
+    page = made.page.read_text()
+    assert re.search(r"<summary>Modules</summary>.*classifier\.0", page, re.DOTALL)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.network.module_tree import CHECK_TIMES, HEAD, RIGHT, tree_rows
+from edgekit.network.module_tree import CHECK_TIMES
 from edgekit.reports import text
+from edgekit.reports.terminal.modules import add_modules
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import counted, listed, percent, sentence
 
@@ -150,8 +151,7 @@ def check_modules(document: Check, *, width: int | None = None, colour: bool = F
 
 
 def _add_modules(page: Page, document: Check, most: int | None, *, width: int | None) -> None:
-    rows = tree_rows(document.modules, most)
-    names_in_columns(page, HEAD, rows, width=width, spared=("class",), right=RIGHT)
+    add_modules(page, document.modules, most, width=width)
     if document.predicted:
         page.add(CHECK_TIMES, style="dim")
 
