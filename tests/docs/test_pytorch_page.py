@@ -29,8 +29,8 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
         exec(second, names)
     finally:
         sys.modules.pop("lenet", None)
-    (text,) = re.findall(r"```text\n(.*?)```", PAGE, re.S)
-    assert words(shown)[: len(words(text))] == words(text)
+    for text in re.findall(r"```text\n(.*?)```", PAGE, re.S):
+        assert words(text) in words(shown)
     assert not torch.equal(names["y"], before)
     (command,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
     with pytest.raises(SystemExit) as end:
@@ -40,4 +40,4 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
 
 def words(text):
     """The words of a table; predicted times belong to the cost model's own tests."""
-    return re.sub(r"\d+\.\d us", "? us", text).split()
+    return " ".join(re.sub(r"\d+\.\d(?= |$)", "?", text, flags=re.MULTILINE).split())
