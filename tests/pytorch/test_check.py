@@ -68,3 +68,21 @@ def test_a_network_without_a_target_or_with_a_configuration_is_refused(
     config = edgekit.open_config("builtin:light_squeezenet", target=ORIN)
     with pytest.raises(UsageError, match="takes no example"):
         edgekit.plan(config, (nets.image(),))
+
+
+def test_what_a_rewrite_makes_of_several_modules_is_of_the_module_around_them(
+    nets: ModuleType, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    x = nets.torch.randn(1, 8, 16)
+    edgekit.export(nets.halves(), (x,), target=ORIN, exporter="legacy", save=before)
+    made = edgekit.rewrite(before, after, target=ORIN, precision="fp16")
+    first = made.rewrites[0]
+    assert set(first.nodes) == {"/block/block.0/MatMul", "/block/block.1/Add"}
+    found = edgekit.check(after, target=ORIN, precision="fp16")
+    modules = {one.kind: one.module for one in found.layers}
+    # the convolution is of the module of its weight, inside the one around both nodes
+    assert modules["CONVOLUTION"] == "block.0"
+    new = {one.module for one in found.layers if set(one.nodes) & set(first.new_nodes)}
+    assert "block" in new
+    assert "block.1" not in {one.module for one in found.modules}
