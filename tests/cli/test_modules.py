@@ -12,6 +12,7 @@ import pytest
 import edgekit
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
+from edgekit.placement.plan import Plan
 from edgekit.reports.markdown import markdown
 from tests.network.torch_files import dynamo_nodes, legacy_nodes, lenet
 
@@ -124,7 +125,7 @@ def test_globs_of_a_file_without_modules_still_name_one_layer(unnamed: str) -> N
 
 
 def test_pins_and_fp16_layers_take_globs_of_modules(model: str) -> None:
-    def plan(**more: Any) -> edgekit.api.Plan:
+    def plan(**more: Any) -> Plan:
         return edgekit.plan(model, target=ORIN[1], precision="int8", **more)
 
     placed = plan(placement={"pin": [{"layers": "classifier", "device": "GPU"}]})

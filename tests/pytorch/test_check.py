@@ -9,6 +9,7 @@ import pytest
 
 import edgekit
 from edgekit.errors import UsageError
+from edgekit.placement.plan import Plan
 
 ORIN = "jetson-agx-orin-64gb"
 LEGACY = {"exporter": "legacy"}
@@ -43,7 +44,7 @@ def test_check_takes_keywords_sizes_and_factories(nets: ModuleType) -> None:
 
 
 def test_plan_takes_a_module_and_globs_of_its_modules(nets: ModuleType, tmp_path: Path) -> None:
-    def plan(glob: str) -> edgekit.api.Plan:
+    def plan(glob: str) -> Plan:
         pins = {"pin": [{"layers": glob, "device": "GPU"}], "objective": "energy"}
         return edgekit.plan(
             nets.lenet(), nets.image(), target=ORIN, precision="fp16", placement=pins, model=LEGACY
