@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgekit.network.model import Network
+from edgekit.network.model import Layer, Network
 from edgekit.network.module_names import enclosing
 from edgekit.text import listed
 from edgekit_device.protocol.codec import (
@@ -31,6 +31,8 @@ CHECK_TIMES = (
     "module"
 )
 _RULES = 2
+# what lies deeper counts for the module here: no network is as deep, and a file may be made up
+_DEEPEST = 16
 _whole = integer(0, 1 << 62)
 
 
@@ -88,7 +90,7 @@ def module_totals(
     devices: dict[str, Counter[str]] = defaultdict(Counter)
     rules: dict[str, Counter[str]] = defaultdict(Counter)
     for layer in network.layers:
-        around = enclosing(layer.module)
+        around = modules_around(layer)
         for outer, inner in pairwise(around):
             inside[outer][inner] = None
             inside.setdefault(inner, {})
@@ -114,6 +116,11 @@ def module_totals(
         )
         for path in _outer_first(inside)
     )
+
+
+def modules_around(layer: Layer) -> list[str]:
+    """Returns the modules that a layer counts for, from the network ("") inwards."""
+    return enclosing(layer.module)[: _DEEPEST + 1]
 
 
 def _outer_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, PREDICTED
 from edgekit.dla.verdicts import VerdictReason
-from edgekit.network.module_names import enclosing
-from edgekit.network.module_tree import LayerPlace, ModuleTotals, module_totals
+from edgekit.network.module_tree import (
+    LayerPlace,
+    ModuleTotals,
+    module_totals,
+    modules_around,
+)
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
@@ -269,7 +273,7 @@ def measured_modules(
     """
     names: dict[str, set[str]] = {}
     for layer in network.layers if network.modules else ():
-        for path in enclosing(layer.module):
+        for path in modules_around(layer):
             names.setdefault(path, set()).add(layer.name)
     within = {name for part in parts for name in part.layers}
     found = {}

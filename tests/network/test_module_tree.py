@@ -85,6 +85,15 @@ def test_alike_modules_of_a_list_are_one_line_named_by_their_glob(tmp_path: Path
     ]
 
 
+def test_made_up_depths_count_for_a_module_that_is_as_deep_as_networks_are(tmp_path: Path) -> None:
+    deep = ".".join(["m"] * 200)
+    nodes = [scoped(node("Relu", "x", "y", name="n"), deep, "relu", {"": "n.Net", deep: "n.M"})]
+    network = layers(load(write(make(nodes, {"x": [1, 4, 8, 8]}, ["y"]), tmp_path)))
+    found = module_totals(network, {"n": LayerPlace("GPU", 1.0)})
+    assert len(found) < 20
+    assert {one.layers for one in found} == {1}
+
+
 def test_a_file_without_names_has_no_modules(tmp_path: Path) -> None:
     nodes = dynamo_nodes()
     for one in nodes:
