@@ -39,7 +39,8 @@ exporters = pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
 def random_network(package: str, name: str) -> Any:
     """A network with random weights, whose BatchNorms have seen its values as trained ones have.
 
-    Without that the values of a deep network vanish, which FP16 has no numbers for.
+    Without that the values of a deep network vanish, which FP16 has no numbers for. A matrix that
+    begins as zeros would hide all before it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -53,6 +54,9 @@ def random_network(package: str, name: str) -> Any:
             if name.startswith("deeplab"):
                 none["weights_backbone"] = None
             module = library.models.get_model(name, **none)
+        for one in module.modules():
+            if isinstance(one, torch.nn.Linear) and not one.weight.any():
+                torch.nn.init.normal_(one.weight, std=0.02)
         norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
         for one in norms:
             one.momentum = 1.0
