@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from edgekit.placement.check_document import SparsityCheck as SparsityCheck
     from edgekit.placement.compared_check import ComparedCheck as ComparedCheck
     from edgekit.placement.explanation import Why
+    from edgekit.placement.module_reasons import WhyModules
     from edgekit.placement.placing import Pareto
     from edgekit.placement.plan import Plan as Plan
     from edgekit.placement.plan import WhatIf
@@ -104,14 +105,19 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
-def check(config: str | Path | Config, **options: Any) -> Check:
-    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not.
+def check(
+    config: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Check:
+    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not; printed, it is
+    the verdict with the tree of modules.
 
-    ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack brings.
+    ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
+    ``kwargs``, as for ``export``. ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack
+    brings.
     """
-    from edgekit.pipeline.named_check import check_named
+    from edgekit.pipeline.named_check import check_source
 
-    return check_named(config, **options).document
+    return check_source(config, args, kwargs, **options)
 
 
 def check_models(
@@ -906,7 +912,9 @@ def report(
 
 
 def plan(
-    config: str | Path | Config,
+    config: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
     report: str | Path | None = None,
     annotate: str | Path | None = None,
@@ -916,9 +924,10 @@ def plan(
 ) -> Plan:
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
 
-    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
-    written with devices and times as metadata of its nodes. ``force`` computes all of it again;
-    ``progress`` is told about each step.
+    ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
+    ``kwargs``, as for ``export``. ``report`` is where the plan is written as an HTML page,
+    ``annotate`` where the ONNX file is written with devices and times as metadata of its nodes.
+    ``force`` computes all of it again; ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
     "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
@@ -930,10 +939,16 @@ def plan(
     from edgekit.pipeline.exports import write_annotated
     from edgekit.pipeline.outputs import may_write_for
     from edgekit.pipeline.questions import write_plan_page
+    from edgekit.pipeline.torch_source import from_torch
 
+    made = from_torch(config, args, kwargs, options)
+    if made is not None:
+        config, options = made.exported.file, dict(made.options)
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
         may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
         found = pipeline.plan()
+        if made is not None:
+            found = replace(found, notes=(*made.notes, *found.notes))
         if report is not None:
             write_plan_page(pipeline, Path(report))
         if annotate is not None:
@@ -976,8 +991,12 @@ def why(
     force: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> Why:
-    """Returns why a layer (or an ONNX node) is where the plan has it."""
+) -> Why | WhyModules:
+    """Returns why a layer (or an ONNX node) is where the plan has it.
+
+    Of a glob or a PyTorch module with several layers it is an ``edgekit.why-modules/1``: the tree
+    of the modules with the reasons of their layers.
+    """
     from edgekit.pipeline.questions import why
 
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:

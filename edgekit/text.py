@@ -76,6 +76,23 @@ def table_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[str]:
+    """Returns the lines of a table in plain text.
+
+    Args:
+        rows: Its cells, the head among them.
+        right: Whether a column is aligned right; none is without it.
+    """
+    sides = [str.rjust if one else str.ljust for one in right] or [str.ljust] * len(rows[0])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
 # The output boundary: nothing that others wrote steers the terminal that shows it.
 #
 # Boards, models, configurations, file names and the environment put text into messages. It is made

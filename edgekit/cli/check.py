@@ -63,6 +63,11 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 @o.cut_or_torch
 @o.parser
 @click.option("--by-layer", is_flag=True, help="Show one line per layer.")
+@click.option(
+    "--by-module",
+    is_flag=True,
+    help="Show the tree of PyTorch modules, opened where layers differ.",
+)
 @click.option("--layer", metavar="NAME", help="Show all details of a layer, ONNX node or loadable.")
 @click.option(
     "--sparsity", is_flag=True, help="Show 2:4 sparsity of each convolution; reads the weights."
@@ -87,6 +92,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 def check_command(
     models: tuple[str, ...],
     by_layer: bool,
+    by_module: bool,
     layer: str | None,
     sparsity: bool,
     compare_log: Path | None,
@@ -99,16 +105,17 @@ def check_command(
     markdown: str | None,
     **options: Any,
 ) -> None:
-    shown = {"--by-layer": by_layer, "--layer": layer is not None, "--sparsity": sparsity,
-             "--compare-log": compare_log is not None}  # fmt: skip
+    shown = {"--by-layer": by_layer, "--by-module": by_module, "--layer": layer is not None,
+             "--sparsity": sparsity, "--compare-log": compare_log is not None}  # fmt: skip
     given = [name for name, value in shown.items() if value]
     if len(given) > 1:
         raise UsageError(
-            "--by-layer, --layer, --sparsity and --compare-log cannot be combined",
+            "--by-layer, --by-module, --layer, --sparsity and --compare-log cannot be combined",
             hint="give one",
         )
     if given and len(models) > 1:
         raise UsageError(f"{given[0]} takes one model", hint="check them one by one")
+    rows = "layers" if by_layer else "modules" if by_module else ""
     file = None if markdown in (None, "-") else Path(markdown)
     cache = options["cache"]
     with Heartbeat("check", quiet=quiet) as beat:
@@ -129,9 +136,7 @@ def check_command(
             on_note=beat,
         )
         beat("writing the answer")
-        document, page = _answer(
-            checked.results[0], layer, sparsity, compare_log, by_layer, verbose
-        )
+        document, page = _answer(checked.results[0], layer, sparsity, compare_log, rows, verbose)
     if markdown == "-":
         o.write_markdown(checked.document, markdown)
     if json:
@@ -141,7 +146,7 @@ def check_command(
     elif len(models) > 1:
         for one in checked.results:
             say(one.document.model)
-            say_page(_check_page(one.document, by_layer=False))
+            say_page(_check_page(one.document))
     else:
         say_page(page())
     if checked.failures:
@@ -153,7 +158,7 @@ def _answer(
     layer: str | None,
     sparsity: bool,
     log: Path | None,
-    by_layer: bool,
+    rows: str,
     verbose: bool,
 ) -> tuple[FormerDict, Callable[[], str]]:
     """Returns the document, and what makes its text."""
@@ -166,15 +171,23 @@ def _answer(
     if log is not None:
         compared = result.compare(log)
         return compared, partial(_comparison_page, compared, verbose)
-    return result.document, partial(_check_page, result.document, by_layer)
+    if rows == "modules" and not result.document.modules:
+        raise UsageError(
+            "the file names no PyTorch modules", code="check.modules",
+            where=result.document.model,
+            hint="export it with torch.onnx.export, which names them; --by-layer lists the layers",
+        )  # fmt: skip
+    return result.document, partial(_check_page, result.document, rows)
 
 
-def _check_page(check: Check, by_layer: bool) -> str:
-    from edgekit.reports.terminal.check import check_layers, summary_check
+def _check_page(check: Check, rows: str = "") -> str:
+    from edgekit.reports.terminal.check import check_layers, check_modules, summary_check
 
     width, colour = terminal_format()
-    if by_layer:
+    if rows == "layers":
         return check_layers(check, width=width, colour=colour)
+    if rows == "modules":
+        return check_modules(check, width=width, colour=colour)
     return summary_check(check, width=min(width or 80, 80), colour=colour)
 
 

@@ -290,6 +290,10 @@ def trace_command(
         print(plain(f"{own[0].source}: {own[0].alignment}{together}", 300))
         for process in own:
             print(plain(f"  {process.name}: {process.clock}", 300))
+    if traced.modules:
+        from edgekit.reports.terminal.modules import modules_text
+
+        say_page(modules_text(traced.modules))
     for note in traced.notes:
         print(plain(f"note: {sentence(note)}", 1000))
     print(f"trace: {traced.file}")

@@ -100,7 +100,9 @@ _PLAN_OPTIONS = o.all_of(
 )
 
 _QUESTION_OPTIONS = o.all_of(
-    click.option("--why", metavar="LAYER", help="Explain why a layer is on its device."),
+    click.option(
+        "--why", metavar="LAYER", help="Explain why a layer, or a PyTorch module, is where it is."
+    ),
     click.option(
         "--what-if",
         metavar="CHANGES",
@@ -395,12 +397,13 @@ def _answer(
 ) -> tuple[Any, str]:
     """Returns the document of the one question, and the name of the text that shows it."""
     if asked.why is not None:
-        return api.why(config, asked.why, **settings), "why_text"
+        found = api.why(config, asked.why, **settings)
+        return found, "why_text" if found.schema_ == "edgekit.why/1" else "why_modules_text"
     if asked.what_if is not None:
         return api.what_if(config, asked.what_if, **settings), "what_if_text"
     if asked.pareto is not None:
         return api.pareto(config, *parse_metrics(asked.pareto), **settings), "pareto_text"
-    found = api.plan_table(
+    rows = api.plan_table(
         config,
         modes=parse_names("--modes", asked.modes),
         targets=parse_names("--targets", asked.targets),
@@ -408,7 +411,7 @@ def _answer(
         power_mode=wanted.power_mode,
         **settings,
     )
-    return found, "plan_table_text"
+    return rows, "plan_table_text"
 
 
 def _print_plan(plan: api.Plan, json: bool) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field
 from edgekit.documents import ClockName, Coded, Count, Device, Digest, Document, Figure, TargetName
 from edgekit.placement.plan import Plan
 from edgekit.pytorch.document import Exported
+from edgekit.text import aligned
 
 
 class PlacedModule(Document):
@@ -58,7 +59,5 @@ class Compiled(Document):
         for one in self.modules:
             time = "" if one.us is None else f"{one.us:.1f} us {one.clock}"
             rows.append((one.module or "(the network)", one.where, time, f"{one.bytes:,} B"))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
-        return "\n".join([f"compiled for {self.target}; {where}", *lines, *self.notes])
+        return "\n".join([f"compiled for {self.target}; {where}", *aligned(rows), *self.notes])

@@ -265,6 +265,8 @@ class Model:
         source: What the user named: a path or "builtin:NAME?seed=N".
         folded: What became of the file's nodes that ``proto`` no longer has, by node name.
         notes: What was assumed where the file left it open, such as the batch.
+        traces: Where the Python code of the nodes lies, by node name, as PyTorch's exporter wrote
+            it: no part of what the model computes.
     """
 
     proto: onnx.ModelProto
@@ -273,6 +275,7 @@ class Model:
     source: str
     folded: Mapping[str, Folded] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    traces: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:

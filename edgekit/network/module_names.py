@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,6 +20,8 @@ import onnx
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 _KEYS = frozenset({NAME_SCOPES, CLASS_HIERARCHY})
+#: Python's stack where the module computes the node, as a traceback prints it.
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
 
 DYNAMO, LEGACY = "dynamo", "legacy"
 
@@ -33,6 +35,10 @@ _TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""
 _LIST = rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]"
 # torch.export counts the calls of a module so
 _CALL = r"@\d+(?=\.|$)"
+_FRAME = r'File "([^"\n]+)", line (\d+)[^\n]*(?:\n[^\S\n]+([^\n]*))?'
+# PyTorch's own code, which says little of the network
+_OF_TORCH = r"[/\\](?:site|dist)-packages[/\\]torch[/\\]"
+_LONGEST_LINE = 300
 # the legacy exporter counts them so, and operators of one kind in a module
 _COUNTED = r"(.+)_\d+"
 # whose module is that of the matrix or kernel that they multiply by
@@ -223,6 +229,29 @@ def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
             after = (read_by[name] for name in node.output if name in read_by)
             found[node.name] = next(after, "")
         read_by.update(dict.fromkeys(filter(None, node.input), found[node.name]))
+
+
+def stack_trace(node: onnx.NodeProto) -> str:
+    """Returns where the Python code of a node lies, as the dynamo exporter wrote it; "" without."""
+    return _metadata(node, STACK_TRACE)[-_LONGEST_TEXT:]
+
+
+def last_line(trace: str, foreign: Callable[[str], bool] | None = None) -> str:
+    """Returns the innermost line of a printed traceback: "net.py:12: y = self.stem(x)".
+
+    Args:
+        trace: Python's traceback.
+        foreign: Whether a file is PyTorch's own, whose lines count where there are no others; by
+            its folder when None.
+    """
+    found = re.findall(_FRAME, trace)
+    skipped = foreign or (lambda file: re.search(_OF_TORCH, file) is not None)
+    own = [row for row in found if not skipped(row[0])] or found
+    if not own:
+        return ""
+    file, number, code = own[-1]
+    line = f"{file}:{number}" + (f": {code.strip()[:_LONGEST_LINE]}" if code.strip() else "")
+    return line if line.isprintable() else ""
 
 
 def keep_module_names(node: onnx.NodeProto) -> None:

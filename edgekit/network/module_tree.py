@@ -1,76 +1,264 @@
-"""A network's layers as a tree of its PyTorch modules, with the totals of each."""
+"""A network's layers by PyTorch module: the totals of each module, and the lines of a tree."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from edgekit.network.model import Layer, Network
 from edgekit.network.module_names import enclosing
+from edgekit.text import listed
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    choice,
+    document,
+    long_text,
+    mapping,
+    member,
+    nullable,
+)
+
+#: The columns of ``tree_rows``.
+HEAD = ("module", "class", "layers", "on", "µs", "why not on the DLA")
+#: Those of them that are aligned right.
+RIGHT = ("layers", "µs")
+#: What the times of a check's tree leave out.
+CHECK_TIMES = (
+    "µs are predicted, without starting loadables, transitions and conversions, which belong to no "
+    "module"
+)
+_RULES = 2
+# what lies deeper counts for the module here: no network is as deep, and a file may be made up
+_DEEPEST = 16
+
+
+@document(frozen=True, kw_only=True)
+class ModuleTotals:
+    """What a PyTorch module computes; as in all totals, the inner modules are included.
+
+    Attributes:
+        module: Its path ("layer1.0.conv1"); "" for the network.
+        kind: Its class ("torch.nn.modules.conv.Conv2d"); "" where the file does not name it.
+        layers: Number of layers.
+        devices: Number of layers by device.
+        macs: Multiply-accumulates for one inference.
+        us: Microseconds of its layers in one inference; None where no time is known.
+        clock: Where ``us`` is from.
+        rules: Number of layers by the rule that keeps them off the DLA; a layer may break several.
+    """
+
+    module: str = member(long_text)
+    kind: str = member(long_text, absent="")
+    layers: int = member(fields.count)
+    devices: Mapping[str, int] = member(mapping(fields.count))
+    macs: int = member(fields.count)
+    us: float | None = member(nullable(fields.figure))
+    clock: str = member(choice("predicted", "board-measured"), default="predicted")
+    rules: Mapping[str, int] = member(mapping(fields.count, long_text), absent=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleTotals:
-    """A module with all that it computes.
+class LayerPlace:
+    """Where a layer is, what it takes there, and the rules that keep it off the DLA."""
 
-    Attributes:
-        path: "layer1.0.conv1"; "" for the network.
-        kind: Its class ("torch.nn.modules.conv.Conv2d"); "" where the file does not name it.
-        layers: Number of layers; as in all totals, those of the inner modules are included.
-        macs: Multiply-accumulates for one inference.
-        weight_bytes: Bytes of their weights; those that two layers share count twice.
-        devices: Number of layers by device.
-        own: Names of the layers that are of none of the inner modules.
-        modules: The inner modules, in the order of their first layers.
-    """
-
-    path: str
-    kind: str
-    layers: int
-    macs: int
-    weight_bytes: int
-    devices: Mapping[str, int]
-    own: tuple[str, ...]
-    modules: tuple[ModuleTotals, ...]
+    device: str = ""
+    us: float | None = None
+    rules: Sequence[str] = ()
 
 
-def module_tree(
-    network: Network, devices: Mapping[str, str], weight_bytes: Mapping[str, int]
-) -> ModuleTotals | None:
-    """Returns the network's modules as a tree; None if its file names no modules.
+def module_totals(
+    network: Network, places: Mapping[str, LayerPlace], measured: Mapping[str, float] | None = None
+) -> tuple[ModuleTotals, ...]:
+    """Returns a network's modules, each before those inside it; none if its file names no modules.
 
     Args:
         network: The layer graph.
-        devices: Device by name of the layer; a layer that has none counts in no device.
-        weight_bytes: Bytes of a layer's weights by name of the layer.
+        places: By name of the layer; a layer without counts in no device.
+        measured: Microseconds on the board by path of a module, of the modules whose layers were
+            all measured.
     """
     if network.modules is None:
-        return None
-    own: dict[str, list[Layer]] = {"": []}
+        return ()
     inside: dict[str, dict[str, None]] = {"": {}}
+    layers: Counter[str] = Counter()
+    macs: Counter[str] = Counter()
+    us: dict[str, float] = defaultdict(float)
+    devices: dict[str, Counter[str]] = defaultdict(Counter)
+    rules: dict[str, Counter[str]] = defaultdict(Counter)
     for layer in network.layers:
-        for outer, inner in pairwise(enclosing(layer.module)):
+        around = modules_around(layer)
+        for outer, inner in pairwise(around):
             inside[outer][inner] = None
             inside.setdefault(inner, {})
-            own.setdefault(inner, [])
-        own[layer.module].append(layer)
-    found: dict[str, ModuleTotals] = {}
-    for path in sorted(own, key=lambda path: len(enclosing(path)), reverse=True):
-        modules = tuple(found[inner] for inner in inside[path])
-        placed = Counter(devices[x.name] for x in own[path] if x.name in devices)
-        for module in modules:
-            placed.update(module.devices)
-        found[path] = ModuleTotals(
-            path=path,
+        place = places.get(layer.name, LayerPlace())
+        for path in around:
+            layers[path] += 1
+            macs[path] += layer.macs
+            devices[path].update([place.device] if place.device else ())
+            rules[path].update(list(dict.fromkeys(place.rules)))
+            if place.us is not None:
+                us[path] += place.us
+    known = measured or {}
+    return tuple(
+        ModuleTotals(
+            module=path,
             kind=network.modules.classes.get(path, ""),
-            layers=len(own[path]) + sum(module.layers for module in modules),
-            macs=sum(x.macs for x in own[path]) + sum(module.macs for module in modules),
-            weight_bytes=sum(weight_bytes.get(x.name, 0) for x in own[path])
-            + sum(module.weight_bytes for module in modules),
-            devices=dict(sorted(placed.items())),
-            own=tuple(x.name for x in own[path]),
-            modules=modules,
+            layers=layers[path],
+            devices=dict(sorted(devices[path].items())),
+            macs=macs[path],
+            us=known.get(path, us.get(path)),
+            clock="board-measured" if path in known else "predicted",
+            rules=dict(rules[path].most_common()),
         )
-    return found[""]
+        for path in _outer_first(inside)
+    )
+
+
+def modules_around(layer: Layer) -> list[str]:
+    """Returns the modules that a layer counts for, from the network ("") inwards."""
+    return enclosing(layer.module)[: _DEEPEST + 1]
+
+
+def _outer_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:
+    found: list[str] = []
+    waiting = [""]
+    while waiting:
+        path = waiting.pop()
+        found.append(path)
+        waiting += reversed(list(inside[path]))
+    return found
+
+
+@dataclass
+class _Branch:
+    """Modules that are one line: a module, or the numbered ones of a list that are alike."""
+
+    name: str
+    modules: list[ModuleTotals]
+    inner: list[_Branch]
+    open: bool = False
+
+    @property
+    def layers(self) -> int:
+        return sum(one.layers for one in self.modules)
+
+    @property
+    def devices(self) -> Counter[str]:
+        return _sum([one.devices for one in self.modules])
+
+    @property
+    def rules(self) -> Counter[str]:
+        return _sum([one.rules for one in self.modules])
+
+    @property
+    def us(self) -> float | None:
+        times = [one.us for one in self.modules if one.us is not None]
+        return sum(times) if times else None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its layers differ in where they are, or in why."""
+        return len(self.devices) > 1 or len(self.rules) > 1
+
+
+def _sum(counts: Sequence[Mapping[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in counts:
+        found.update(one)
+    return found
+
+
+def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[dict[str, str]]:
+    """Returns the lines of the tree of modules as texts by column of ``HEAD``.
+
+    A module whose layers are all on one device for one reason is one line; any other is opened,
+    level by level. Numbered modules of one class that are alike are one line whose name is the glob
+    of all of them ("blocks.*"). What an opened module computes besides the modules inside it has
+    the line "(itself)".
+
+    Args:
+        modules: As ``module_totals`` returns them, or a module of these with those inside it.
+        most: Lines at most, as far as the first level allows; None opens all.
+    """
+    if not modules:
+        return []
+    children: dict[str, list[ModuleTotals]] = defaultdict(list)
+    for one in modules[1:]:
+        children[one.module.rpartition(".")[0]].append(one)
+    root = _Branch(modules[0].module, [modules[0]], [])
+    level, lines = [root], 1
+    while level:
+        following = []
+        for branch in level:
+            branch.inner = _inner(branch, children)
+            more = len(branch.inner)
+            if more and (branch is root or most is None or lines + more <= most):
+                branch.open, lines = True, lines + more + bool(_itself(branch))
+                wrapped = more == 1 and not _itself(branch)
+                following += [one for one in branch.inner if wrapped or one.mixed]
+        level = following
+    return list(_lines(root, 0))
+
+
+def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> list[_Branch]:
+    """Returns the modules inside a branch as branches; of alike modules what all of them have."""
+    by_name: dict[str, list[ModuleTotals]] = {}
+    for outer in branch.modules:
+        for one in children.get(outer.module, ()):
+            by_name.setdefault(one.module.rpartition(".")[2], []).append(one)
+    if any(len(found) < len(branch.modules) for found in by_name.values()):
+        return []
+    inside = f"{branch.name}." if branch.name else ""
+    numbered = [name for name in by_name if name.isdigit()]
+    alike = {(one.kind, one.layers, *one.devices.items(), *one.rules.items())
+             for name in numbered for one in by_name[name]}  # fmt: skip
+    if len(numbered) > 1 and len(numbered) == len(by_name) and len(alike) == 1:
+        every = [one for found in by_name.values() for one in found]
+        return [_Branch(f"{inside}*", every, [])] if every[0].kind else _each(by_name, inside)
+    return _each(by_name, inside)
+
+
+def _each(by_name: Mapping[str, list[ModuleTotals]], inside: str) -> list[_Branch]:
+    return [_Branch(f"{inside}{name}", found, []) for name, found in by_name.items()]
+
+
+def _itself(branch: _Branch) -> _Branch | None:
+    """Returns what an opened branch computes besides the modules inside it; None for nothing."""
+    within = [one for inner in branch.inner for one in inner.modules]
+    layers = branch.layers - sum(one.layers for one in within)
+    if not layers:
+        return None
+    # a measured time is no part of a predicted one
+    alike = len({one.clock for one in (*branch.modules, *within)}) == 1
+    times = branch.us - sum(one.us or 0.0 for one in within) if branch.us and alike else None
+    rest = ModuleTotals(
+        module=branch.name,
+        layers=layers,
+        devices=branch.devices - _sum([one.devices for one in within]),
+        macs=0,
+        us=None if times is None else max(times, 0.0),
+        rules=branch.rules - _sum([one.rules for one in within]),
+    )
+    return _Branch("(itself)", [rest], [])
+
+
+def _lines(branch: _Branch, depth: int) -> list[dict[str, str]]:
+    devices = [f"{name} {n:,}" if len(branch.devices) > 1 else name
+               for name, n in branch.devices.items()]  # fmt: skip
+    rules = [f"{rule} ({n:,})" if n > 1 else rule for rule, n in branch.rules.most_common()]
+    cells = (
+        "  " * depth + (branch.name or "(the network)"),
+        branch.modules[0].kind.rpartition(".")[2],
+        f"{branch.layers:,}",
+        ", ".join(devices),
+        "" if branch.us is None else f"{branch.us:,.1f}",
+        listed(rules, _RULES),
+    )
+    lines = [dict(zip(HEAD, cells, strict=True))]
+    if branch.open:
+        rest = _itself(branch)
+        for inner in [*branch.inner, *([rest] if rest else ())]:
+            lines += _lines(inner, depth + 1)
+    return lines

@@ -5,7 +5,7 @@ the nodes that it refuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from edgekit.errors import GateError
 from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.module_names import ModuleNames, last_line
 from edgekit.network.operators import Importer, Refusal, operator_table, refusals
 from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
 from edgekit.parsing.conditions import CONDITIONS, Case
@@ -37,12 +38,26 @@ class ParseProblem:
         operator: Its ONNX operator.
         message: What the parser refuses, or ignores.
         fix: What to do, the best way first.
+        module: Path of its PyTorch module; "" for the network itself, or where none is named.
+        kind: The module's class, where the file names it.
+        line: Its line of Python, where the file names it: "net.py:12: y = self.stem(x)".
     """
 
     node: str = member(long_text)
     operator: str = member(long_text)
     message: str = member(long_text)
     fix: str = member(long_text)
+    module: str = member(long_text, absent="")
+    kind: str = member(long_text, absent="")
+    line: str = member(long_text, absent="")
+
+    @property
+    def place(self) -> str:
+        """Where it is in the PyTorch network: "module 'head' (Head), net.py:12"; "" if unknown."""
+        named = f"module {self.module!r}" if self.module else "the network" if self.line else ""
+        if named and self.kind:
+            named += f" ({self.kind.rpartition('.')[2]})"
+        return ", ".join(filter(None, (named, self.line)))
 
 
 @document(frozen=True)
@@ -77,9 +92,10 @@ class Parse:
         if more:
             names = ", ".join(f"{one.node!r}" for one in more[:2])
             others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
+        place = f" in {first.place}" if first.place else ""
         error = GateError(
             f"the board cannot parse this network ({self.model}) at {first.operator} "
-            f"{first.node!r}: {first.message}{others}",
+            f"{first.node!r}{place}: {first.message}{others}",
             code="model.parse",
             where=first.node,
             hint=first.fix,
@@ -95,6 +111,7 @@ def parse_check(
     *,
     plugins: Collection[str] = (),
     model: str = AS_GIVEN,
+    traces: Mapping[str, str] | None = None,
 ) -> Parse:
     """Returns whether TensorRT's ONNX parser imports a graph; nodes of bodies count.
 
@@ -105,18 +122,36 @@ def parse_check(
         target: The board, so that remedies name the JetPack that has a newer TensorRT.
         plugins: Names of the user's own plugins that the board has.
         model: What the graph is, for :attr:`Parse.model`.
+        traces: As of ``Model``.
 
     Raises:
         UsageError: The release is no version (code ``tensorrt.version``).
     """
     on = _Board(release, target, plugins)
     found = tuple(
-        ParseProblem(node=node.name, operator=node.op, message=message, fix=fix)
+        _problem(node, message, fix, graph.modules, (traces or {}).get(node.name, ""))
         for node, scope in _nodes(graph)
         for message, fix in [_judge(node, scope, on) or ("", "")]
         if message
     )
     return Parse(ok=not found, release=release, problems=found, model=model)
+
+
+def _problem(
+    node: Node, message: str, fix: str, modules: ModuleNames | None, trace: str
+) -> ParseProblem:
+    """Names the module of a node, and the ``leave`` that avoids it."""
+    module = modules.nodes.get(node.name, "") if modules else ""
+    leave = f"leave=[{module!r}] of edgekit.compile keeps the module in PyTorch" if module else ""
+    return ParseProblem(
+        node=node.name,
+        operator=node.op,
+        message=message,
+        fix=_fix(fix, leave),
+        module=module,
+        kind=modules.classes.get(module, "") if modules else "",
+        line=last_line(trace),
+    )
 
 
 class _Board:

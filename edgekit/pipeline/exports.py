@@ -8,13 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from edgekit.benchmark.document import Bench
+from edgekit.benchmark.measurement import BOARD_MEASURED
 from edgekit.benchmark.trace.chrome import TracedProcess
-from edgekit.benchmark.trace.layers import linked_layers, profile_process
+from edgekit.benchmark.trace.layers import (
+    Linked,
+    linked_layers,
+    profile_process,
+    with_modules,
+)
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
 from edgekit.benchmark.trace.nsys_export import open_export
@@ -30,15 +36,18 @@ from edgekit.benchmark.trace.sources import (
 )
 from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
-from edgekit.documents import Count, Document, Figure
+from edgekit.documents import Coded, Count, Document, Figure, omitted
 from edgekit.errors import DataError, UsageError
 from edgekit.network.lowering.places import NodePlace, places
+from edgekit.network.module_tree import ModuleTotals
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.plan import plan
-from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
+from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
+from edgekit.placement.module_reasons import planned_modules
 from edgekit.placement.plan import PlacedLayer, Plan, booked_layers
 from edgekit.placement.profiles.reader import read_profile
+from edgekit.reports.layers import layer_times, measured_modules, measured_parts
 from edgekit.reports.schema import Report, ReportedLayer
 from edgekit.text import counted
 
@@ -90,6 +99,11 @@ class Traced(Document):
     processes: list[TracedProcess]
     left_out: Count = Field(description="events that are not in it")
     notes: list[str]
+    modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
+        [],
+        description="PyTorch's modules of the configuration's plan, each before those inside it; "
+        "measured where the trace is of a board that timed all of a module",
+    )
 
 
 def trace(
@@ -119,7 +133,7 @@ def trace(
         sources: list[TraceSource] = []
         about = {"name": out.stem}
         sources += _own(files, context, folder, about, notes)
-        linked = linked_layers(placed)
+        linked = _linked(context, placed)
         profiled = [_nsys(path, linked, stack) for path in files.nsys]
         sources += profiled
         offsets = (source.export.local_offset_s for source in profiled)
@@ -135,7 +149,27 @@ def trace(
         schema="edgekit.trace-summary/1", file=str(out), events=written.events,
         seconds=written.last_us / 1e6, processes=written.processes,
         left_out=written.left_out + wrong, notes=notes,
+        modules=[] if placed is None or context is None else _modules(context, placed, sources),
     )  # fmt: skip
+
+
+def _linked(context: Context | None, placed: Plan | None) -> Linked:
+    """Returns what finds the layer, and its module, of a name in a measurement."""
+    linked = linked_layers(placed)
+    return linked if context is None else with_modules(linked, network(context))
+
+
+def _modules(context: Context, placed: Plan, sources: Sequence[TraceSource]) -> list[ModuleTotals]:
+    net = network(context)
+    traces = [one.trace for one in sources if isinstance(one, RunTrace)]
+    measured: dict[str, float] = {}
+    if net.modules and traces and BOARD_MEASURED in traces[0].about.clocks.values():
+        booked = booked_layers(placed.plans[0], net)
+        measured = measured_modules(
+            net, layer_times(traces[0]), measured_parts(traces[0], BOARD_MEASURED),
+            {one.name for one in booked if not one.predicted_us},
+        )  # fmt: skip
+    return list(planned_modules(placed, net, judgement(context), context.target, measured))
 
 
 def _own(
@@ -178,7 +212,7 @@ def _others(
     utc_offset_s: float | None,
 ) -> list[TraceSource]:
     cores = context.target.dla.cores if context is not None else 0
-    linked = linked_layers(placed) if placed is not None else None
+    linked = _linked(context, placed) if placed is not None else None
     found: list[TraceSource] = []
     for path in files.profiles:
         profile = read_profile(path, layer_info=files.layer_info)

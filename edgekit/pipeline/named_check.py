@@ -5,7 +5,7 @@ configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
+    from edgekit.placement.check_document import Check
     from edgekit.placement.checks_document import Checks
 
 
@@ -142,6 +143,30 @@ def check_models(
 
         write_markdown(checked.document, markdown)
     return checked
+
+
+def check_source(
+    source: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Check:
+    """Checks what :func:`check_named` does, or a PyTorch network with an example of its inputs.
+
+    Args:
+        source: As for ``check_named``, or as for ``export``.
+        args: The example's positional arguments.
+        kwargs: The example's keyword arguments.
+        options: As for ``check_named``.
+
+    Raises:
+        EdgekitError: As of ``check_named`` and ``export``.
+    """
+    from edgekit.pipeline.torch_source import from_torch
+
+    made = from_torch(source, args, kwargs, options)
+    if made is None:
+        return check_named(source, **options).document
+    found = check_named(made.exported.file, **made.options).document
+    warnings = (*made.notes, *found.warnings)
+    return replace(found, model=made.exported.source, warnings=warnings)
 
 
 def check_named(

@@ -34,6 +34,7 @@ from edgekit_device.protocol.codec import write
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
     from edgekit.placement.explanation import Why
+    from edgekit.placement.module_reasons import WhyModules
     from edgekit.placement.placing import Pareto
     from edgekit.placement.plan import WhatIf
     from edgekit.placement.table import PlanTable
@@ -346,17 +347,23 @@ def layer_of(network: Network, model: Model, name: str) -> str:
         raise
 
 
-def why(pipeline: Pipeline, layer: str) -> Why:
-    """Returns the reasons for a layer's place.
+def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
+    """Returns the reasons for a layer's place, or for those of all layers that a glob names.
 
     Raises:
-        UsageError: "layer.unknown": there is no layer or ONNX node of that name.
+        UsageError: "layer.unknown": there is no layer, ONNX node or module of that name;
+            "layer.several": a glob names several layers of a file that names no modules.
     """
     from edgekit.placement.explanation import explain_layer
 
     context = pipeline.context
     # refused before anything is placed
-    name = layer_of(network(context), source(context), layer)
+    try:
+        name = layer_of(network(context), source(context), layer)
+    except UsageError as error:
+        if error.code != "layer.several" or network(context).modules is None:
+            raise
+        return _why_modules(pipeline, layer)
 
     def ask(context: Context) -> tuple[Why, str]:
         found = explain_layer(
@@ -364,6 +371,16 @@ def why(pipeline: Pipeline, layer: str) -> Why:
             lambda done, total: context.update(done, total, "planning with changes"),
         )  # fmt: skip
         return found, f"{found.layer} runs on {found.device}"
+
+    return pipeline.answer("why", ask, "check", "plan")
+
+
+def _why_modules(pipeline: Pipeline, glob: str) -> WhyModules:
+    from edgekit.placement.module_reasons import explain_modules
+
+    def ask(context: Context) -> tuple[WhyModules, str]:
+        found = explain_modules(query(context), plan(context), glob)
+        return found, f"{glob} is on {' and '.join(found.modules[0].devices)}"
 
     return pipeline.answer("why", ask, "check", "plan")
 
@@ -524,6 +541,7 @@ def sensitivity_answer(
     from edgekit.reference.sensitivity import (
         SensitivityRanking,
         float_layers,
+        module_impacts,
         proposed,
         ranked_kernels,
     )
@@ -541,6 +559,7 @@ def sensitivity_answer(
         data=inputs_text(context),
         method=calibrated.method if calibrated else "",
         notes=notes,
+        modules=module_impacts(found, network(context)),
     )
     if proposal is None:
         return answer

@@ -27,6 +27,7 @@ from edgekit.dla.precision import float_tail
 from edgekit.dla.sparsity import Sparsity, sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
+from edgekit.network.layer_names import layers_matching, named_things, names_of_layers
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
@@ -42,6 +43,7 @@ from edgekit.placement.check_document import (
     PredictedLoadable,
     SparsityCheck,
     TensorFacts,
+    checked_modules,
     facts_of,
     judged_layers,
     summary_of,
@@ -156,7 +158,8 @@ class CheckResult:
     target: Target
 
     def layer(self, name: str) -> LayerCheck:
-        """Returns the ``edgekit.layer/1`` of a layer, an ONNX node, or a name of a build log.
+        """Returns the ``edgekit.layer/1`` of a layer, an ONNX node, a name of a build log, or all
+        layers of a module or a glob.
 
         Raises:
             UsageError: "layer.unknown": there is none.
@@ -348,6 +351,7 @@ def _document(
         parse=parse,
         parser=word,
         warnings=tuple(warnings),
+        modules=checked_modules(network, layers, forecast),
     )
 
 
@@ -355,7 +359,7 @@ def _parses(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
 ) -> Parse:
     """Whether the board's parser imports the user's file, and what edgekit makes of the file."""
-    given = parse_check(file.graph, release, board, plugins=plugins)
+    given = parse_check(file.graph, release, board, plugins=plugins, traces=file.traces)
     if sent is file:
         return given
     made = parse_check(sent.graph, release, board, plugins=plugins, model=AFTER_REWRITES)
@@ -523,14 +527,16 @@ def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
 
 
 def layer_document(result: CheckResult, name: str) -> LayerCheck:
-    """Returns the ``edgekit.layer/1`` document of a layer, or of all layers of an ONNX node.
+    """Returns the ``edgekit.layer/1`` document of a layer, or of all layers of an ONNX node or a
+    PyTorch module.
 
     Args:
         result: From ``check_model``.
         name: A layer's name, or an ONNX node's; the layers that were inserted for a node are named
             with it. For a node that loading took out of the graph
             ``folded`` says why, and the layers are those that took it in, if any. Or a name of
-            the builder's log: of a fusion, or of a loadable, which ``loadable`` then is.
+            the builder's log: of a fusion, or of a loadable, which ``loadable`` then is. Or a glob
+            as ``layers_matching`` reads it, of modules too.
 
     Raises:
         UsageError: "layer.unknown": there is neither.
@@ -565,6 +571,7 @@ def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedL
             return [layer for layer in layers if layer.name in place.layers], place.reason, None
     whole = loadable_in_log(result, plain)
     inside = set(whole.layers) if whole else layers_in_log(result, plain)
+    inside = inside or set(layers_matching(result.network.whole, name))
     found = [layer for layer in layers if layer.name in inside]
     if not found:
         raise _unknown(result, name)
@@ -574,7 +581,7 @@ def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedL
 def _unknown(result: CheckResult, name: str) -> UsageError:
     known = dict.fromkeys(
         [
-            *(one for layer in result.network.whole.layers for one in (layer.name, *layer.origin)),
+            *names_of_layers(result.network.whole),
             *result.model.folded,
             *(one.name for one in result.document.memory),
         ]
@@ -584,7 +591,7 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     near = near or [one for one in known if name.lower() in one.lower()][:3]
     return UsageError(
-        f"there is no layer or ONNX node named {name!r}",
+        f"there is no {named_things(result.network)} named {name!r}",
         code="layer.unknown",
         where=result.document.model,
         hint=f"did you mean {' or '.join(near)}?" if near else "--by-layer lists the layers",

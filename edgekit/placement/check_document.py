@@ -7,19 +7,29 @@ Times are predicted, in microseconds; sizes are bytes; "macs" are multiply-accum
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.loadables import SLOTS
 from edgekit.dla.memory import CbufUse, LoadableMemory
 from edgekit.dla.sparsity import SparseConvolution, Sparsity
 from edgekit.dla.verdicts import LayerVerdict, MemoryNeed, SlotReason
 from edgekit.errors import GateError
+from edgekit.network.module_tree import (
+    CHECK_TIMES,
+    HEAD,
+    RIGHT,
+    LayerPlace,
+    ModuleTotals,
+    module_totals,
+    tree_rows,
+)
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
-from edgekit.text import counted, percent
+from edgekit.text import aligned, counted, percent, plain
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
@@ -64,6 +74,7 @@ class JudgedLayer:
         output_bytes: Its outputs; index and truth-value tensors keep their type.
         dropped: The rule that keeps its candidate on the GPU.
         rewrites: Rewrites that mend it.
+        module: Path of its PyTorch module; "" for the network, and if the file names no modules.
     """
 
     name: str = member(long_text)
@@ -80,6 +91,7 @@ class JudgedLayer:
     output_bytes: int = member(fields.count)
     dropped: str | None = member(nullable(long_text), default=None)
     rewrites: tuple[str, ...] = member(array(long_text), default=())
+    module: str = member(long_text, absent="")
 
 
 @document(frozen=True, kw_only=True)
@@ -186,6 +198,7 @@ class Check(_OfModel):
         parse: What the parser of the board's TensorRT makes of the model.
         parser: What NVIDIA's own parser says, where it was asked.
         warnings: What else a person should know.
+        modules: PyTorch's modules, each before those inside it; empty of a file that names none.
     """
 
     schema: str = member(choice("edgekit.check/1"), default="edgekit.check/1")
@@ -210,6 +223,31 @@ class Check(_OfModel):
     parse: Parse = member(record(Parse))
     parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
     warnings: tuple[str, ...] = member(array(long_text))
+    modules: tuple[ModuleTotals, ...] = member(records(ModuleTotals), absent=())
+
+    def __str__(self) -> str:
+        """Returns the verdict and the tree of modules, for people."""
+        summary = self.summary
+        lines = [
+            f"{self.model} for {self.target}, {self.precision.upper()}, TensorRT {self.tensorrt}"
+        ]
+        for one in self.parse.problems:
+            place = f" in {one.place}" if one.place else ""
+            lines.append(f"{one.operator} {one.node}{place}: {one.message}; {one.fix}")
+        if self.placed:
+            macs = percent(summary.dla_macs_fraction)
+            lines.append(
+                f"{summary.dla_layers:,} of {counted(summary.layers, 'layer')} and {macs} of the "
+                "MACs run on the DLA"
+            )
+        if self.predicted is not None:
+            alone = self.predicted.gpu_only_us
+            lines.append(f"predicted {self.predicted.auto_us:,.1f} µs; GPU alone {alone:,.1f} µs")
+        rows = [list(row.values()) for row in tree_rows(self.modules)]
+        if rows:
+            lines += ["", *aligned([HEAD, *rows], [name in RIGHT for name in HEAD])]
+            lines += [CHECK_TIMES] if self.predicted else []
+        return plain("\n".join([*lines, *(f"note: {one}" for one in self.warnings)]))
 
     @property
     def placed(self) -> bool:
@@ -337,6 +375,25 @@ class SparsityCheck(Sparsity, _OfModel):
     schema: str = member(choice("edgekit.sparsity/1"), default="edgekit.sparsity/1")
 
 
+def checked_modules(
+    network: Network, layers: Sequence[CheckedLayer], forecast: Forecast | None
+) -> tuple[ModuleTotals, ...]:
+    """Returns a checked network's modules, each before those inside it."""
+    times = forecast.layer_us if forecast else {}
+    places = {
+        layer.name: LayerPlace(layer.placed or "", times.get(layer.name), rules_against(layer))
+        for layer in layers
+    }
+    return module_totals(network.whole, places)
+
+
+def rules_against(layer: CheckedLayer) -> list[str]:
+    """Returns the rules that keep a layer off the DLA."""
+    if not layer.dla.ok:
+        return [reason.rule for reason in layer.dla.reasons]
+    return [layer.dropped or SLOTS] if layer.placed == "GPU" else []
+
+
 def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer, ...]:
     """Returns the layers of a judged network, with the loadables that hold them.
 
@@ -366,6 +423,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
                 output_bytes=sum(tensor_bytes(every.tensors[n], precision) for n in layer.outputs),
                 loadable=number.get(layer.name),
                 dropped=dropped.get(layer.name),
+                module=layer.module,
             )
         )
     return tuple(found)

@@ -1,4 +1,5 @@
-"""Why layers are on the GPU that could run on a DLA, for all of them at once.
+"""Why layers are on the GPU, for all of them at once: rules that no DLA layer may break, and the
+costs of layers that could run on a DLA.
 
 ``explain_layer`` tests one layer by solving again; this compares what each kernel takes alone.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgekit.dla.verdicts import Judgement
+from edgekit.dla.verdicts import Judgement, VerdictReason
 from edgekit.documents import Count, Document
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
@@ -65,6 +66,33 @@ def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Targ
     return [
         Why(rule=rule, count=len(layers), sources=[_SOURCE], fixes=[_FIX], layers=layers)
         for rule, layers in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]  # fmt: skip
+
+
+def why_not(judgement: Judgement) -> list[Why]:
+    """Returns the reasons against the DLA by rule, the most frequent rule first.
+
+    A fix or source that differs between layers of one rule stands with the layer.
+    """
+    groups: dict[str, list[tuple[str, VerdictReason]]] = {}
+    for name, verdict in judgement.verdicts.items():
+        if not verdict.placeable:
+            for reason in verdict.reasons:
+                groups.setdefault(reason.rule, []).append((name, reason))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [
+        Why(
+            rule=rule,
+            count=len({layer for layer, _ in found}),
+            sources=list(dict.fromkeys(reason.source for _, reason in found)),
+            fixes=list(dict.fromkeys(reason.fix for _, reason in found if reason.fix)),
+            layers=[
+                WhyLayer(name=layer, message=reason.message, found=reason.found,
+                         limit=reason.limit)
+                for layer, reason in found
+            ],
+        )
+        for rule, found in ordered
     ]  # fmt: skip
 
 

@@ -89,3 +89,11 @@ class Exported(Document):
     cached: bool = Field(description="Whether the file was made before.")
     notes: list[str]
     left: list[LeftModule] = omitted([], description="In the order of the network.")
+
+    def words(self) -> str:
+        """Returns by what the file was made, and how far it is from PyTorch, for people."""
+        return (
+            f"exported from PyTorch {self.torch} by the {self.exporter} exporter in opset "
+            f"{self.opset}; differs from PyTorch by {self.agreement.difference:.2g} of an output's "
+            f"largest value (tolerance {self.agreement.tolerance:.2g})"
+        )

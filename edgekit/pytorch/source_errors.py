@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.network.module_names import last_line
 
 # an exporter's errors carry pages of advice
 _LONGEST = 300
@@ -132,8 +133,8 @@ def program_place(node: Any) -> Place:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else ("", "")
     kind = kind if isinstance(kind, str) else kind.__name__
-    line, code = _last_line(node.meta.get("stack_trace") or "")
-    return Place(str(path), kind.rpartition(".")[2], line, code)
+    line = last_line(node.meta.get("stack_trace") or "", _of_torch)
+    return Place(str(path), kind.rpartition(".")[2], line)
 
 
 def find_node(error: BaseException, graph: Any) -> Any | None:
@@ -199,16 +200,6 @@ def _line(file: str, number: int | None) -> tuple[str, str]:
 
     code = linecache.getline(file, number or 0).strip()
     return f"{file}:{number}", code[:_LONGEST]
-
-
-def _last_line(stack: str) -> tuple[str, str]:
-    """The innermost line of a printed traceback that is none of PyTorch's own."""
-    found = re.findall(r'File "([^"]+)", line (\d+)[^\n]*(?:\n\s+([^\n]*))?', stack)
-    own = [row for row in found if not _of_torch(row[0])] or found
-    if not own:
-        return "", ""
-    file, number, code = own[-1]
-    return f"{file}:{number}", code.strip()[:_LONGEST]
 
 
 def _missing_operator(chain: Sequence[BaseException]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property
@@ -16,6 +17,8 @@ import numpy as np
 from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
 from edgekit.network.model import Network
+from edgekit.network.module_names import common_module, enclosing
+from edgekit.network.module_tree import module_totals
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
 from edgekit.quantize.scales import Scales
@@ -174,6 +177,30 @@ class ProposedLayers:
     int8: Accuracy = member(record(Accuracy))
 
 
+@document(frozen=True, kw_only=True)
+class ModuleImpact:
+    """What INT8 of a PyTorch module's kernels costs, each alone; the inner modules are included.
+
+    Attributes:
+        module: Its path; "" for the network.
+        kind: Its class; "" where the file does not name it.
+        kernels: Number of its INT8 kernels. One with layers of several modules is of the module
+            around them.
+        devices: Number of them by device.
+        snr_db: The worst of theirs; None if every output is bit-equal.
+        cosine: The worst of theirs; None without a kernel.
+        floats: Number of its layers that do not run in INT8.
+    """
+
+    module: str = member(fields.name)
+    kind: str = member(fields.name, absent="")
+    kernels: int = member(fields.count)
+    devices: Mapping[str, int] = member(mapping(fields.count))
+    snr_db: float | None = member(nullable(fields.figure))
+    cosine: float | None = member(nullable(fields.figure))
+    floats: int = member(fields.count)
+
+
 @document(frozen=True)
 class SensitivityRanking(FormerDict):
     """An ``edgekit.sensitivity/1``: what INT8 of each kernel costs, and what to keep in FP16.
@@ -191,6 +218,7 @@ class SensitivityRanking(FormerDict):
         config: The proposal as YAML; empty without one.
         file: Where a configuration with the proposal was written.
         shortfall: Why keeping layers in FP16 does not reach the accuracy.
+        modules: PyTorch's modules, each before those inside it; empty of a file that names none.
     """
 
     samples: int = member(fields.count)
@@ -205,6 +233,7 @@ class SensitivityRanking(FormerDict):
     config: str = member(fields.name, default="")
     file: str | None = member(nullable(fields.name), default=None)
     shortfall: str = member(fields.name, absent="")
+    modules: tuple[ModuleImpact, ...] = member(records(ModuleImpact), absent=())
     schema: str = member(choice("edgekit.sensitivity/1"), default="edgekit.sensitivity/1")
 
 
@@ -617,6 +646,35 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
         )
         for item in found.impacts
     )
+
+
+def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, ...]:
+    """Returns what the modules' INT8 costs, each before those inside it; none without names."""
+    module = {layer.name: layer.module for layer in network.layers}
+    kernels: dict[str, list[Impact]] = defaultdict(list)
+    for impact in found.impacts:
+        for path in enclosing(common_module(module.get(name, "") for name in impact.layers)):
+            kernels[path].append(impact)
+    floats = Counter(
+        path for name in found.floats for path in enclosing(module.get(name, ""))
+    )  # fmt: skip
+    rows = []
+    for one in module_totals(network, {}):
+        own = kernels[one.module]
+        ratios = [impact.snr_db for impact in own if impact.snr_db is not None]
+        if own or floats[one.module]:
+            rows.append(
+                ModuleImpact(
+                    module=one.module,
+                    kind=one.kind,
+                    kernels=len(own),
+                    devices=dict(sorted(Counter(impact.device for impact in own).items())),
+                    snr_db=min(ratios, default=None),
+                    cosine=min((impact.cosine for impact in own), default=None),
+                    floats=floats[one.module],
+                )
+            )
+    return tuple(rows)
 
 
 def float_layers(

@@ -11,7 +11,7 @@ from edgekit.benchmark.document import Bench, Histogram, ReportedBench, profile_
 from edgekit.dla.memory import pool_limits
 from edgekit.error_document import FinishedStep
 from edgekit.network.model import Network
-from edgekit.placement.gpu_reasons import gpu_reasons
+from edgekit.placement.gpu_reasons import gpu_reasons, why_not
 from edgekit.placement.plan import (
     PREDICTED_KEYS,
     Plan,
@@ -36,8 +36,8 @@ from edgekit.reports.layers import (
     layer_rows,
     measured_frame,
     measured_parts,
+    reported_modules,
     trace_summary,
-    why_not,
 )
 from edgekit.reports.schema import (
     Accuracy,
@@ -648,6 +648,7 @@ def report_document(facts: RunFacts) -> Report:
         board=facts.board,
         rewrites=list(facts.rewrites),
         layers=rows,
+        modules=reported_modules(facts.network, rows, parts),
         measured_parts=parts,
         why_not=why_not(facts.judgement),
         why_gpu=reasons,

@@ -4,13 +4,19 @@ times that a trace of the measured run holds for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, PREDICTED
-from edgekit.dla.verdicts import Judgement, VerdictReason
-from edgekit.placement.gpu_reasons import Why, WhyLayer
+from edgekit.dla.verdicts import VerdictReason
+from edgekit.network.module_tree import (
+    LayerPlace,
+    ModuleTotals,
+    module_totals,
+    modules_around,
+)
+from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
 from edgekit.reports.schema import (
@@ -30,6 +36,7 @@ from edgekit.text import percent
 
 if TYPE_CHECKING:
     from edgekit.benchmark.trace.chrome import Trace, TraceEvent
+    from edgekit.network.model import Network
     from edgekit.reports.facts import RunFacts
 
 
@@ -223,6 +230,63 @@ def layer_rows(
     return rows
 
 
+def reported_modules(
+    network: Network, rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart]
+) -> list[ModuleTotals]:
+    """Returns the modules of a run: measured on the board where all of a module was, else
+    predicted; empty if the network names none.
+
+    Args:
+        network: The layers.
+        rows: The report's layers.
+        parts: What was timed as a whole.
+    """
+    places = {row.name: LayerPlace(row.device, row.predicted_us, _against(row)) for row in rows}
+    times = {row.name: us for row in rows if (us := _board_time(row)) is not None}
+    free = {row.name for row in rows if not row.predicted_us}
+    on_board = [part for part in parts if part.clock == BOARD_MEASURED]
+    measured = measured_modules(network, times, on_board, free)
+    return list(module_totals(network, places, measured))
+
+
+def _against(row: ReportedLayer) -> list[str]:
+    """Returns the rules that keep a layer off the DLA."""
+    if row.dla_ok is False:
+        return [reason.rule for reason in row.reasons]
+    return [row.on_gpu.rule] if row.on_gpu else []
+
+
+def measured_modules(
+    network: Network,
+    times: Mapping[str, float],
+    parts: Sequence[MeasuredPart],
+    free: Collection[str],
+) -> dict[str, float]:
+    """Returns the microseconds of the modules of which all layers were timed, alone or with no
+    layer of another module.
+
+    Args:
+        network: The layers.
+        times: Of layers that were timed alone, by name.
+        parts: What was timed as a whole.
+        free: Layers that take no time of their own.
+    """
+    names: dict[str, set[str]] = {}
+    for layer in network.layers if network.modules else ():
+        for path in modules_around(layer):
+            names.setdefault(path, set()).add(layer.name)
+    within = {name for part in parts for name in part.layers}
+    found = {}
+    for path, own in names.items():
+        wholes = [part for part in parts if not own.isdisjoint(part.layers)]
+        alone = [times[name] for name in own if name in times]
+        complete = own - within - set(free) <= set(times)
+        apart = all(own.issuperset(part.layers) for part in wholes)
+        if complete and apart and (alone or wholes):
+            found[path] = sum(alone) + sum(part.us for part in wholes)
+    return found
+
+
 def _reason(reason: VerdictReason) -> LayerReason:
     return LayerReason(
         rule=reason.rule, message=reason.message, found=reason.found, limit=reason.limit,
@@ -308,33 +372,6 @@ def device_rows(rows: Sequence[ReportedLayer], times: Mapping[str, float]) -> li
             predicted_us=times.get(device, 0.0),
         ))  # fmt: skip
     return found
-
-
-def why_not(judgement: Judgement) -> list[Why]:
-    """Returns the reasons against the DLA by rule, the most frequent rule first.
-
-    A fix or source that differs between layers of one rule stands with the layer.
-    """
-    groups: dict[str, list[tuple[str, VerdictReason]]] = {}
-    for name, verdict in judgement.verdicts.items():
-        if not verdict.placeable:
-            for reason in verdict.reasons:
-                groups.setdefault(reason.rule, []).append((name, reason))
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [
-        Why(
-            rule=rule,
-            count=len({layer for layer, _ in found}),
-            sources=list(dict.fromkeys(reason.source for _, reason in found)),
-            fixes=list(dict.fromkeys(reason.fix for _, reason in found if reason.fix)),
-            layers=[
-                WhyLayer(name=layer, message=reason.message, found=reason.found,
-                         limit=reason.limit)
-                for layer, reason in found
-            ],
-        )
-        for rule, found in ordered
-    ]  # fmt: skip
 
 
 def within_words(

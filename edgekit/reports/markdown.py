@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.benchmark.document import Bench
 from edgekit.buildlog.log_document import ExplainedLog
 from edgekit.files import write_atomically
+from edgekit.network.module_tree import HEAD, RIGHT, ModuleTotals, tree_rows
 from edgekit.placement.checks_document import Checks
 from edgekit.reports import text
 from edgekit.reports.comparison import (
@@ -383,6 +384,7 @@ def _write_details(report: Report, paper: Paper) -> None:
     ]
     whole = ("timed as a whole", "device", "layers", "measured", "of all layers")
     paper.folded("Loadables and fusions, timed as a whole", whole, wholes, "llrrr")
+    _write_modules("Modules", report.modules, paper)
     layers = [
         [code(row.name), escaped(row.kind), escaped(row.device),
          escaped(row.precision), text.microseconds(row.predicted_us),
@@ -413,7 +415,8 @@ def write_checks(document: Checks, paper: Paper) -> None:
     paper.table(head, rows, "llllrrr")
     refused = [
         [code(one.model), code(problem.node), escaped(problem.operator),
-         prose(problem.message, 400), prose(problem.fix, 600)]
+         prose(": ".join(filter(None, (problem.place, problem.message))), 600),
+         prose(problem.fix, 600)]
         for one in checks
         for problem in one.parse.problems
     ]  # fmt: skip
@@ -441,6 +444,16 @@ def write_checks(document: Checks, paper: Paper) -> None:
             _reasons(one),
             "lrll",
         )
+        _write_modules(f"Modules: {escaped(one.model)}", one.modules, paper)
+
+
+def _write_modules(title: str, modules: Sequence[ModuleTotals], paper: Paper) -> None:
+    rows = [
+        [code(row["module"].strip()), *(escaped(row[name]) for name in HEAD[1:])]
+        for row in tree_rows(modules)
+    ]
+    sides = "".join("r" if name in RIGHT else "l" for name in HEAD)
+    paper.folded(title, HEAD, rows, sides)
 
 
 def _parser_cells(parser: ParserWord) -> list[str]:

@@ -92,7 +92,8 @@ def sarif(checks: Sequence[Check]) -> dict[str, Any]:
 
 def _findings(check: Check, known: Mapping[str, Rule]) -> Iterator[Finding]:
     for one in check.parse.problems:
-        text = f"{one.node} ({one.operator}): {one.message}. Fix: {one.fix}."
+        place = f" in {one.place}" if one.place else ""
+        text = f"{one.node} ({one.operator}){place}: {one.message}. Fix: {one.fix}."
         yield Finding(check, one.node, "node", PARSE, "error", text)
     if (parser := check.parser) is not None:
         for error in parser.problems:

@@ -32,9 +32,11 @@ from edgekit.documents import (
     TargetName,
     fault_words,
     load_json,
+    omitted,
 )
 from edgekit.error_document import FinishedStep
 from edgekit.errors import DataError
+from edgekit.network.module_tree import ModuleTotals
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
 from edgekit.placement.plan import FrameTimes, SlackChoice
@@ -561,6 +563,9 @@ class Report(Document):
     board: BoardName | None = None
     rewrites: list[ReportedRewrite] = Field([])
     layers: list[ReportedLayer]
+    modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
+        [], description="PyTorch's modules, each before those inside it"
+    )
     measured_parts: list[MeasuredPart] = Field([])
     why_not: list[Why]
     why_gpu: list[Why] = Field([])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli import main
+from tests.network.torch_files import dynamo_nodes, lenet
 from tests.parsing.parser_module import write_module
 from tests.pipeline.nets import small_net
 
@@ -28,6 +29,7 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("line", commands())
 def test_example(line, tmp_path, monkeypatch, capsys):
     small_net(tmp_path / "model.onnx")
+    lenet(tmp_path, dynamo_nodes()).rename(tmp_path / "lenet.onnx")
     (tmp_path / "build.log").write_text(BUILD_LOG)
     (tmp_path / "calibration.cache").write_text(
         "TRT-100300-EntropyCalibration2\nx: 3c010a14\nc1: 3c010a14\n"
@@ -58,4 +60,4 @@ def test_every_key_of_the_tables_is_in_the_document(tmp_path, monkeypatch, capsy
         keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
         assert keys
         # these are there where they hold
-        assert keys - {"tensorrt_sources", "dla_unstated"} <= set(reported)
+        assert keys - {"tensorrt_sources", "dla_unstated", "modules"} <= set(reported)

@@ -31,8 +31,8 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
         exec(third, names)
     finally:
         sys.modules.pop("lenet", None)
-    (text,) = re.findall(r"```text\n(.*?)```", PAGE, re.S)
-    assert words(shown)[: len(words(text))] == words(text)
+    for text in re.findall(r"```text\n(.*?)```", PAGE, re.S):
+        assert words(text) in words(shown)
     assert not torch.equal(after, before)
     assert torch.allclose(names["y"], after, rtol=0.01, atol=0.01)
     (command,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
@@ -43,4 +43,4 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
 
 def words(text):
     """The words of a table; predicted times belong to the cost model's own tests."""
-    return re.sub(r"\d+\.\d us", "? us", text).split()
+    return " ".join(re.sub(r"\d+\.\d(?= |$)", "?", text, flags=re.MULTILINE).split())

@@ -13,12 +13,10 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.network.module_names import common_module
-from edgekit.network.module_tree import module_tree
 from edgekit.network.writing import save
 from tests.network.onnx_making import conv_net, make, node, values, write
 from tests.network.torch_files import (
     CONV,
-    LINEAR,
     SEQUENTIAL,
     dynamo_nodes,
     legacy_nodes,
@@ -71,7 +69,6 @@ def test_files_without_names_have_none(tmp_path: Path) -> None:
     network = layers(load(write(conv_net(), tmp_path)))
     assert network.modules is None
     assert {layer.module for layer in network.layers} == {""}
-    assert module_tree(network, {}, {}) is None
 
 
 def test_loading_and_writing_keep_names_and_drop_stack_traces(tmp_path: Path) -> None:
@@ -207,28 +204,3 @@ def test_nodes_that_other_tools_wrote_are_of_their_neighbours(tmp_path: Path) ->
 def test_the_module_around_several(given: list[str], common: str) -> None:
     assert common_module(given) == common
     assert common_module(reversed(given)) == common
-
-
-def test_a_tree_has_the_totals_of_its_modules(tmp_path: Path) -> None:
-    network = layers(load(lenet(tmp_path, dynamo_nodes())))
-    devices = {
-        layer.name: "DLA0" if layer.kind == "CONVOLUTION" else "GPU" for layer in network.layers
-    }
-    sizes = {layer.name: 2 * layer.weight_elements for layer in network.layers}
-    tree = module_tree(network, devices, sizes)
-    assert tree is not None
-    assert (tree.path, tree.kind, tree.own) == ("", "lenet.LeNet", ())
-    assert [one.path for one in tree.modules] == ["feat", "classifier"]
-    assert tree.layers == len(network.layers)
-    assert tree.macs == sum(layer.macs for layer in network.layers)
-    assert tree.weight_bytes == 2 * (6 * 25 + 16 * 6 * 25 + 120 * 256 + 10 * 120)
-    assert tree.devices == {"DLA0": 4, "GPU": len(network.layers) - 4}
-    feat, classifier = tree.modules
-    assert feat.layers == 5
-    assert feat.own == ("n1", "n2", "n4")
-    assert [(one.path, one.kind, one.layers) for one in feat.modules] == [
-        ("feat.conv1", CONV, 1), ("feat.conv2", "", 1),
-    ]  # fmt: skip
-    assert feat.weight_bytes == 2 * (6 * 25 + 16 * 6 * 25)
-    assert [one.kind for one in classifier.modules][::2] == [LINEAR, LINEAR]
-    assert classifier.own == ()

@@ -5,7 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from edgekit.errors import UsageError
+import edgekit
+from edgekit.errors import GateError, UsageError
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import load
 from edgekit.network.operators import operator_table
@@ -944,3 +945,39 @@ def test_every_row_has_sources_that_are_listed_and_operators_that_are_imported()
     assert all(row.source for row in table.refusals)
     assert {name for row in table.refusals for name in row.operators} <= table.operators.keys()
     assert len({row.id for row in table.refusals}) == len(table.refusals)
+
+
+def test_a_refused_node_is_named_with_its_module_and_line(tmp_path):
+    stack = (
+        'File "/home/me/net.py", line 12, in forward\n    return self.head(x)\n'
+        'File "/env/lib/python3.12/site-packages/torch/nn/modules/module.py", line 9, in _call\n'
+        'File "/home/me/net.py", line 31, in forward\n    return self.norm(x) * 2\n'
+        'File "/env/lib/python3.12/site-packages/torch/nn/functional.py", line 3, in hardmax\n'
+    )
+    hard = node("Hardmax")
+    for key, value in (
+        ("name_scopes", "['', 'head', 'head.norm', 'hardmax']"),
+        ("class_hierarchy", "['net.Net', 'net.Head', 'net.Norm', 'aten.hardmax.default']"),
+        ("stack_trace", stack),
+    ):
+        hard.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=value)
+    values = [helper.make_tensor_value_info(*one) for one in (IMAGE, RESULT)]
+    proto = helper.make_model(
+        helper.make_graph([hard], "g", values[:1], values[1:]),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=10,
+    )
+    onnx.save(proto, tmp_path / "model.onnx")
+    found = edgekit.check(tmp_path / "model.onnx", target="jetson-agx-xavier")
+    (problem,) = found.parse.problems
+    assert (problem.module, problem.kind) == ("head.norm", "net.Norm")
+    assert problem.line == "/home/me/net.py:31: return self.norm(x) * 2"
+    assert "leave=['head.norm']" in problem.fix
+    (error,) = found.failures()
+    named = "module 'head.norm' (Norm), /home/me/net.py:31: return self.norm(x) * 2"
+    assert named in error.message
+    assert named in str(found)
+    assert "/home/me" not in str(load(tmp_path / "model.onnx").proto)
+    with pytest.raises(GateError) as refused:
+        edgekit.plan(tmp_path / "model.onnx", target="jetson-agx-xavier")
+    assert named in refused.value.message

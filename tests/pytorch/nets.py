@@ -197,3 +197,38 @@ class Routed(nn.Module):
 def routed():
     torch.manual_seed(0)
     return Routed().eval()
+
+
+class Times(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 16))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class Plus(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(16))
+
+    def forward(self, x):
+        return x + self.bias
+
+
+class Halves(nn.Module):
+    """A matrix product whose two nodes are of two modules, inside a block beside another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(Times(), Plus())
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.block(x))
+
+
+def halves():
+    torch.manual_seed(0)
+    return Halves().eval()

@@ -28,6 +28,7 @@ from edgekit.documents import (
     fault_words,
 )
 from edgekit.errors import DataError
+from edgekit.network.module_names import common_module
 from edgekit_device.benchmark.measurement import LATEST_US
 from edgekit_device.protocol.fields import Clock
 
@@ -55,6 +56,7 @@ class EventArgs(OpenDocument):
     segment: Count | None = None
     device: Device | Literal["host", "copies"] | None = None
     layer: str | None = None
+    module: str | None = Field(None, description="the layers' PyTorch module, where it is known")
     layers: Count | list[str] | None = Field(
         None, description="of a fusion or a loadable their names, of a predicted segment how many"
     )
@@ -69,6 +71,16 @@ class EventArgs(OpenDocument):
     iteration: Count | None = None
     file_kind: str | None = None
     notes: list[str] | None = None
+
+    def of_module(self, modules: Mapping[str, str]) -> EventArgs:
+        """Returns the arguments with the module around the event's layers.
+
+        Args:
+            modules: By name of a layer; those of layers that are not there are not named.
+        """
+        names = self.layers if isinstance(self.layers, list) else [self.layer or ""]
+        paths = [modules[name] for name in names if name in modules]
+        return self.model_copy(update={"module": common_module(paths)}) if paths else self
 
 
 class TraceEvent(Document):
@@ -85,6 +97,10 @@ class TraceEvent(Document):
     id: Count | None = Field(None, description="of a flow")
     bp: str | None = Field(None, description="e: the flow binds to the slice around it")
     args: EventArgs
+
+    def of_module(self, modules: Mapping[str, str]) -> TraceEvent:
+        """Returns the event with the module of its layers; see ``EventArgs.of_module``."""
+        return self.model_copy(update={"args": self.args.of_module(modules)}) if modules else self
 
 
 class TracedProcess(Document):

@@ -5,7 +5,7 @@ layers of a segment's run stand in it, and layer times of a profiler as one fram
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -101,6 +101,24 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
             members = [layers[number] for number in sorted(set(numbers))]
         predicted = sum(layer.predicted_us for layer in members)
         return layers_args(members).model_copy(update={"predicted_us": predicted})
+
+    return find
+
+
+def modules_of(network: Network | None) -> Mapping[str, str]:
+    """Returns the module by layer; empty if the network names none."""
+    if network is None or network.modules is None:
+        return {}
+    return {layer.name: layer.module for layer in network.layers}
+
+
+def with_modules(linked: Linked, network: Network) -> Linked:
+    """Returns ``linked`` with the modules of the layers that it finds."""
+    module = modules_of(network)
+
+    def find(name: str) -> EventArgs | None:
+        found = linked(name)
+        return found.of_module(module) if found and module else found
 
     return find
 

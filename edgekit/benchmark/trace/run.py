@@ -36,7 +36,13 @@ from edgekit.benchmark.trace.chrome import (
     TraceProcess,
     nanoseconds,
 )
-from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
+from edgekit.benchmark.trace.layers import (
+    Owners,
+    laid_layers,
+    layers_args,
+    modules_of,
+    parts_of,
+)
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.placement.plan import Plan
 from edgekit.text import counted
@@ -290,8 +296,9 @@ def trace_document(
         metadata += named
         slices += own
     slices.sort(key=lambda item: item[:4])
+    module = modules_of(network)
     return Trace(
-        traceEvents=[*metadata, *(event for *_, event in slices)],
+        traceEvents=[*metadata, *(event.of_module(module) for *_, event in slices)],
         displayTimeUnit="ms",
         otherData=TraceFacts(
             schema=SCHEMA, name=name, target=plan.target if plan else "",

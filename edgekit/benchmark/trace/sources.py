@@ -242,7 +242,7 @@ class RunTrace:
     """A trace that edgekit wrote. See ``edgekit.benchmark.trace.sources.TraceSource``."""
 
     def __init__(self, name: str, trace: Trace) -> None:
-        self.name = name
+        self.name, self.trace = name, trace
         wall = trace.about.wall
         self.wall = float(wall) if wall is not None and 0 < wall < 1e12 else None
         self._metadata = [event for event in trace.events if event.ph == "M"]

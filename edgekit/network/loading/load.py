@@ -33,7 +33,7 @@ from edgekit.network.model import (
     real,
     weight_arrays,
 )
-from edgekit.network.module_names import keep_module_names
+from edgekit.network.module_names import keep_module_names, stack_trace
 from edgekit.network.protos import (
     UNLISTED,
     dtype_name,
@@ -390,11 +390,12 @@ def canonical(
     state.run(nodes)
     domains = {item.domain: item.version for item in copy.opset_import}
     ends = [value.name for value in inputs]
+    traces = {node.name: trace for node in nodes if (trace := stack_trace(node))}
     stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
     notes += quantised
-    model = Model(stripped, arrays, None, source, folded, notes)
+    model = Model(stripped, arrays, None, source, folded, notes, traces)
     if state.plugins or state.unknown:
         return replace(model, notes=notes + opaque_notes(model.graph))
     return model

@@ -82,13 +82,7 @@ def _exported(context: Context) -> Exported:
         exporter=section.exporter,
         trust=section.trust,
     )
-    agreement = found.agreement
-    context.note(
-        f"exported from PyTorch {found.torch} by the {found.exporter} exporter in opset "
-        f"{found.opset}; differs from PyTorch by {agreement.difference:.2g} of an output's largest "
-        f"value (tolerance {agreement.tolerance:.2g})",
-        *found.notes,
-    )
+    context.note(found.words(), *found.notes)
     return found
 
 
@@ -296,6 +290,7 @@ def parse(context: Context, release: str = "") -> Parse:
         context.target,
         plugins=context.file.model.plugins,
         model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
+        traces=named(context).traces,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from markupsafe import Markup
 
+from edgekit.network.module_tree import ModuleTotals, tree_rows
 from edgekit.placement.gpu_reasons import Why
 from edgekit.reports import charts, text
 from edgekit.reports.html.view import View
@@ -126,6 +127,22 @@ def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
         if measured and longest > 0
         else "",
     }  # fmt: skip
+
+
+def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
+    """Returns the lines of the tree of modules, each with how deep it is; empty without any."""
+    clocks = {one.clock for one in modules}
+    measured = "" if clocks == {"predicted"} else "measured on the board where all of it was"
+    return [
+        {
+            "name": text.clean(row["module"].strip()),
+            "depth": (len(row["module"]) - len(row["module"].lstrip())) // 2,
+            "kind": text.clean(row["class"]), "layers": row["layers"],
+            "devices": text.clean(row["on"]), "us": row["µs"],
+            "why": text.clean(row["why not on the DLA"]), "measured": measured,
+        }
+        for row in tree_rows(modules)
+    ]  # fmt: skip
 
 
 def why_not_view(groups: Sequence[Why], numbers: Mapping[str, int]) -> list[View]:

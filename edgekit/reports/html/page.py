@@ -18,7 +18,7 @@ from edgekit.placement.plan import exception
 from edgekit.reports import charts, text
 from edgekit.reports.facts import flat_facts
 from edgekit.reports.html.graph import graph_view
-from edgekit.reports.html.layers import layers_view, why_not_view
+from edgekit.reports.html.layers import layers_view, modules_view, why_not_view
 from edgekit.reports.html.measurement import (
     bench_view,
     power_title,
@@ -287,6 +287,7 @@ def page_view(report: Report) -> View:
         "trace": trace_view(report.trace),
         "why_not": why_not_view(report.why_not, numbers),
         "why_gpu": why_not_view(report.why_gpu, numbers),
+        "modules": modules_view(report.modules),
         "layers": layers_view(report.layers, report.measured_parts),
         "rewrites": _rewrites(report.rewrites),
         "steps": [

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.network.module_tree import CHECK_TIMES
 from edgekit.reports import text
+from edgekit.reports.terminal.modules import add_modules
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import counted, listed, percent, sentence
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 FIXES = 3
 _NAMED = 4
 MEMORY = 5
+_MODULES = 16
 _PROBLEMS = 8
 # what a narrow terminal goes without, in this order
 _SPARED = ("MACs", "predicted", "certainty")
@@ -68,6 +71,10 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
         _add_parse(page, document.parse)
     if document.placed:
         _add_verdict(page, document)
+    if document.modules:
+        page.add()
+        page.add("Modules (--by-module opens all)", style="bold")
+        _add_modules(page, document, _MODULES, width=width)
     refused = _groups(document, ok=False)
     lost = document.without_slot
     if refused or lost:
@@ -115,17 +122,38 @@ def _add_parse(page: Page, parse: Parse) -> None:
     )
     page.add()
     page.add("What the parser refuses, and how to fix it", style="bold")
-    groups: dict[tuple[str, str], list[ParseProblem]] = {}
+    groups: dict[tuple[str, str, str], list[ParseProblem]] = {}
     for one in problems:
-        groups.setdefault((one.message, one.fix), []).append(one)
-    for (message, fix), nodes in list(groups.items())[:_PROBLEMS]:
+        groups.setdefault((one.message, one.place, one.fix), []).append(one)
+    for (message, place, fix), nodes in list(groups.items())[:_PROBLEMS]:
         names = listed([one.node for one in nodes], _NAMED)
         page.add(f"{nodes[0].operator}  {counted(len(nodes), 'node')}", indent=2, style="bold")
         page.add(f"{names}: {message}", indent=4, hang=2)
+        if place:
+            page.add(f"in {place}", indent=4, hang=2)
         page.add(f"fix: {fix}", indent=4, hang=2)
     more = len(groups) - _PROBLEMS
     if more > 0:
         page.add(f"and {counted(more, 'more problem')}, see --json", indent=2)
+
+
+def check_modules(document: Check, *, width: int | None = None, colour: bool = False) -> str:
+    """Returns the whole tree of an ``edgekit.check/1``'s modules as a table.
+
+    Args:
+        document: The check.
+        width: Columns; where they are few, the classes are left out.
+        colour: Whether to use escape sequences.
+    """
+    page = Page(width or WIDTH, colour=colour)
+    _add_modules(page, document, None, width=width)
+    return str(page)
+
+
+def _add_modules(page: Page, document: Check, most: int | None, *, width: int | None) -> None:
+    add_modules(page, document.modules, most, width=width)
+    if document.predicted:
+        page.add(CHECK_TIMES, style="dim")
 
 
 def _has_macs(document: Check) -> bool:
@@ -411,11 +439,33 @@ def check_one_layer(document: LayerCheck, *, width: int = WIDTH, colour: bool = 
     if loadable := document.loadable:
         _whole(page, loadable, document.layers)
         return str(page)
+    name = document.name
+    named = any(name == layer.name or name in layer.origin for layer in document.layers)
+    if not (named or document.folded or len(document.layers) == 1):
+        _several(page, document)
+        return str(page)
     for number, layer in enumerate(document.layers):
         if number:
             page.add()
         _layer(page, layer)
     return str(page)
+
+
+def _several(page: Page, document: LayerCheck) -> None:
+    """Adds the layers that a glob or a module names, a line each."""
+    layers = document.layers
+    page.add(document.name, style="bold")
+    total = text.macs(sum(layer.macs for layer in layers))
+    page.add(f"{counted(len(layers), 'layer')}, {total} MACs (details with --layer NAME):")
+    rows = [
+        {
+            "layer": text.clean(layer.name), "kind": layer.kind, "on": layer.placed or "",
+            "predicted": text.microseconds(layer.predicted_us),
+            "rule": "" if layer.dla.ok else layer.dla.reasons[0].rule,
+        }
+        for layer in layers
+    ]  # fmt: skip
+    names_in_columns(page, list(rows[0]), rows, right=("predicted",))
 
 
 def _whole(page: Page, loadable: PredictedLoadable, layers: Sequence[LayerFacts]) -> None:
@@ -444,6 +494,8 @@ def _layer(page: Page, layer: LayerFacts) -> None:
         rows.append(("nodes", ", ".join(layer.nodes)))
     elif layer.origin:
         rows.append(("inserted for", ", ".join(layer.origin)))
+    if layer.module:
+        rows.append(("module", layer.module))
     rows += [("reads", _tensor(tensor)) for tensor in layer.inputs]
     rows += [("writes", _tensor(tensor)) for tensor in layer.outputs]
     if layer.params:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from rich.console import RenderableType, group
 from rich.text import Text
 
+from edgekit.network.module_tree import HEAD, RIGHT, tree_rows
 from edgekit.placement.explanation import Why
+from edgekit.placement.module_reasons import WhyModules
 from edgekit.placement.placing import Pareto, PlanProof
 from edgekit.placement.plan import PlanSummary, WhatIf, proof_of
 from edgekit.placement.table import PlanTable
@@ -200,6 +202,35 @@ def why_text(document: Why) -> Iterator[RenderableType]:
     yield from _costs(document)
     yield from _binds(document)
     yield from _otherwise(document)
+
+
+@group()
+def why_modules_text(document: WhyModules) -> Iterator[RenderableType]:
+    """Returns an ``edgekit.why-modules/1`` as text."""
+    whole = document.modules[0]
+    where = ", ".join(f"{counted(n, 'layer')} on {name}" for name, n in whole.devices.items())
+    yield paragraph(f"{document.name}: {where}", style="bold")
+    value = UNITS[document.unit](document.value)
+    yield paragraph(
+        f"{document.target} {document.power_mode}, {document.precision.upper()}; objective "
+        f"{document.objective} {value} (predicted)",
+        style="dim",
+    )
+    yield ""
+    rows = [list(row.values()) for row in tree_rows(document.modules)]
+    yield table(HEAD, rows, "".join("r" if name in RIGHT else "l" for name in HEAD))
+    for reason in document.reasons:
+        yield ""
+        yield paragraph(f"{reason.rule}  {counted(reason.count, 'layer')}", style="bold")
+        first = reason.layers[0]
+        yield paragraph(f"{first.name}: {first.message}", indent=2)
+        for fix in reason.fixes[:1]:
+            yield paragraph(f"fix: {fix}", indent=2)
+    if not document.reasons:
+        yield ""
+        yield paragraph("No layer is on the GPU: no rule and no cost keeps one there.")
+    yield ""
+    yield paragraph("--why LAYER says what the other device would change for one layer")
 
 
 def _costs(document: Why) -> Iterator[RenderableType]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType, group
 
+from edgekit.network.module_names import enclosing
 from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.accuracy import (
     NOT_KNOWN,
@@ -15,10 +16,16 @@ from edgekit.reference.accuracy import (
     describe_parts,
     describe_snr,
 )
-from edgekit.reference.sensitivity import ProposedLayers, RankedKernel, SensitivityRanking
+from edgekit.reference.sensitivity import (
+    ModuleImpact,
+    ProposedLayers,
+    RankedKernel,
+    SensitivityRanking,
+)
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import counted, sentence
+from edgekit_device.runtime.deviation import decibels
 
 _CHANGES_SHOWN = 10
 _LEAST_BITS = 0.05  # what loses less is "0.0"
@@ -73,6 +80,10 @@ def sensitivity_text(
         yield paragraph(
             f"and {len(kernels) - _LAYERS_SHOWN} that cost less (--json has all)", style="dim"
         )
+    if document.modules:
+        yield ""
+        yield from _modules(document.modules)
+        yield ""
     floats = document.floats
     for row in floats[:_LAYERS_SHOWN]:
         rule = f" [{row.rule}]" if row.rule else ""
@@ -83,6 +94,27 @@ def sensitivity_text(
         yield paragraph(_proposal(document.proposal, len(kernels)))
     for note in document.notes:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
+
+
+def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
+    """Yields the modules, as many levels of the tree as are read at once."""
+    deep = {one.module: len(enclosing(one.module)) - 1 for one in modules}
+    levels = sorted(set(deep.values()))
+    fits = [level for level in levels
+            if sum(one <= level for one in deep.values()) <= _LAYERS_SHOWN]  # fmt: skip
+    most = max([levels[:2][-1], *fits])
+    yield table(
+        ("worst SNR", "cosine", "kernels", "device", "not INT8", "module"),
+        [
+            ("" if one.cosine is None else decibels(one.snr_db, one.snr_db is None),
+             "" if one.cosine is None else f"{one.cosine:.6f}", f"{one.kernels:,}",
+             ", ".join(one.devices), f"{one.floats:,}" if one.floats else "",
+             "  " * deep[one.module] + (one.module or "(the network)"))
+            for one in modules
+            if deep[one.module] <= most
+        ],
+        "rrrlr",
+    )  # fmt: skip
 
 
 def _layer_row(row: RankedKernel, width: int) -> Sequence[str]:

@@ -1,0 +1,86 @@
+"""PyTorch modules where a function takes a model: they are exported first, and the function works
+on the ONNX file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.network.part import ModelPart
+
+if TYPE_CHECKING:
+    from edgekit.pytorch.document import Exported
+
+# keys of "model" that say how a network is exported
+_EXPORT = ("inputs", "exporter", "trust")
+
+
+@dataclass(frozen=True)
+class TorchSource:
+    """What a function works on instead of a PyTorch network.
+
+    Attributes:
+        exported: The ONNX file that was made of the network.
+        options: The configuration's keys for that file.
+    """
+
+    exported: Exported
+    options: Mapping[str, Any]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the network was exported, for people."""
+        return (self.exported.words(), *self.exported.notes)
+
+
+def from_torch(
+    source: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> TorchSource | None:
+    """Exports a PyTorch network; returns None for what a configuration takes itself.
+
+    Args:
+        source: A module or a program of ``torch.export``; or, with an example, a path or factory.
+        args: The example's positional arguments.
+        kwargs: The example's keyword arguments.
+        options: The configuration's keys, and ``jetpack``.
+
+    Raises:
+        UsageError: An example for a configuration, or no target.
+        EdgekitError: As of ``export``.
+    """
+    example = bool(kwargs) or not (isinstance(args, tuple | list) and not args)
+    named = isinstance(source, str | os.PathLike)
+    if not example and (named or not _is_torch(source)):
+        return None
+    from edgekit.config.loader import Config, name_of
+    from edgekit.pytorch.export import export, release_for
+
+    if isinstance(source, Config):
+        raise UsageError(
+            "a configuration takes no example inputs", code="torch.inputs",
+            hint="give sizes in model.inputs, or the module instead of the configuration",
+        )  # fmt: skip
+    given = dict(options)
+    target = given.get("target")
+    if target is None:
+        raise UsageError(
+            "a PyTorch network needs a target", hint="edgekit.list_targets() lists the boards"
+        )
+    part = given.pop("model", None) or {}
+    part = dict(vars(part) if isinstance(part, ModelPart) else part)
+    how = {key: part.pop(key, None) for key in _EXPORT}
+    release = release_for(str(target), given.get("tensorrt"), given.get("jetpack"))
+    exported = export(source, args, kwargs, release=release, **how)
+    given["model"] = part or None
+    if given.get("name") is None:
+        made_of = str(source) if named else exported.source.rpartition(".")[2]
+        given["name"] = name_of(made_of)
+    return TorchSource(exported, given)
+
+
+def _is_torch(source: object) -> bool:
+    return any(one.__module__.partition(".")[0] == "torch" for one in type(source).__mro__)

@@ -1,0 +1,117 @@
+"""Why the layers of PyTorch modules are where a plan has them: ``edgekit.why-modules/1``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from edgekit.documents import Coded, Document, Number
+from edgekit.network.layer_names import layers_matching
+from edgekit.network.module_names import common_module, enclosing
+from edgekit.network.module_tree import LayerPlace, ModuleTotals, module_totals
+from edgekit.placement.gpu_reasons import Why, gpu_reasons, why_not
+from edgekit.placement.placing import PlacementQuery
+from edgekit.placement.plan import OBJECTIVE_UNITS, Plan, booked_layers, plan_value
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Layer, Network
+    from edgekit.targets.board import Target
+
+
+class WhyModules(Document):
+    """Why the layers of modules are on their devices, of the first plan; times are predicted."""
+
+    schema_: Literal["edgekit.why-modules/1"] = Field(alias="schema")
+    name: str = Field(description="what was asked for: a module, or a glob")
+    target: str
+    power_mode: str
+    precision: str
+    objective: str
+    value: Number = Field(description="the plan's, in the unit")
+    unit: str = Field(description="us, uj or qps")
+    modules: list[Annotated[ModuleTotals, Coded()]] = Field(
+        description="the innermost module around the layers, and those inside it"
+    )
+    reasons: list[Why] = Field(
+        description="of the layers on the GPU: the rules that they break, and why those are there "
+        "that a DLA could run"
+    )
+
+
+def explain_modules(query: PlacementQuery, plan: Plan, name: str) -> WhyModules:
+    """Returns why the layers that a glob names are where the plan has them.
+
+    Args:
+        query: The network, which names modules, and the request.
+        plan: The plan that came of it.
+        name: A module or a glob, as ``layers_matching`` reads it.
+    """
+    network = query.network
+    named = set(layers_matching(network, name))
+    layers = tuple(layer for layer in network.layers if layer.name in named)
+    reasons = [
+        one.model_copy(update={"layers": own, "count": len({layer.name for layer in own})})
+        for one in _reasons(plan, network, query.judgement, query.target)
+        if (own := [layer for layer in one.layers if layer.name in named])
+    ]
+    around = common_module(layer.module for layer in layers)
+    return WhyModules(
+        schema="edgekit.why-modules/1",
+        name=name,
+        target=plan.target,
+        power_mode=plan.power_mode,
+        precision=plan.precision,
+        objective=plan.objective,
+        value=plan_value(plan),
+        unit=OBJECTIVE_UNITS[plan.objective],
+        modules=[
+            one
+            for one in _totals(plan, network, layers, reasons)
+            if around in enclosing(one.module)
+        ],
+        reasons=reasons,
+    )
+
+
+def planned_modules(
+    plan: Plan,
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    measured: Mapping[str, float] | None = None,
+) -> tuple[ModuleTotals, ...]:
+    """Returns the modules of a plan, the first of several; none if the network names none.
+
+    ``measured``: as of ``module_totals``.
+    """
+    if network.modules is None:
+        return ()
+    reasons = _reasons(plan, network, judgement, target)
+    return _totals(plan, network, network.layers, reasons, measured)
+
+
+def _reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
+    """Returns why layers are on the GPU: the rules that they break, and what a DLA would cost."""
+    return [*why_not(judgement), *gpu_reasons(plan, network, judgement, target)]
+
+
+def _totals(
+    plan: Plan,
+    network: Network,
+    layers: tuple[Layer, ...],
+    reasons: Sequence[Why],
+    measured: Mapping[str, float] | None = None,
+) -> tuple[ModuleTotals, ...]:
+    rules: dict[str, list[str]] = {}
+    for reason in reasons:
+        for one in reason.layers:
+            rules.setdefault(one.name, []).append(reason.rule)
+    places = {
+        one.name: LayerPlace(one.device, one.predicted_us, rules.get(one.name, ()))
+        for one in booked_layers(plan.plans[0], network)
+    }
+    return module_totals(replace(network, layers=layers), places, measured)
