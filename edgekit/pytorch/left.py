@@ -37,6 +37,7 @@ class LeftCall:
         inputs: How arguments and keyword arguments are nested (a pytree's ``TreeSpec``).
         given: The arguments in the order of the pytree; ``_TENSOR`` for a tensor.
         takes: Type of each tensor among the arguments.
+        device: Where these lie; None of a call without tensors.
         outputs: How the results are nested.
         made: The results in the order of the pytree; ``_TENSOR`` for a tensor.
         kinds: Type and shape of each tensor among the results.
@@ -47,6 +48,7 @@ class LeftCall:
     inputs: Any
     given: tuple[Any, ...]
     takes: tuple[Any, ...]
+    device: Any
     outputs: Any
     made: tuple[Any, ...]
     kinds: tuple[tuple[Any, tuple[int, ...]], ...]
@@ -58,16 +60,19 @@ class LeftCall:
         args, kwargs = _pytree.tree_unflatten(_filled(self.given, values), self.inputs)
         return args, kwargs
 
-    def run(self, module: nn.Module, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Calls the module with the tensors among its arguments; returns those of its results.
-
-        Tensors get the types that the module takes: a bfloat16 network is float32 in its file.
+    def typed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Returns tensors where and in the types that the module takes them: a bfloat16 network is
+        float32 in its file, and compiled parts have their results on the CPU.
         """
+        return [one.to(device=self.device, dtype=kind)
+                for one, kind in zip(tensors, self.takes, strict=True)]  # fmt: skip
+
+    def run(self, module: nn.Module, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Calls the module with the tensors among its arguments; returns those of its results."""
         import torch
         from torch.utils import _pytree
 
-        typed = [one.to(kind) for one, kind in zip(tensors, self.takes, strict=True)]
-        args, kwargs = self.arguments(typed)
+        args, kwargs = self.arguments(self.typed(tensors))
         flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
         return [value for value in flat if isinstance(value, torch.Tensor)]
 
@@ -199,6 +204,7 @@ def _recorder(found: LeftOut, path: str) -> Callable[..., None]:
                 inputs=inputs,
                 given=_without_tensors(given),
                 takes=tuple(one.dtype for one in given if _is_tensor(one)),
+                device=next((one.device for one in given if _is_tensor(one)), None),
                 outputs=outputs,
                 made=_without_tensors(made),
                 kinds=tuple((one.dtype, tuple(one.shape)) for one in made if _is_tensor(one)),

@@ -48,8 +48,7 @@ def left_file(left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], release:
         def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
             return tuple(call.run(self.module, [given[names.index(one)] for one in part.inputs]))
 
-    typed = {name: one.to(kind)
-             for name, one, kind in zip(part.inputs, tensors, call.takes, strict=True)}  # fmt: skip
+    typed = dict(zip(part.inputs, call.typed(tensors), strict=True))
     try:
         network = network_of(Alone(), tuple(typed[name] for name in names), {}, {}, part.module)
         file = Path(export_network(network, release, None, None).file)
