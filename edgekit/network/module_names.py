@@ -161,6 +161,11 @@ def _legacy_path(name: str) -> str | None:
     scopes = name.split("/")[1:-1]
     if len(scopes) > _MOST_SCOPES or not all(scopes) or not _is_name(name) or "\\" in name:
         return None
+    return path_of_scopes(scopes)
+
+
+def path_of_scopes(scopes: Iterable[str]) -> str:
+    """Returns a module's path from the scopes of the legacy exporter: "layer1", "layer1.0"."""
     path: list[str] = []
     for scope in scopes:
         if path and scope.startswith(f"{path[-1]}."):

@@ -133,7 +133,11 @@ def legacy(
     script = isinstance(module, torch.jit.ScriptModule)
     if not script:
         _refuse_control_flow(module, tensors)
-    with tempfile.TemporaryDirectory(prefix="edgekit-export-") as folder, quiet() as said:
+    with (
+        tempfile.TemporaryDirectory(prefix="edgekit-export-") as folder,
+        quiet() as said,
+        _without_fused_attention(),
+    ):
         path = Path(folder, "model.onnx")
         try:
             torch.onnx.export(
@@ -144,6 +148,19 @@ def legacy(
             known = None if script else module
             raise source_errors.failure(error, known, printed=said.getvalue()) from error
         return onnx.load(path)
+
+
+@contextlib.contextmanager
+def _without_fused_attention() -> Iterator[None]:
+    """While the block lasts, attention without gradients is computed by operators that ONNX has."""
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _refuse_control_flow(module: Any, tensors: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.network.module_names import last_line
+from edgekit.network.module_names import last_line, path_of_scopes
 
 # an exporter's errors carry pages of advice
 _LONGEST = 300
@@ -214,7 +214,9 @@ def _script_place(printed: str, operator: str) -> Place | None:
     """Where the legacy exporter's printed graph has an operator."""
     for found in _SCRIPT_NODE.finditer(printed):
         if found[1] == operator:
-            kind, _, path = found[2].rpartition("/")[2].partition("::")
+            scopes = [one.partition("::") for one in found[2].split("/")]
+            path = path_of_scopes(name for _, _, name in scopes if name)
+            kind = scopes[-1][0]
             return Place(path, kind.rpartition(".")[2], *_line(found[3], int(found[4])))
     return None
 

@@ -138,6 +138,15 @@ class Around(nn.Module):
         return self.blocks(self.first(x))
 
 
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
 class Sizes(nn.Module):
     """Branches on sizes alone, which is no control flow of a network."""
 

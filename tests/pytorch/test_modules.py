@@ -90,6 +90,20 @@ def test_a_module_in_channels_last(nets):
     assert made.inputs[0].shape == [1, 1, 32, 32]
 
 
+def test_attention_is_exported_as_operators_of_onnx(nets):
+    enabled = nets.torch.backends.mha.get_fastpath_enabled()
+    made = exported(nets.Attends().eval(), (nets.torch.randn(1, 5, 8),))
+    assert made.agreement.difference <= made.agreement.tolerance
+    assert nets.torch.backends.mha.get_fastpath_enabled() == enabled
+
+
+def test_an_operator_deep_inside_is_named_by_its_whole_path(nets):
+    inner = nets.Around(nets.Eigenvalues())
+    with pytest.raises(ModelError, match=r"module 'blocks\.1\.blocks\.1' \(Eigenvalues\)") as no:
+        exported(nets.Around(inner), (nets.torch.randn(4, 4),))
+    assert 'leave=["blocks.1.blocks.1"]' in no.value.hint
+
+
 def test_a_branch_on_sizes_is_no_control_flow(nets):
     made = exported(nets.Sizes(), (nets.torch.randn(1, 5),))
     assert made.outputs[0].shape == [1, 3]
