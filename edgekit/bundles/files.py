@@ -163,7 +163,7 @@ def read(
         if len(data) != size or (verify and hashlib.sha256(data).hexdigest() != name):
             raise BundleError(
                 f"blob {name} is damaged: its bytes have another SHA-256 than its name",
-                code="blob.name-mismatch",
+                code="blob.digest-mismatch",
                 where=str(path),
                 hint="make or copy the bundle again",
             )

@@ -142,7 +142,7 @@ def test_scales_of_qdq_nodes_stay_and_unequal_ones_are_named(tmp_path):
     for part in ("2 layers", "add: ", "'ra' 0.5, 'h' 0.25", "pool: ", "'s' 0.75, 'p' 0.5"):
         assert part in warning
     (warning,) = warn_unequal(uneven, network, scale_binding(judgement, {"add"})).warnings
-    assert "a layer" in warning
+    assert "1 layer" in warning
     assert "'ra'" not in warning
 
 

@@ -12,6 +12,7 @@ from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import write
 from tests.benchmark import handmade_plan
 from tests.reports import handmade_run
 from tests.reports.shown import shown
@@ -25,7 +26,7 @@ def measured():
     measurement = handmade_plan.measured(
         backend="tensorrt",
         clock="board-measured",
-        monitor=replace(monitor, idle=monitor.samples[:4]),
+        monitor=write(replace(monitor, idle=monitor.samples[:4])),
         runtime={"library": "libnvinfer.so.10", "flags": {"dla_core": 0, "spin": False}},
     )
     return bench_document(
