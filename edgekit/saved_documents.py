@@ -58,6 +58,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     ),
     "edgekit.device/1": ("edgekit_device.board.identity:Hello", "edgekit_device.pyz hello"),
     "edgekit.doctor/1": ("edgekit.deployment.doctor:Doctor", "edgekit doctor"),
+    "edgekit.doctors/1": ("edgekit.deployment.doctor:Doctors", "edgekit doctor"),
     "edgekit.error/1": ("edgekit.error_document:ErrorDocument", ""),
     "edgekit.export/1": ("edgekit.pytorch.document:Exported", "edgekit.export"),
     "edgekit.family/1": ("edgekit.dla.explanation:ExplainedFamily", "edgekit explain"),
@@ -117,6 +118,10 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit.pipeline.boards.selftest:Selftest",
         "edgekit doctor --selftest",
     ),
+    "edgekit.selftests/1": (
+        "edgekit.pipeline.boards.selftest:Selftests",
+        "edgekit doctor --selftest",
+    ),
     "edgekit.sensitivity/1": (
         "edgekit.reference.sensitivity:SensitivityRanking",
         "edgekit calibrate --sensitivity",
@@ -127,6 +132,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit_device.pyz serve-status",
     ),
     "edgekit.setup/1": ("edgekit.pipeline.boards.checkup:Setup", "edgekit doctor --setup"),
+    "edgekit.setups/1": ("edgekit.pipeline.boards.checkup:Setups", "edgekit doctor --setup"),
     "edgekit.sparsity/1": (
         "edgekit.placement.check_document:SparsityCheck",
         "edgekit check --sparsity",
