@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.report_page import ReportPage
     from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, SplitModel
     from edgekit.pipeline.scale_documents import WrittenScales as WrittenScales
-    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -96,6 +95,7 @@ if TYPE_CHECKING:
     from edgekit.rewriting.provenance.verification import Verified as Verified
     from edgekit.schedule.plans import Plans as Plans
     from edgekit.targets.listing import Targets
+    from edgekit.tensorrt.built import BoardBuild as BoardBuild
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus

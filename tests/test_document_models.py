@@ -37,7 +37,7 @@ QUANTITY = re.compile(
 #: Of these, what may be below zero (differences, moments before the first frame), and what is no
 #: quantity or device of a network.
 SIGNED = {
-    "BoardBuild.plan", "BuildLog.device", "Copy.start_us", "MeasuredEvent.compute_start_us",
+    "BuildLog.device", "Copy.start_us", "MeasuredEvent.compute_start_us",
     "MeasuredPart.measured_us", "Monitor.busy_from_s", "MovedAlone.loadables",
     "MovedAlone.transitions", "RailEnergy.over_idle_uj", "Sample.t_s", "ShownSample.t_s",
     "TimelineEntry.segment", "TotalEnergy.over_idle_uj", "TracedProcess.shift_us", "Unfused.uj",
