@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgekit.config.loader import Config as Config
     from edgekit.config.template import Initial
     from edgekit.deployment.doctor import Doctor as Doctor
+    from edgekit.deployment.doctor import Doctors as Doctors
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -42,11 +43,13 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
+    from edgekit.pipeline.boards.checkup import Setups as Setups
     from edgekit.pipeline.boards.jobs import BoardJobs as BoardJobs
     from edgekit.pipeline.boards.jobs import JobAnswer as JobAnswer
     from edgekit.pipeline.boards.jobs import Jobs
     from edgekit.pipeline.boards.requests import BoardRow as BoardRow
     from edgekit.pipeline.boards.selftest import Selftest as Selftest
+    from edgekit.pipeline.boards.selftest import Selftests as Selftests
     from edgekit.pipeline.boards.status import ListedApp as ListedApp
     from edgekit.pipeline.boards.status import ListedRelease as ListedRelease
     from edgekit.pipeline.boards.status import Releases
@@ -61,7 +64,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.report_page import ReportPage
     from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, SplitModel
     from edgekit.pipeline.scale_documents import WrittenScales as WrittenScales
-    from edgekit.pipeline.steps.build import BoardBuild as BoardBuild
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from edgekit.rewriting.provenance.verification import Verified as Verified
     from edgekit.schedule.plans import Plans as Plans
     from edgekit.targets.listing import Targets
+    from edgekit.tensorrt.built import BoardBuild as BoardBuild
     from edgekit.tuning.document import Tuned
     from edgekit.tuning.trials import TuningRequest
     from edgekit_device.deployment.status import AppStatus as AppStatus
@@ -727,7 +730,7 @@ def remove_job(
     return remove_job(job, where, on_note, **reached)
 
 
-def doctor(where: str | None = None, config: str | None = None, **reached: Any) -> list[Doctor]:
+def doctor(where: str | None = None, config: str | None = None, **reached: Any) -> Doctors:
     """Returns what each board, or this machine, has for edgekit, and what to do where it lacks
     something.
 
@@ -747,7 +750,7 @@ def set_up(
     agree: Callable[[str, str], bool] = lambda board, text: True,
     on_text: Callable[[str, str], object] = lambda board, text: None,
     **reached: Any,
-) -> list[Setup | Doctor]:
+) -> Setups:
     """Lets the account set power modes and read clocks of boards, or takes that back (``undo``).
 
     ``agree`` is called with a board and what would change there, ``on_text`` with what was done.
@@ -765,7 +768,7 @@ def selftest(
     progress: Progress | None = None,
     on_note: Callable[[str], object] = lambda text: None,
     **reached: Any,
-) -> list[Selftest | Doctor]:
+) -> Selftests:
     """Runs the self-test of boards and writes the answers to ``out`` (edgekit-selftest.json)."""
     from edgekit.pipeline.boards.checkup import self_test
     from edgekit.pipeline.progress import Quiet

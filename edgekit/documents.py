@@ -147,20 +147,28 @@ def omitted(default: Any = None, **facts: Any) -> Any:
     return Field(default, exclude_if=lambda value: bool(value == default), **facts)
 
 
-def json_schema(kind: type[Any], name: str) -> dict[str, Any]:
+def json_schema(name: str, *kinds: type[Any]) -> dict[str, Any]:
     """Returns the JSON Schema of a document.
 
     Args:
-        kind: Its pydantic model, or its codec dataclass.
         name: Its schema and version, such as "edgekit.check/1".
+        kinds: Its pydantic model, or its codec dataclasses.
     """
-    classes = list(_codec_classes(kind))
+    kind = kinds[-1]
+    classes = set().union(*map(_codec_classes, kinds))
     parts = {part.__name__: _codec_schema(part) for part in classes}
     if len(parts) < len(classes):
         raise TypeError(f"{name} has two classes of one name")
-    schema = parts.pop(kind.__name__) if kind in classes else TypeAdapter(kind).json_schema()
-    if kind in classes and "schema" in schema["properties"]:
-        schema["properties"]["schema"] = {"const": name}
+    for one in classes.intersection(kinds):
+        if "schema" in parts[one.__name__]["properties"]:
+            parts[one.__name__]["properties"]["schema"] = {"const": name}
+    schema: dict[str, Any]
+    if len(kinds) > 1:
+        schema = {"anyOf": [_stated(one) for one in kinds]}
+    elif kind in classes:
+        schema = parts.pop(kind.__name__)
+    else:
+        schema = TypeAdapter(kind).json_schema()
     if parts:
         schema["$defs"] = dict(sorted({**schema.get("$defs", {}), **parts}.items()))
     return {

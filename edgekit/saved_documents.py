@@ -4,6 +4,7 @@ one that was saved is read. Start with ``read_document``.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from importlib import import_module
@@ -57,6 +58,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     ),
     "edgekit.device/1": ("edgekit_device.board.identity:Hello", "edgekit_device.pyz hello"),
     "edgekit.doctor/1": ("edgekit.deployment.doctor:Doctor", "edgekit doctor"),
+    "edgekit.doctors/1": ("edgekit.deployment.doctor:Doctors", "edgekit doctor"),
     "edgekit.error/1": ("edgekit.error_document:ErrorDocument", ""),
     "edgekit.export/1": ("edgekit.pytorch.document:Exported", "edgekit.export"),
     "edgekit.family/1": ("edgekit.dla.explanation:ExplainedFamily", "edgekit explain"),
@@ -116,6 +118,10 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit.pipeline.boards.selftest:Selftest",
         "edgekit doctor --selftest",
     ),
+    "edgekit.selftests/1": (
+        "edgekit.pipeline.boards.selftest:Selftests",
+        "edgekit doctor --selftest",
+    ),
     "edgekit.sensitivity/1": (
         "edgekit.reference.sensitivity:SensitivityRanking",
         "edgekit calibrate --sensitivity",
@@ -126,6 +132,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit_device.pyz serve-status",
     ),
     "edgekit.setup/1": ("edgekit.pipeline.boards.checkup:Setup", "edgekit doctor --setup"),
+    "edgekit.setups/1": ("edgekit.pipeline.boards.checkup:Setups", "edgekit doctor --setup"),
     "edgekit.sparsity/1": (
         "edgekit.placement.check_document:SparsityCheck",
         "edgekit check --sparsity",
@@ -146,20 +153,40 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit rewrite --verify",
     ),
     "edgekit.whatif/1": ("edgekit.placement.plan:WhatIf", "edgekit plan --what-if"),
+    "edgekit.why-modules/1": (
+        "edgekit.placement.module_reasons:WhyModules",
+        "edgekit plan --why",
+    ),
     "edgekit.why/1": ("edgekit.placement.explanation:Why", "edgekit plan --why"),
+}
+#: Further classes of documents that are also written with fewer or other keys.
+FORMS: Mapping[str, tuple[str, ...]] = {
+    "edgekit.cache/1": ("edgekit.quantize.cache_files:ShownCache",),
+    "edgekit.deployment/1": (
+        "edgekit_device.release.journal:DeploymentEntry",
+        "edgekit_device.release.journal:DeploymentFacts",
+        "edgekit_device.deployment.status:ShownDeployment",
+    ),
+    "edgekit.rollback/1": ("edgekit_device.release.journal:HistoryEntry",),
+    "edgekit.selftest/1": ("edgekit_device.selftest:SelftestResult",),
 }
 _ERROR = "edgekit.error/1"
 _LARGEST = 512 << 20  # a trace
 _SHOWN = 80
 
 
-def document_class(schema: str) -> type[Any]:
-    """Returns a document's class by its schema and version.
+def document_classes(schema: str) -> tuple[type[Any], ...]:
+    """Returns a document's classes by its schema and version: of several, that of ``DOCUMENTS`` is
+    the last one.
 
     Raises:
         KeyError: There is no such document.
     """
-    module, _, name = DOCUMENTS[schema][0].partition(":")
+    return tuple(map(_imported, (*FORMS.get(schema, ()), DOCUMENTS[schema][0])))
+
+
+def _imported(text: str) -> type[Any]:
+    module, _, name = text.partition(":")
     found: type[Any] = getattr(import_module(module), name)
     return found
 
@@ -203,7 +230,8 @@ def _read(document: object, where: str) -> Any:
     schema = _schema_of(document)
     if schema not in DOCUMENTS:
         raise _unknown(schema, where)
-    kind, made = document_class(schema), DOCUMENTS[schema][1]
+    kinds, made = document_classes(schema), DOCUMENTS[schema][1]
+    kind = kinds[0] if len(kinds) == 1 else min(kinds, key=lambda one: _misfits(one, document))
     try:
         if hasattr(kind, "model_validate_json"):
             return _of_model(kind, document)
@@ -214,6 +242,15 @@ def _read(document: object, where: str) -> Any:
             f"not a valid {schema}: {words}",
             code="document.invalid", where=where, hint=f"write it anew with {made}" * bool(made),
         ) from error  # fmt: skip
+
+
+def _misfits(kind: type[Any], document: object) -> int:
+    """Returns how many keys of a document a codec class lacks, or needs in vain."""
+    rules = [one for one in dataclasses.fields(kind) if "rule" in one.metadata]
+    needed = {one.metadata["key"] or one.name: one.metadata["needed"] for one in rules}
+    given = document if isinstance(document, Mapping) else {}
+    missing = [key for key, must in needed.items() if must and key not in given]
+    return len(missing) + len([key for key in given if key not in needed])
 
 
 def _of_model(kind: Any, document: object) -> Any:

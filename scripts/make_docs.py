@@ -23,7 +23,7 @@ from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
 
 from edgekit.documents import json_schema as document_schema
-from edgekit.saved_documents import DOCUMENTS, document_class
+from edgekit.saved_documents import DOCUMENTS, document_classes
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -38,7 +38,7 @@ def pages() -> dict[str, str]:
         "config.schema.json": _json(json_schema()),
         "cost-model.md": cost_page(),
         "data/dla-support.json": _json(database().to_json()),
-        "data/dla-support.schema.json": _json(document_schema(DlaSupport, SCHEMA)),
+        "data/dla-support.schema.json": _json(document_schema(SCHEMA, DlaSupport)),
         "data/predictions.csv": predictions(),
         "dla-support.md": dla_page(),
         "dla-support-search.html": search_page(),
@@ -49,7 +49,7 @@ def pages() -> dict[str, str]:
         "tensorrt.md": tensorrt_page(),
     }
     made |= {
-        f"schemas/{schema_file(name)}": _json(document_schema(document_class(name), name))
+        f"schemas/{schema_file(name)}": _json(document_schema(name, *document_classes(name)))
         for name in DOCUMENTS
     }
     return {**made, "llms.txt": llms_page(DOCS, made)}

@@ -15,7 +15,7 @@ import click
 import edgekit
 import edgekit.api
 from edgekit.cli.main import COMMANDS, GROUPS, Commands
-from edgekit.saved_documents import DOCUMENTS, document_class
+from edgekit.saved_documents import DOCUMENTS, document_classes
 from edgekit.targets import loader
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks
@@ -140,12 +140,13 @@ def schema_file(name: str) -> str:
 
 
 def _classes(schema: str) -> list[str]:
-    """Returns a document's class, after those of its bases that are the document, too: a check
+    """Returns a document's classes, after those of their bases that are the document, too: a check
     without a log, a measurement without its row of the history.
     """
-    kind = document_class(schema)
-    found = [base for base in reversed(kind.__mro__[1:]) if _SCHEMA_FIELDS & _fields(base)]
-    return [f"{one.__module__}.{one.__qualname__}" for one in (*found, kind)]
+    *forms, kind = document_classes(schema)
+    bases = [base for base in reversed(kind.__mro__[1:]) if _SCHEMA_FIELDS & _fields(base)]
+    found = dict.fromkeys((*bases, *forms, kind))
+    return [f"{one.__module__}.{one.__qualname__}" for one in found]
 
 
 def _fields(kind: type) -> set[str]:
@@ -212,8 +213,8 @@ def documents_page() -> str:
         "For everyone whose program reads what edgekit writes. Each JSON document names its schema",
         "and version under `schema` (a trace in `otherData`, `edgekit.error/1` nowhere).",
         "A field that goes or changes its meaning raises the version. `edgekit.read_document`",
-        "reads a saved document as an object of its class. Where a row names several classes, each",
-        "has the attributes of those before it, and the last one is what is read.",
+        "reads a saved document as an object of its class: of several, of the last one whose",
+        "required keys the document has.",
         "[dla-support.md](dla-support.md) describes `docs/data/dla-support.json`.",
         _MADE,
         "```sh\nedgekit targets --json\n```\n",

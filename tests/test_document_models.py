@@ -19,7 +19,7 @@ import pytest
 import edgekit
 from edgekit.documents import Coded, Document, json_schema
 from edgekit.errors import DataError
-from edgekit.saved_documents import DOCUMENTS, document_class
+from edgekit.saved_documents import DOCUMENTS, document_classes
 from tests.contracts import goldens
 
 #: Examples of texts, of which each pattern of a schema matches one.
@@ -37,7 +37,7 @@ QUANTITY = re.compile(
 #: Of these, what may be below zero (differences, moments before the first frame), and what is no
 #: quantity or device of a network.
 SIGNED = {
-    "BoardBuild.plan", "BuildLog.device", "Copy.start_us", "MeasuredEvent.compute_start_us",
+    "BuildLog.device", "Copy.start_us", "MeasuredEvent.compute_start_us",
     "MeasuredPart.measured_us", "Monitor.busy_from_s", "MovedAlone.loadables",
     "MovedAlone.transitions", "RailEnergy.over_idle_uj", "Sample.t_s", "ShownSample.t_s",
     "TimelineEntry.segment", "TotalEnergy.over_idle_uj", "TracedProcess.shift_us", "Unfused.uj",
@@ -85,7 +85,7 @@ class Schema:
     """A document's JSON Schema."""
 
     def __init__(self, name: str) -> None:
-        self.whole = json_schema(document_class(name), name)
+        self.whole = json_schema(name, *document_classes(name))
 
     def of(self, said: Any) -> dict[str, Any]:
         """What is said at a place, behind references."""
@@ -232,7 +232,7 @@ def replaced(value: Any, place: tuple[Any, ...], new: object) -> Any:
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_devices_times_and_sizes_have_rules(name: str) -> None:
     schema = Schema(name)
-    kind = document_class(name).__name__
+    kind = document_classes(name)[-1].__name__
     parts = {kind: schema.whole, **schema.whole.get("$defs", {})}
     free = {
         f"{part}.{key}"

@@ -13,9 +13,20 @@ import pytest
 
 import edgekit
 from edgekit.errors import DataError, EdgekitError
+from edgekit.pipeline.boards.selftest import Selftest
+from edgekit.quantize.caches import cache_of, write_cache
 from edgekit.removed import FormerDict
-from edgekit.saved_documents import DOCUMENTS, document_class
+from edgekit.saved_documents import DOCUMENTS, document_classes
+from edgekit_device.deployment.status import ShownDeployment
 from edgekit_device.protocol.codec import write
+from edgekit_device.release.journal import (
+    DeploymentEntry,
+    DeploymentFacts,
+    DeploymentResult,
+    HistoryEntry,
+)
+from edgekit_device.selftest import SelftestResult
+from tests.edgekit_device.test_device_documents import JOURNAL, ROLLBACK
 from tests.pipeline.nets import small_net
 
 BOARD = "jetson-agx-orin-64gb"
@@ -54,7 +65,16 @@ MADE: dict[str, Callable[[str, Path], Any]] = {
     "pareto": lambda net, log: edgekit.pareto(net, "latency_us", "energy_uj", target=BOARD),
     "table": lambda net, log: edgekit.plan_table(net, modes=["MAXN"], target=BOARD),
     "history": lambda net, log: edgekit.history(),
+    "cache": lambda net, log: edgekit.show_cache(_cache(net)),
+    "cache beside a model": lambda net, log: edgekit.show_cache(_cache(net), net),
+    "caches compared": lambda net, log: edgekit.diff_caches(_cache(net), _cache(net)),
 }
+
+
+def _cache(net: str) -> Path:
+    path = Path(net).with_suffix(".cache")
+    write_cache(cache_of({"x": 0.5, "c1": 0.25, "gone": 0.125}, "10.3"), path)
+    return path
 
 
 def _checked(net: str) -> Any:
@@ -73,6 +93,37 @@ def test_a_saved_document_reads_back(
         found = edgekit.read_document(source)
         assert isinstance(found, type(made))
         assert json.loads(json.dumps(found.to_json())) == parsed
+
+
+_LINE = {key: JOURNAL[key] for key in JOURNAL if key not in ("policy", "health", "steps")}
+_TESTED = {"schema": "edgekit.selftest/1", "fingerprint": {"machine": "aarch64"}, "items": []}
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        (ROLLBACK, HistoryEntry),
+        (_LINE, DeploymentEntry),
+        (JOURNAL, DeploymentFacts),
+        ({**JOURNAL, "alive": False}, ShownDeployment),
+        ({**JOURNAL, "refit": {}, "changed": True}, DeploymentResult),
+        (_TESTED, SelftestResult),
+        ({**_TESTED, "counts": {}, "board": {"kind": "ssh"}}, Selftest),
+    ],
+)
+def test_each_form_that_a_board_or_the_host_writes_is_read(
+    written: dict[str, Any], kind: type
+) -> None:
+    found = edgekit.read_document(written)
+    assert type(found) is kind
+    assert write(found) == written
+
+
+def test_a_key_that_a_form_lacks_is_named() -> None:
+    lacking = {key: value for key, value in _LINE.items() if key != "digest"}
+    for wrong, words in ((lacking, "missing: digest"), ({**_LINE, "a": 1}, "unknown: 'a'")):
+        with pytest.raises(DataError, match=words):
+            edgekit.read_document(wrong)
 
 
 def test_the_document_of_a_failure_reads_back(net: str) -> None:
@@ -134,7 +185,7 @@ def test_each_document_that_the_api_returns_is_in_the_table() -> None:
     for found in pkgutil.walk_packages(edgekit.__path__, "edgekit."):
         if not found.name.endswith(("__main__", "edgekit_recap")):
             importlib.import_module(found.name)
-    listed = {document_class(name) for name in DOCUMENTS}
+    listed = {kind for name in DOCUMENTS for kind in document_classes(name)}
     families = {base for kind in listed for base in kind.__mro__}
     # a part of a trace, which names its schema there; and the first line of a tuning's journal
     parts = {"TraceFacts", "JournalStart"}

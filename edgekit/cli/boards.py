@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         AppStatus,
         BoardRow,
         Doctor,
+        Doctors,
         Failed,
         HistoryEntry,
         LastError,
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
         ListedRelease,
         Removal,
         Selftest,
+        Selftests,
         ServingStatus,
         Setup,
+        Setups,
         ShownDeployment,
         Status,
         TrustingBoard,
@@ -206,63 +209,35 @@ def doctor_command(
     out: Path | None,
 ) -> None:
     _check_doctor_options(host, setup=setup, undo=undo, yes=yes, selftest=selftest, out=out)
-    found = _visit(
-        host, config, setup=setup, undo=undo, yes=yes, selftest=selftest, out=out, json=json,
-        quiet=quiet, root=root, python=python, accept_host_key=accept_host_key,
-    )  # fmt: skip
-    for one in () if json else found:
-        if getattr(one, "cause", None) is not None:
-            say(f"{one.board.name}: not reached: {one.error.message}")
-        elif selftest:
-            _show_selftest(one)
-        elif not setup:
+    reached = {"root": root, "python": python, "accept_host_key": accept_host_key}
+    found: Doctors | Setups | Selftests
+    unfit: EdgekitError | None = None
+    if host is None or not (setup or selftest):
+        found = examined = api.doctor(host, config, **reached)
+        for one in () if json else examined.reached:
             _show_checks(one)
-    lost = [one.cause for one in found if getattr(one, "cause", None) is not None]
+        unfit = _unfit([one for one in examined.reached if not one.ok], json)
+    elif setup:
+        found = prepared = api.set_up(
+            host, config, undo=undo, agree=lambda board, text: yes or _agreed(json),
+            on_text=lambda board, text: _told(board, text, json), **reached,
+        )  # fmt: skip
+        unfit = _not_prepared([one for one in prepared.reached if not one.ok], json)
+    else:
+        found = tested = api.selftest(
+            host, config, out=out, progress=progress(quiet or json),
+            on_note=lambda text: click.echo(text, err=True), **reached,
+        )  # fmt: skip
+        for answered in () if json else tested.reached:
+            _show_selftest(answered)
     if json:
-        documents = [one.to_json() for one in found]
-        print_json(documents[0] if len(documents) == 1 else {"boards": documents})
-    if lost:
-        raise mark_printed(lost[0])
-    bad = [one for one in found if not one.ok]
-    if bad:
-        raise _not_prepared(bad, json) if setup else _unfit(bad, json)
-
-
-def _visit(
-    host: str | None,
-    config: str | None,
-    *,
-    setup: bool,
-    undo: bool,
-    yes: bool,
-    selftest: bool,
-    out: Path | None,
-    json: bool,
-    quiet: bool,
-    **reached: Any,
-) -> Sequence[Any]:
-    """Returns the documents of the boards: of their set-up, self-test or checks."""
-    if host is None:
-        return api.doctor()
-    if setup:
-        return api.set_up(
-            host,
-            config,
-            undo=undo,
-            agree=lambda board, text: yes or _agreed(json),
-            on_text=lambda board, text: _told(board, text, json),
-            **reached,
-        )
-    if selftest:
-        return api.selftest(
-            host,
-            config,
-            out=out,
-            progress=progress(quiet or json),
-            on_note=lambda text: click.echo(text, err=True),
-            **reached,
-        )
-    return api.doctor(host, config, **reached)
+        print_json(found.boards[0] if len(found.boards) == 1 else found)
+    for lost in () if json else found.lost:
+        say(f"{lost.board.name}: not reached: {lost.cause.message}")
+    if found.lost:
+        raise mark_printed(found.lost[0].cause)
+    if unfit is not None:
+        raise unfit
 
 
 def _told(board: str, text: str, json: bool) -> None:
@@ -310,7 +285,9 @@ def _show_checks(document: Doctor) -> None:
     screen.print(f"Supports: {'; '.join(words)}.", markup=False, highlight=False)
 
 
-def _unfit(documents: list[Doctor], json: bool) -> EdgekitError:
+def _unfit(documents: list[Doctor], json: bool) -> EdgekitError | None:
+    if not documents:
+        return None
     lacks = [(one.board.name, check) for one in documents for check in one.checks
              if check.status == "missing"]  # fmt: skip
     nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
@@ -332,7 +309,9 @@ def _unfit(documents: list[Doctor], json: bool) -> EdgekitError:
     return mark_printed(error) if json else error
 
 
-def _not_prepared(documents: list[Setup], json: bool) -> EdgekitError:
+def _not_prepared(documents: list[Setup], json: bool) -> EdgekitError | None:
+    if not documents:
+        return None
     error = GateError(
         "; ".join(dict.fromkeys(NOT_PREPARED[one.state] for one in documents)),
         code="doctor.not-prepared",

@@ -92,6 +92,30 @@ class Doctor(FormerDict):
     cause: Any = field(default=None, compare=False)
 
 
+class VisitedBoards(FormerDict):
+    """A document of several boards, of which one that failed hides none of the others."""
+
+    boards: tuple[object, ...]
+
+    @property
+    def lost(self) -> tuple[Doctor, ...]:
+        """The boards that failed."""
+        return tuple(one for one in self.boards if isinstance(one, Doctor) and one.error)
+
+
+@document(frozen=True)
+class Doctors(VisitedBoards):
+    """``edgekit.doctors/1``: what each of several boards has for edgekit."""
+
+    boards: tuple[Doctor, ...] = member(records(Doctor))
+    schema: str = member(choice("edgekit.doctors/1"), default="edgekit.doctors/1")
+
+    @property
+    def reached(self) -> tuple[Doctor, ...]:
+        """The boards that were examined."""
+        return tuple(one for one in self.boards if not one.error)
+
+
 def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
     """TensorRT's libraries, Python modules and trtexec."""
     trt = probe.tensorrt

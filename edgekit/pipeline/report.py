@@ -36,7 +36,6 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
 from edgekit.pipeline.steps.accuracy import accuracy
 from edgekit.pipeline.steps.build import (
-    BoardBuild,
     BuiltPlan,
     board_builds,
     note_groups,
@@ -56,12 +55,12 @@ from edgekit.reports.schema import (
     Accuracy as ReportedAccuracy,
 )
 from edgekit.reports.schema import (
-    BuiltBoard,
     Facts,
     RefitAnswer,
     Report,
     ReportedRewrite,
 )
+from edgekit.tensorrt.built import BoardBuild
 from edgekit.version import __version__
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.fields import Clock
@@ -251,7 +250,7 @@ def report_facts(
         bundle=bundle,
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,
-        built=tuple(map(BuiltBoard.model_validate, write(board_builds(builds)))),
+        built=board_builds(builds),
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=board_name(release.board),

@@ -18,7 +18,6 @@ from edgekit.reference.accuracy import describe_parts
 from edgekit.reports import text
 from edgekit.reports.schema import (
     Accuracy,
-    BuiltBoard,
     Facts,
     Line,
     MonitorSummary,
@@ -28,6 +27,7 @@ from edgekit.reports.schema import (
     SegmentDeviation,
 )
 from edgekit.results.comparison import describe_value
+from edgekit.tensorrt.built import BoardBuild
 from edgekit.text import ABSENT, counted, percent
 from edgekit_device.board.samples import Sample
 from edgekit_device.runtime.deviation import decibels
@@ -99,7 +99,7 @@ class RunFacts:
     accuracy: Accuracy | None = None
     bundle: PackedBundle | None = None
     refit: RefitAnswer | None = None
-    built: tuple[BuiltBoard, ...] = ()
+    built: tuple[BoardBuild, ...] = ()
     bench: Bench | None = None
     trace: Trace | None = None
     board: BoardName | None = None
@@ -201,18 +201,21 @@ def flat_facts(facts: Mapping[str, object] | None) -> Iterable[tuple[str, str]]:
             yield text.clean(key), text.clean(words)
 
 
-def built_line(board: BuiltBoard) -> str:
+def differences(board: BoardBuild) -> tuple[str, ...]:
+    """Returns where a board's build is not as planned, as sentences."""
+    return () if board.plan is None else board.plan.differences
+
+
+def built_line(board: BoardBuild) -> str:
     """Returns a board's build in one line."""
     module = board.fingerprint.get("module")
-    differences = board.plan.differences
+    found = differences(board)
     return ", ".join(
         part
         for part in (
             f"TensorRT {board.tensorrt}",
             "" if module is None else str(module),
-            counted(len(differences), "difference") + " from the plan"
-            if differences
-            else "as planned",
+            counted(len(found), "difference") + " from the plan" if found else "as planned",
         )
         if part
     )

@@ -48,6 +48,7 @@ from edgekit.reference.accuracy import (
     NonfiniteOutput,
 )
 from edgekit.results.comparison import Comparison
+from edgekit.tensorrt.built import BoardBuild
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
 from edgekit_device.protocol.fields import Clock
@@ -385,40 +386,6 @@ class RefitAnswer(Document):
     tensors: Count | None = None
 
 
-class ReportedAttempt(OpenDocument):
-    """A try of the builder."""
-
-    flags: list[str] = Field([])
-
-
-class ReportedEngine(OpenDocument):
-    """An engine as the board built it."""
-
-    key: str
-    bytes: Size
-    full_bytes: Size | None = None
-    stripped: bool
-    seconds: Figure | None
-    attempt: Count
-    attempts: list[ReportedAttempt] = Field(min_length=1)
-
-
-class ReportedBuild(OpenDocument):
-    """Where the engines are not as planned."""
-
-    differences: list[str]
-
-
-class BuiltBoard(OpenDocument):
-    """What a board built."""
-
-    board: str
-    tensorrt: str
-    fingerprint: Facts
-    plan: ReportedBuild
-    engines: list[ReportedEngine]
-
-
 class ReportedRewrite(OpenDocument):
     """An applied rewrite; ``max_error`` is null where its proof is not numeric."""
 
@@ -556,7 +523,7 @@ class Report(Document):
     calibration: Calibration | None = None
     bundle: Annotated[PackedBundle, Coded()] | None = None
     refit: RefitAnswer | None = None
-    built: list[BuiltBoard] = Field([])
+    built: list[Annotated[BoardBuild, Coded()]] = Field([])
     bench: ReportedBench | None = None
     power: ReportedPower | None = None
     baseline: MoreComparison | RefusedComparison | None = None

@@ -4,10 +4,14 @@ import json
 
 import pytest
 
+import edgekit
 from edgekit.cli import main, steps
-from edgekit.errors import UsageError
-from edgekit.pipeline.steps.build import BoardBuild, BoardEngine
+from edgekit.errors import DataError, UsageError
+from edgekit.tensorrt.built import BoardBuild, BoardEngine
+from edgekit.tensorrt.comparison import BuiltComparison
+from edgekit_device.build.request import TimingCacheUse
 from tests.pipeline.nets import small_config
+from tests.reports.test_built import BUILT
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -36,6 +40,12 @@ def test_a_build_reports_its_data_and_every_note(tmp_path, monkeypatch, capsys):
     assert any("conv1" in note for note in document["notes"])
     for note in document["notes"]:
         assert f"note: {note}".lower() in text.lower()
+    assert edgekit.read_document(document).to_json() == document
+    document["boards"] = [BUILT]
+    assert edgekit.read_document(document).boards[0].plan.differences
+    document["boards"] = [{**BUILT, "plan": "XPU"}]
+    with pytest.raises(DataError, match=r"boards\[0\].plan: expected an object"):
+        edgekit.read_document(document)
 
 
 @pytest.mark.whole
@@ -54,8 +64,10 @@ def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, 
 def test_a_stripped_engine_whose_full_size_nobody_knows_is_reported_all_the_same(
     capsys, full, says
 ):
-    engine = BoardEngine("net", 1000, full, True, False, False, "none", None, 0, (), 2.0, {})
-    same = {"same": True, "differences": []}
+    engine = BoardEngine(
+        "net", 1000, full, True, False, False, "none", None, 0, (), 2.0, TimingCacheUse()
+    )
+    same = BuiltComparison(engines=(), differences=(), same=True)
     steps._show_build(BoardBuild("lab", "", {}, "10.3.0", (engine,), same, ()))
     assert says in capsys.readouterr().out
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import edgekit
 from edgekit.cli.main import app
 from edgekit.errors import EnvironmentLack, GateError, UsageError
 from tests.cli.board_fakes import FakeBoard, config_of, lend
@@ -88,9 +89,27 @@ def test_a_board_that_is_down_hides_no_other(
     assert "Supports: backends tensorrt" in reported
     with pytest.raises(EnvironmentLack):
         app(["doctor", config, "--json"])
-    left, right = json.loads(capsys.readouterr().out)["boards"]
+    document = json.loads(capsys.readouterr().out)
+    found = edgekit.read_document(document)
+    assert found.to_json() == document
+    assert [one.board.name for one in found.lost] == ["left"]
+    assert [one.board.name for one in found.reached] == ["right"]
+    left, right = document["boards"]
     assert (left["ok"], left["error"]["code"]) == (False, "board.unreachable")
     assert right["can"]["dla_cores"] == 2
+
+
+def test_the_set_up_of_several_boards_reads_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    lend(monkeypatch, FakeBoard("left", down=True), board("right", state="unneeded", applied=""))
+    with pytest.raises(EnvironmentLack):
+        app(["doctor", config_of(tmp_path, "left", "right"), "--setup", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    found = edgekit.read_document(document)
+    assert found.to_json() == document
+    assert [one.state for one in found.reached] == ["unneeded"]
+    assert found.lost[0].error.code == "board.unreachable"
 
 
 def test_without_a_board_this_machine_is_examined(

@@ -103,6 +103,7 @@ def test_why_of_a_module_is_its_tree_with_reasons(
 ) -> None:
     found = asked(capsys, "plan", model, "--precision", "fp16", "--why", "classifier", "-q")
     assert found["schema"] == "edgekit.why-modules/1"
+    assert edgekit.read_document(found).to_json() == found
     paths = [one["module"] for one in found["modules"]]
     assert paths[0] == "classifier"
     assert all(path.startswith("classifier.") for path in paths[1:])

@@ -89,4 +89,4 @@ def test_every_key_is_one_of_the_document():
     named = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
              for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
     assert named
-    assert named <= set(json_schema(Report, "edgekit.report/1")["properties"])
+    assert named <= set(json_schema("edgekit.report/1", Report)["properties"])

@@ -68,12 +68,12 @@ def _reader(kind: type) -> Callable[[Any], Any]:
 
 _NOW, _DIGEST, _RELEASE = "2027-01-31T12:00:00Z", "0" * 64, "000001-" + "0" * 12
 _FAILURE = {"code": "build.failed", "message": "no tactic", "where": "net", "hint": ""}
-_ROLLBACK = {
+ROLLBACK = {
     "schema": "edgekit.rollback/1", "id": "7", "app": "toy", "state": "rolled-back",
     "release": _RELEASE, "previous": None, "started_at": _NOW, "state_at": _NOW, "error": _FAILURE,
 }  # fmt: skip
-_JOURNAL = {
-    **_ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
+JOURNAL = {
+    **ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
     "digest": _DIGEST, "known": False, "operator": "me", "trust_unsigned": False,
     "on_purpose": None, "job": None, "attempts": 1, "health": None,
     "policy": write(Policy(soak_s=1.0)),
@@ -111,8 +111,8 @@ def _settings(document: Any) -> Any:
 
 #: By kind: a document that the board keeps.
 STORED: dict[str, tuple[Any, type]] = {
-    "journal": (_JOURNAL, DeploymentFacts),
-    "roll back": (_ROLLBACK, HistoryEntry),
+    "journal": (JOURNAL, DeploymentFacts),
+    "roll back": (ROLLBACK, HistoryEntry),
     "links": ({"current": _RELEASE, "previous": None}, Links),
     "job request": ({"kind": "build", "request": {}}, JobRequest),
     "job state": (_JOB, JobState),

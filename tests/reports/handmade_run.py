@@ -18,11 +18,11 @@ from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts
 from edgekit.reports.schema import (
     Accuracy,
-    BuiltBoard,
     RefitAnswer,
     ReportedRewrite,
 )
 from edgekit.targets.loader import get
+from edgekit.tensorrt.built import BoardBuild
 from tests.benchmark import handmade_plan
 
 REASON = VerdictReason(
@@ -38,7 +38,7 @@ SHUFFLE = VerdictReason(
 PARTS: dict[str, Any] = {
     "accuracy": Accuracy | None, "bundle": Annotated[PackedBundle, Coded()] | None,
     "refit": RefitAnswer | None, "bench": Bench | None, "board": BoardName | None,
-    "built": tuple[BuiltBoard, ...],
+    "built": tuple[Annotated[BoardBuild, Coded()], ...],
     "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[Annotated[FinishedStep, Coded()], ...],
     "trace": Trace | None,
 }  # fmt: skip

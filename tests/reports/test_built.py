@@ -20,14 +20,20 @@ BUILT = {
         {
             "key": "lane0", "bytes": 1_000_000, "full_bytes": 4_000_000, "stripped": True,
             "version_compatible": False, "lean_embedded": False, "refit": "identical",
-            "dla_core": 0, "attempt": 1, "seconds": 90.0,
+            "dla_core": 0, "attempt": 1, "seconds": 90.0, "timing_cache": {},
             "attempts": [
-                {"flags": ["VERSION_COMPATIBLE", "STRIP_PLAN"], "ok": False, "error": "no"},
-                {"flags": ["STRIP_PLAN"], "ok": True, "error": None},
+                {
+                    "flags": ["VERSION_COMPATIBLE", "STRIP_PLAN"], "ok": False, "seconds": 8.0,
+                    "error": "no",
+                },
+                {"flags": ["STRIP_PLAN"], "ok": True, "seconds": 82.0, "error": None},
             ],
         }
     ],
-    "plan": {"differences": ["gap: planned on the DLA, built on the GPU"], "same": False},
+    "plan": {
+        "schema": "edgekit.built/1", "engines": [], "same": False,
+        "differences": ["gap: planned on the DLA, built on the GPU"],
+    },
     "notes": [],
 }  # fmt: skip
 

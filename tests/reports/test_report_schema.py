@@ -75,7 +75,7 @@ def test_a_file_that_is_no_report_is_an_error(tmp_path, text):
 
 
 def test_the_schema_names_what_the_page_reads():
-    schema = json_schema(Report, "edgekit.report/1")
+    schema = json_schema("edgekit.report/1", Report)
     assert schema["properties"]["schema"]["const"] == "edgekit.report/1"
     assert {"layers", "placement", "timeline"} <= set(schema["required"])
     assert schema["$defs"]["ReportedLayer"]["properties"]["number"]["minimum"] == 1

@@ -9,7 +9,7 @@ import numpy as np
 from edgekit.dla.verdicts import Judgement, LayerVerdict, MemoryNeed
 from edgekit.placement.plan import PlannedLoadable
 from edgekit.placement.segments import segmented
-from edgekit.tensorrt.comparison import compare_build
+from edgekit.tensorrt.comparison import BuiltLoadables, InspectedLoadables, compare_build
 from edgekit.tensorrt.requests import lanes_of
 from tests.tensorrt.results import build_result
 from tests.tensorrt.test_engines import SCALES, model_of, network_of, node, place_all, plan_of, toy
@@ -59,10 +59,10 @@ def compared(
 
 def test_a_build_as_planned_has_no_differences():
     found = compared(log("{ForeignNode[b]}", "a", "c"), answers={"a": True, "b": True, "c": True})
-    assert found.differences == []
+    assert found.differences == ()
     assert found.same
     (engine,) = found.engines
-    assert engine.placement.loadables.to_json() == {"plan": 1, "builder": 1, "same": 1}
+    assert engine.placement.loadables == BuiltLoadables(plan=1, builder=1, same=1)
     assert engine.capability.asked == 3
 
 
@@ -94,7 +94,7 @@ def test_the_inspector_counts_loadables_where_the_log_reports_nothing():
     names_only = {"name": "{ForeignNode[b]}", "type": "", "device": ""}
     assert compared("", layers=[names_only]).engines[0].inspector is None
     found = compared("", layers=[gpu])
-    assert found.engines[0].inspector.to_json() == {"plan": 1, "engine": 0}
+    assert found.engines[0].inspector == InspectedLoadables(plan=1, engine=0)
     assert "inspector" in found.differences[0]
     # a log that says the same is told once
     both = compared(log("", "a", "b", "c"), layers=[gpu])

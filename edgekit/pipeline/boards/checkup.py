@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.deployment.board import DescribedBoard
-from edgekit.deployment.doctor import Doctor, PlannedBoard, examine
+from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoards, examine
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import failure_of, row_of
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
-from edgekit_device.protocol.codec import choice, document, flag, member, record
+from edgekit_device.protocol.codec import array, choice, document, flag, member, record
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.boards.selftest import Selftest
+    from edgekit.pipeline.boards.selftest import Selftest, Selftests
     from edgekit.pipeline.progress import Progress
 
 
@@ -41,7 +41,20 @@ class Setup(FormerDict, SetupAnswer):
     schema: str = member(choice("edgekit.setup/1"), default="edgekit.setup/1")
 
 
-def doctor(where: str | None = None, config: str | None = None, **settings: Any) -> list[Doctor]:
+@document(frozen=True)
+class Setups(VisitedBoards):
+    """``edgekit.setups/1``: how several boards were prepared; a ``Doctor`` is one that failed."""
+
+    boards: tuple[Setup | Doctor, ...] = member(array(row_of(Setup, Doctor)))
+    schema: str = member(choice("edgekit.setups/1"), default="edgekit.setups/1")
+
+    @property
+    def reached(self) -> tuple[Setup, ...]:
+        """The boards that answered."""
+        return tuple(one for one in self.boards if isinstance(one, Setup))
+
+
+def doctor(where: str | None = None, config: str | None = None, **settings: Any) -> Doctors:
     """Returns what boards, or this machine, have for edgekit.
 
     Args:
@@ -56,13 +69,13 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
     if where is None:
         from edgekit.pipeline.boards.workstation import examine_workstation
 
-        return [examine_workstation()]
+        return Doctors((examine_workstation(),))
 
     def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
         planned = None if wanted is None else planned_board(wanted)
         return examine(_described(client), client.probe(), planned)
 
-    return _each(where, config, look, **settings)
+    return Doctors(_each(where, config, look, **settings))
 
 
 def planned_board(config: Config) -> PlannedBoard:
@@ -86,7 +99,7 @@ def set_up(
     agree: Callable[[str, str], bool] = lambda board, text: True,
     on_text: Callable[[str, str], object] = lambda board, text: None,
     **settings: Any,
-) -> list[Setup | Doctor]:
+) -> Setups:
     """Lets the account set power modes and read clocks of boards.
 
     Args:
@@ -96,9 +109,6 @@ def set_up(
         agree: Called with a board and what would change there; returns whether to change it.
         on_text: Called with a board and what was found or done there.
         settings: See ``doctor``.
-
-    Returns:
-        A Setup for each board, a Doctor for one that failed.
     """
 
     def prepare(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Setup:
@@ -110,7 +120,7 @@ def set_up(
         ok = found.state not in _UNPREPARED
         return Setup(**vars(found), ok=ok, board=_described(client))
 
-    return _each(where, config, prepare, **settings)
+    return Setups(_each(where, config, prepare, **settings))
 
 
 def self_test(
@@ -121,7 +131,7 @@ def self_test(
     on_note: OnNote,
     out: Path | None = None,
     **settings: Any,
-) -> list[Selftest | Doctor]:
+) -> Selftests:
     """Runs the self-test of boards and writes its answers.
 
     Args:
@@ -131,11 +141,8 @@ def self_test(
         on_note: Called at a Ctrl-C with how to come back.
         out: File for the answers; of several boards each has its name in it.
         settings: See ``doctor``.
-
-    Returns:
-        A Selftest for each board, a Doctor for one that failed.
     """
-    from edgekit.pipeline.boards.selftest import finished, start
+    from edgekit.pipeline.boards.selftest import Selftests, finished, start
 
     def test(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Selftest:
         accepts = bool(settings.get("accept_host_key"))
@@ -146,7 +153,7 @@ def self_test(
             path = path.with_name(f"{path.stem}-{board.name}{path.suffix}")
         return finished(result, client, path)
 
-    return _each(where, config, test, **settings)
+    return Selftests(_each(where, config, test, **settings))
 
 
 def _each(
@@ -156,7 +163,7 @@ def _each(
     *,
     accept_host_key: bool = False,
     **options: Any,
-) -> list[_Found | Doctor]:
+) -> tuple[_Found | Doctor, ...]:
     """Returns what ``visit`` found on each board; of one that failed, why."""
     from edgekit.config.loader import open_config
 
@@ -175,7 +182,7 @@ def _each(
                 raise
             described = DescribedBoard(board.name, board.kind, "")
             found.append(Doctor(described, False, error=failure_of(error), cause=error))
-    return found
+    return tuple(found)
 
 
 def _described(client: BoardClient) -> DescribedBoard:

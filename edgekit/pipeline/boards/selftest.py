@@ -14,7 +14,9 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.deployment.answers import protocol_error
+from edgekit.deployment.doctor import Doctor, VisitedBoards
 from edgekit.files import write_atomically
+from edgekit.pipeline.boards.requests import row_of
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.releases import release
 from edgekit_device.build.request import (
@@ -29,6 +31,8 @@ from edgekit_device.build.request import (
 )
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
+    array,
+    choice,
     document,
     flag,
     mapping,
@@ -128,6 +132,19 @@ class Selftest(FormerDict, SelftestResult):
     ok: bool | None = member(flag, absent=None)
     file: str | None = member(text(), absent=None)
     name: str = field(default="", compare=False)
+
+
+@document(frozen=True)
+class Selftests(VisitedBoards):
+    """``edgekit.selftests/1``: the answers of several boards; a ``Doctor`` is one that failed."""
+
+    boards: tuple[Selftest | Doctor, ...] = member(array(row_of(Selftest, Doctor)))
+    schema: str = member(choice("edgekit.selftests/1"), default="edgekit.selftests/1")
+
+    @property
+    def reached(self) -> tuple[Selftest, ...]:
+        """The boards that answered."""
+        return tuple(one for one in self.boards if isinstance(one, Selftest))
 
 
 def finished(result: object, client: BoardClient, path: Path) -> Selftest:

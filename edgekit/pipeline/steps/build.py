@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,25 +35,16 @@ from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
+from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.text import counted, listed
-from edgekit_device.build.request import (
-    RESULT_SCHEMA,
-    AttemptResult,
-    BuildResult,
-    EngineResult,
-    TimingCacheUse,
-)
+from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     document,
-    flag,
-    mapping,
     member,
-    nullable,
     read,
     record,
     records,
@@ -122,55 +113,6 @@ class BuiltSegment:
 
 
 @document(frozen=True)
-class BoardEngine:
-    """An engine as a board built it.
-
-    Attributes:
-        bytes: Of the engine as it is deployed.
-        full_bytes: With its weights; None where that is not known.
-        lean_embedded: Whether it carries its own runtime.
-        refit: Which weights it takes: "any", "identical", "individual" or "none".
-        dla_core: The DLA core that it drives.
-        attempt: Which of ``attempts`` succeeded.
-        seconds: How long it took.
-    """
-
-    key: str = member(text())
-    bytes: int = member(fields.count)
-    full_bytes: int | None = member(nullable(fields.count))
-    stripped: bool = member(flag)
-    version_compatible: bool = member(flag)
-    lean_embedded: bool = member(flag)
-    refit: str = member(text())
-    dla_core: int | None = member(nullable(fields.count))
-    attempt: int = member(fields.count)
-    attempts: tuple[AttemptResult, ...] = member(records(AttemptResult))
-    seconds: float = member(fields.figure)
-    timing_cache: TimingCacheUse = member(record(TimingCacheUse))
-
-
-@document(frozen=True)
-class BoardBuild:
-    """What a board built.
-
-    Attributes:
-        job: The board's job.
-        fingerprint: What the board was.
-        tensorrt: TensorRT there.
-        plan: The plan compared with the build, ``edgekit.built/1``.
-        notes: For people.
-    """
-
-    board: str = member(text())
-    job: str = member(text())
-    fingerprint: Mapping[str, str] = member(mapping(text()))
-    tensorrt: str = member(text())
-    engines: tuple[BoardEngine, ...] = member(records(BoardEngine))
-    plan: Any = member(anything)
-    notes: tuple[str, ...] = member(array(text(most=1 << 18)))
-
-
-@document(frozen=True)
 class Build(FormerDict):
     """``edgekit.build/1``: the engines of a configuration.
 
@@ -221,7 +163,7 @@ def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
         result.fingerprint,
         result.tensorrt,
         tuple(engines),
-        built.comparison.to_json() if built.comparison else None,
+        built.comparison,
         result.notes,
     )
 

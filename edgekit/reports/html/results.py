@@ -13,6 +13,7 @@ from edgekit.reports.facts import (
     SEGMENT_MEASURES,
     baseline_word,
     built_line,
+    differences,
     measure_words,
     part_words,
     warning_words,
@@ -22,13 +23,12 @@ from edgekit.reports.html.view import View
 from edgekit.reports.layers import sharing_words
 from edgekit.reports.schema import (
     Accuracy,
-    BuiltBoard,
     Calibration,
     RefitAnswer,
     Report,
-    ReportedEngine,
     ReportedPower,
 )
+from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.text import ABSENT, counted, percent
 
 CHANGES_SHOWN = 20
@@ -205,20 +205,20 @@ def bundle_view(bundle: PackedBundle | None, refit: RefitAnswer | None) -> View 
     }
 
 
-def built_view(boards: Sequence[BuiltBoard]) -> list[View]:
+def built_view(boards: Sequence[BoardBuild]) -> list[View]:
     """Returns each board's build for the page: its engines, and where it is not as planned."""
     return [
         {
             "board": text.clean(board.board),
             "facts": text.clean(built_line(board)),
             "engines": [_engine(one) for one in board.engines],
-            "differences": [text.clean(difference) for difference in board.plan.differences],
+            "differences": [text.clean(difference) for difference in differences(board)],
         }
         for board in boards
     ]
 
 
-def _engine(one: ReportedEngine) -> View:
+def _engine(one: BoardEngine) -> View:
     """Returns a row: sizes are of the file, stripped and with its weights."""
     whole = one.full_bytes if one.stripped else None
     tried = len(one.attempts)
