@@ -237,27 +237,28 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"it has the number {constant}, which is no JSON number")
 
 
-def place(fault: ErrorDetails) -> str:
-    """Returns where in a document something is wrong: "segments[1].latency_ms"."""
-    names = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in fault["loc"])
-    return plain("".join(names).removeprefix("."), 200)
-
-
 def fault_words(error: ValidationError) -> str:
     """Returns what is wrong with a document, and where."""
-    faults = error.errors(include_url=False, include_context=False)
-    words = [f"{place(one)}: {_lowered(one['msg'])}" for one in faults[:_SHOWN]]
+    faults = error.errors(include_url=False)
+    words = [": ".join(filter(None, _fault(one))) for one in faults[:_SHOWN]]
     more = len(faults) - _SHOWN
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
     """Returns where the first fault of a document is, and what is wrong there."""
-    first = error.errors(include_url=False)[0]
-    inside = first["ctx"] if first["type"] == "codec" else {}
-    where = ".".join(filter(None, (place(first), inside.get("where"))))
-    return where, inside.get("message", _lowered(first["msg"]))
+    return _fault(error.errors(include_url=False)[0])
 
 
-def _lowered(message: str) -> str:
-    return re.sub(r"^Input s", "s", message)
+def _fault(fault: ErrorDetails) -> tuple[str, str]:
+    """Returns the place, such as "segments[1].latency_ms", and the words; both as the codec's."""
+    inside = fault["ctx"] if fault["type"] == "codec" else {}
+    names = fault["loc"]
+    message = inside.get("message", re.sub(r"^Input s", "s", fault["msg"]))
+    if fault["type"] == "extra_forbidden":
+        message = f"unknown: {str(names[-1])!r}"
+        names = names[:-1]
+    where = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in names)
+    rest = inside.get("where", "")
+    where += f".{rest}" if rest and not rest.startswith("[") else rest
+    return plain(where.removeprefix("."), 200), message

@@ -96,10 +96,12 @@ def _show_build(board: BoardBuild) -> None:
             facts.append("version compatible")
         print(f"  {one.key}: {', '.join(facts)}")
     plan = board.plan
-    if plan["same"]:
+    if plan is None:
+        return
+    if plan.same:
         print("  matches the plan: layers, devices and loadables")
     else:
-        print(f"  {counted(len(plan['differences']), 'difference')} from the plan, listed as notes")
+        print(f"  {counted(len(plan.differences), 'difference')} from the plan, listed as notes")
 
 
 @commands.command(

@@ -6,14 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from edgekit.buildlog.comparison import compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.verdicts import Judgement
-from edgekit.documents import Count, Device, DeviceKind, Document
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    choice,
+    document,
+    flag,
+    member,
+    nullable,
+    record,
+    records,
+)
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
@@ -25,76 +32,92 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-class Disagreement(Document):
+@document(frozen=True)
+class Disagreement:
     """A layer of which ``can_run_on_DLA`` answers otherwise than edgekit's verdict."""
 
-    layer: str
-    ours: bool
-    builder: bool
-    certainty: str
-    rules: list[str]
+    layer: str = member(fields.name)
+    ours: bool = member(flag)
+    builder: bool = member(flag)
+    certainty: str = member(choice("certain", "disputed"))
+    rules: tuple[str, ...] = member(fields.names)
 
 
-class Capability(Document):
+@document(frozen=True)
+class Capability:
     """What ``can_run_on_DLA`` answered, by number of layers."""
 
-    asked: Count
-    disagree: list[Disagreement]
+    asked: int = member(fields.count)
+    disagree: tuple[Disagreement, ...] = member(records(Disagreement))
 
 
-class Misplaced(Document):
+@document(frozen=True)
+class Misplaced:
     """A layer that the builder placed elsewhere; ``builder`` "slots": for want of loadables."""
 
-    layer: str
-    plan: DeviceKind
-    builder: DeviceKind
-    words: list[str]
+    layer: str = member(fields.name)
+    plan: str = member(fields.device_kind)
+    builder: str = member(choice(*fields.DEVICE_KINDS, "slots"))
+    words: tuple[str, ...] = member(fields.names)
 
 
-class BuiltLoadables(Document):
+@document(frozen=True)
+class BuiltLoadables:
     """Number of loadables planned, built, and equal in both."""
 
-    plan: Count
-    builder: Count
-    same: Count
+    plan: int = member(fields.count)
+    builder: int = member(fields.count)
+    same: int = member(fields.count)
 
 
-class BuiltPlacement(Document):
+@document(frozen=True)
+class BuiltPlacement:
     """The plan's devices and those of the builder's log."""
 
-    evidence: str
-    layers: Count
-    differ: list[Misplaced]
-    loadables: BuiltLoadables
-    warnings: list[str]
+    evidence: str = member(fields.name)
+    layers: int = member(fields.count)
+    differ: tuple[Misplaced, ...] = member(records(Misplaced))
+    loadables: BuiltLoadables = member(record(BuiltLoadables))
+    warnings: tuple[str, ...] = member(fields.names)
 
 
-class InspectedLoadables(Document):
+@document(frozen=True)
+class InspectedLoadables:
     """Number of loadables planned, and of those that the engine inspector lists."""
 
-    plan: Count
-    engine: Count
+    plan: int = member(fields.count)
+    engine: int = member(fields.count)
 
 
-class ComparedEngine(Document):
-    """An engine and its plan."""
+@document(frozen=True)
+class ComparedEngine:
+    """An engine and its plan.
 
-    key: str
-    device: Device
-    capability: Capability
-    placement: BuiltPlacement | None = Field(description="null: no log, or not one whole engine")
-    inspector: InspectedLoadables | None = Field(description="null: it names no layer's type")
-    reformats: list[str] = Field(description="reformats of inputs and outputs that are left")
-    unmapped: list[str] = Field(description="layers of the builder that are none of the model's")
+    Attributes:
+        placement: Where the builder's log places the layers; None without a log, or where the
+            engine is not the whole plan.
+        inspector: Loadables by the engine inspector; None where it names no layer's type.
+        reformats: Reformats of inputs and outputs that are left.
+        unmapped: Layers of the builder that are none of the model's.
+    """
+
+    key: str = member(fields.name)
+    device: str = member(fields.device)
+    capability: Capability = member(record(Capability))
+    placement: BuiltPlacement | None = member(nullable(record(BuiltPlacement)))
+    inspector: InspectedLoadables | None = member(nullable(record(InspectedLoadables)))
+    reformats: tuple[str, ...] = member(fields.names)
+    unmapped: tuple[str, ...] = member(fields.names)
 
 
-class BuiltComparison(Document):
-    """Where a build differs from the plan; ``differences`` are sentences."""
+@document(frozen=True)
+class BuiltComparison:
+    """``edgekit.built/1``: where a build differs from the plan, in ``differences`` as sentences."""
 
-    schema_: Literal["edgekit.built/1"] = Field(alias="schema")
-    engines: list[ComparedEngine]
-    differences: list[str]
-    same: bool
+    engines: tuple[ComparedEngine, ...] = member(records(ComparedEngine))
+    differences: tuple[str, ...] = member(fields.names)
+    same: bool = member(flag)
+    schema: str = member(choice("edgekit.built/1"), default="edgekit.built/1")
 
 
 def compare_build(
@@ -138,14 +161,12 @@ def compare_build(
                     if log is None
                     else _placement(network, judgement, plan, number, placed, log),
                     inspector=_inspected(plan, number, one.layers) if whole else None,
-                    reformats=list(one.reformats),
-                    unmapped=list(one.unmapped),
+                    reformats=tuple(one.reformats),
+                    unmapped=tuple(one.unmapped),
                 )
             )
-    differences = [text for one in engines for text in _describe_difference(one)]
-    return BuiltComparison(
-        schema="edgekit.built/1", engines=engines, differences=differences, same=not differences
-    )
+    differences = tuple(text for one in engines for text in _describe_difference(one))
+    return BuiltComparison(tuple(engines), differences, same=not differences)
 
 
 def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability:
@@ -159,10 +180,10 @@ def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability
                     ours=verdict.ok,
                     builder=answer,
                     certainty=verdict.certainty,
-                    rules=[reason.rule for reason in verdict.reasons],
+                    rules=tuple(reason.rule for reason in verdict.reasons),
                 )
             )
-    return Capability(asked=len(answers), disagree=wrong)
+    return Capability(asked=len(answers), disagree=tuple(wrong))
 
 
 def _inspected(
@@ -191,7 +212,7 @@ def _placement(
     found = compare(network, requested, parse_log(log.splitlines()))
     wrong = [
         Misplaced(
-            layer=x.layer, plan=devices[x.layer], builder=x.builder, words=list(x.words)
+            layer=x.layer, plan=devices[x.layer], builder=x.builder, words=tuple(x.words)
         )
         for x in found.layers
         # a layer that the DLA could run and the plan has on the GPU is no difference
@@ -203,13 +224,13 @@ def _placement(
     return BuiltPlacement(
         evidence=found.evidence,
         layers=len(devices),
-        differ=wrong,
+        differ=tuple(wrong),
         loadables=BuiltLoadables(
             plan=len(ours),
             builder=len(theirs),
             same=sum(group in theirs for group in wanted),
         ),
-        warnings=list(found.warnings),
+        warnings=tuple(found.warnings),
     )
 
 

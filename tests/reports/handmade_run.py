@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from edgekit.benchmark.document import Bench, BoardName, bench_document
 from edgekit.benchmark.trace.chrome import Trace
 from edgekit.bundles.files import PackedBundle
-from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
+from edgekit.dla.verdicts import Judgement, LayerVerdict
 from edgekit.documents import Coded
-from edgekit.error_document import FinishedStep
+from edgekit.error_document import FinishedStep, VerdictReason
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts

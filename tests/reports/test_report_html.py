@@ -7,7 +7,8 @@ import re
 import pytest
 
 from edgekit.benchmark.document import bench_document
-from edgekit.dla.verdicts import LayerVerdict, VerdictReason
+from edgekit.dla.verdicts import LayerVerdict
+from edgekit.error_document import VerdictReason
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html, write_report
 from tests.benchmark import handmade_plan

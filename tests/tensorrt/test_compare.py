@@ -11,6 +11,7 @@ from edgekit.placement.plan import PlannedLoadable
 from edgekit.placement.segments import segmented
 from edgekit.tensorrt.comparison import compare_build
 from edgekit.tensorrt.requests import lanes_of
+from edgekit_device.protocol.codec import write
 from tests.tensorrt.results import build_result
 from tests.tensorrt.test_engines import SCALES, model_of, network_of, node, place_all, plan_of, toy
 
@@ -59,10 +60,10 @@ def compared(
 
 def test_a_build_as_planned_has_no_differences():
     found = compared(log("{ForeignNode[b]}", "a", "c"), answers={"a": True, "b": True, "c": True})
-    assert found.differences == []
+    assert found.differences == ()
     assert found.same
     (engine,) = found.engines
-    assert engine.placement.loadables.to_json() == {"plan": 1, "builder": 1, "same": 1}
+    assert write(engine.placement.loadables) == {"plan": 1, "builder": 1, "same": 1}
     assert engine.capability.asked == 3
 
 
@@ -94,7 +95,7 @@ def test_the_inspector_counts_loadables_where_the_log_reports_nothing():
     names_only = {"name": "{ForeignNode[b]}", "type": "", "device": ""}
     assert compared("", layers=[names_only]).engines[0].inspector is None
     found = compared("", layers=[gpu])
-    assert found.engines[0].inspector.to_json() == {"plan": 1, "engine": 0}
+    assert write(found.engines[0].inspector) == {"plan": 1, "engine": 0}
     assert "inspector" in found.differences[0]
     # a log that says the same is told once
     both = compared(log("", "a", "b", "c"), layers=[gpu])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
+from edgekit.tensorrt.comparison import BuiltComparison, compare_build
 from edgekit.text import counted, listed
 from edgekit_device.build.request import (
     RESULT_SCHEMA,
@@ -46,7 +47,6 @@ from edgekit_device.build.request import (
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     document,
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
-    from edgekit.tensorrt.comparison import BuiltComparison
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
@@ -157,7 +156,7 @@ class BoardBuild:
         job: The board's job.
         fingerprint: What the board was.
         tensorrt: TensorRT there.
-        plan: The plan compared with the build, ``edgekit.built/1``.
+        plan: The plan compared with the build.
         notes: For people.
     """
 
@@ -166,7 +165,7 @@ class BoardBuild:
     fingerprint: Mapping[str, str] = member(mapping(text()))
     tensorrt: str = member(text())
     engines: tuple[BoardEngine, ...] = member(records(BoardEngine))
-    plan: Any = member(anything)
+    plan: BuiltComparison | None = member(nullable(record(BuiltComparison)))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
 
 
@@ -221,7 +220,7 @@ def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
         result.fingerprint,
         result.tensorrt,
         tuple(engines),
-        built.comparison.to_json() if built.comparison else None,
+        built.comparison,
         result.notes,
     )
 
@@ -387,7 +386,6 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         GateError: "build.differs": ``build.strict``, and the build is not as planned.
     """
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
-    from edgekit.tensorrt.comparison import compare_build
 
     check_board(context, client, probe)
     request, lanes = request_of(context)
@@ -579,7 +577,7 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
         hint="accept it with build.strict: false",
     )
     error.details = tuple(_first_few(differences, _REFUSED))
-    error.extra["built"] = comparison.to_json()
+    error.extra["built"] = write(comparison)
     return error
 
 
