@@ -48,8 +48,10 @@ from edgekit.reference.accuracy import (
     NonfiniteOutput,
 )
 from edgekit.results.comparison import Comparison
+from edgekit.rewriting.graph import Applied
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
+from edgekit_device.protocol.codec import document, long_text, member
 from edgekit_device.protocol.fields import Clock
 
 Micro = Annotated[Figure, Field(description="microseconds")]
@@ -419,13 +421,16 @@ class BuiltBoard(OpenDocument):
     engines: list[ReportedEngine]
 
 
-class ReportedRewrite(OpenDocument):
-    """An applied rewrite; ``max_error`` is null where its proof is not numeric."""
+@document(frozen=True, kw_only=True)
+class ReportedRewrite(Applied):
+    """A rewrite that was applied; ``name`` is its name again."""
 
-    name: str
-    nodes: list[str] = Field([])
-    reason: str = ""
-    max_error: Figure | None = None
+    name: str = member(long_text)
+
+    @classmethod
+    def of(cls, one: Applied) -> ReportedRewrite:
+        """Returns a rewrite as the report has it."""
+        return cls(name=one.rewrite, **vars(one))
 
 
 class MoreComparison(Comparison):
@@ -561,7 +566,7 @@ class Report(Document):
     power: ReportedPower | None = None
     baseline: MoreComparison | RefusedComparison | None = None
     board: BoardName | None = None
-    rewrites: list[ReportedRewrite] = Field([])
+    rewrites: list[Annotated[ReportedRewrite, Coded()]] = Field([])
     layers: list[ReportedLayer]
     modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
         [], description="PyTorch's modules, each before those inside it"
