@@ -29,6 +29,9 @@ from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import Rule, digest, read, stated, write
 
 _SHOWN = 5
+_ATTRIBUTES = "Attributes:\n"
+# an attribute and its words, which go on in deeper lines
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 # keywords of JSON Schema that say nothing with the value 0
 _NO = ("minItems", "minProperties")
 
@@ -128,6 +131,18 @@ class Document(FormerDict, BaseModel):
         defer_build=True,
     )
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Returns the class's JSON Schema; its docstring describes the attributes."""
+        found = handler.resolve_ref_schema(made := handler(schema))
+        if "description" in found:
+            found["description"] = _without_attributes(cls)
+        for name, words in _attributes(cls).items():
+            found.get("properties", {}).get(name, {}).setdefault("description", words)
+        return made
+
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON object: the values that were given, in the model's order."""
         return self.model_dump(by_alias=True, exclude_unset=True)
@@ -192,22 +207,40 @@ def _codec_classes(kind: Any) -> set[type[Any]]:
 def _codec_schema(kind: type[Any]) -> dict[str, Any]:
     """Returns the JSON Schema of a codec dataclass, as its rules say it."""
     properties, required = {}, []
+    about = _attributes(kind)
     for field in dataclasses.fields(kind):
         if "rule" not in field.metadata:
             continue
         key = field.metadata["key"] or field.name
         properties[key] = _stated(field.metadata["rule"])
+        if field.name in about:
+            properties[key]["description"] = about[field.name]
         if field.metadata["needed"]:
             required.append(key)
         elif field.default is not dataclasses.MISSING:
             properties[key]["default"] = write(field.default)
     return {
-        "description": inspect.getdoc(kind),
+        "description": _without_attributes(kind),
         "type": "object",
         "properties": properties,
         "required": required,
         "additionalProperties": False,
     }
+
+
+def _without_attributes(kind: type[Any]) -> str:
+    """Returns a class's docstring up to the section that tells its attributes."""
+    return (inspect.getdoc(kind) or "").partition(_ATTRIBUTES)[0].rstrip()
+
+
+def _attributes(kind: type[Any]) -> dict[str, str]:
+    """Returns what the docstrings of a class and its bases tell of each attribute."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        told = inspect.cleandoc(vars(one).get("__doc__") or "").partition(_ATTRIBUTES)[2]
+        for name, words in _ATTRIBUTE.findall(told):
+            found[name] = " ".join(words.split())
+    return found
 
 
 def _stated(said: Any) -> Any:
