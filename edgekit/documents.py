@@ -32,6 +32,12 @@ _SHOWN = 5
 _ATTRIBUTES = "Attributes:\n"
 # an attribute and its words, which go on in deeper lines
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_UNITS = {
+    "us": "microseconds", "ms": "milliseconds", "s": "seconds", "seconds": "seconds",
+    "uj": "microjoules", "mw": "milliwatts", "mhz": "megahertz", "hz": "times a second",
+    "qps": "inferences a second", "bytes": "bytes", "percent": "percent",
+    "fraction": "a part of the whole, 0 to 1",
+}  # fmt: skip
 # keywords of JSON Schema that say nothing with the value 0
 _NO = ("minItems", "minProperties")
 
@@ -139,8 +145,11 @@ class Document(FormerDict, BaseModel):
         found = handler.resolve_ref_schema(made := handler(schema))
         if "description" in found:
             found["description"] = _without_attributes(cls)
-        for name, words in _attributes(cls).items():
-            found.get("properties", {}).get(name, {}).setdefault("description", words)
+        about = _attributes(cls)
+        for name, said in found.get("properties", {}).items():
+            words = about.get(name) or _unit(name)
+            if words:
+                said.setdefault("description", words)
         return made
 
     def to_json(self) -> dict[str, Any]:
@@ -213,8 +222,9 @@ def _codec_schema(kind: type[Any]) -> dict[str, Any]:
             continue
         key = field.metadata["key"] or field.name
         properties[key] = _stated(field.metadata["rule"])
-        if field.name in about:
-            properties[key]["description"] = about[field.name]
+        words = about.get(field.name) or _unit(field.name)
+        if words:
+            properties[key]["description"] = words
         if field.metadata["needed"]:
             required.append(key)
         elif field.default is not dataclasses.MISSING:
@@ -241,6 +251,11 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
         for name, words in _ATTRIBUTE.findall(told):
             found[name] = " ".join(words.split())
     return found
+
+
+def _unit(name: str) -> str:
+    """Returns the unit that a figure's name ends with, in words; "" for none."""
+    return _UNITS.get(name.rpartition("_")[2], "")
 
 
 def _stated(said: Any) -> Any:

@@ -56,7 +56,13 @@ class LayerVerdict:
 
 @document(frozen=True)
 class MemoryNeed:
-    """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
+    """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB.
+
+    Attributes:
+        managed_sram: Bytes of the DLA's SRAM.
+        local_dram: Bytes of DRAM for tensors.
+        global_dram: Bytes of DRAM for weights.
+    """
 
     managed_sram: int = member(fields.count)
     local_dram: int = member(fields.count)
