@@ -29,6 +29,15 @@ from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import Rule, digest, read, stated, write
 
 _SHOWN = 5
+_ATTRIBUTES = "Attributes:\n"
+# an attribute and its words, which go on in deeper lines
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_UNITS = {
+    "us": "microseconds", "ms": "milliseconds", "s": "seconds", "seconds": "seconds",
+    "uj": "microjoules", "mw": "milliwatts", "mhz": "megahertz", "hz": "times a second",
+    "qps": "inferences a second", "bytes": "bytes", "percent": "percent",
+    "fraction": "a part of the whole, 0 to 1",
+}  # fmt: skip
 # keywords of JSON Schema that say nothing with the value 0
 _NO = ("minItems", "minProperties")
 
@@ -128,6 +137,21 @@ class Document(FormerDict, BaseModel):
         defer_build=True,
     )
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Returns the class's JSON Schema; its docstring describes the attributes."""
+        found = handler.resolve_ref_schema(made := handler(schema))
+        if "description" in found:
+            found["description"] = _without_attributes(cls)
+        about = _attributes(cls)
+        for name, said in found.get("properties", {}).items():
+            words = about.get(name) or _unit(name)
+            if words:
+                said.setdefault("description", words)
+        return made
+
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON object: the values that were given, in the model's order."""
         return self.model_dump(by_alias=True, exclude_unset=True)
@@ -200,22 +224,46 @@ def _codec_classes(kind: Any) -> set[type[Any]]:
 def _codec_schema(kind: type[Any]) -> dict[str, Any]:
     """Returns the JSON Schema of a codec dataclass, as its rules say it."""
     properties, required = {}, []
+    about = _attributes(kind)
     for field in dataclasses.fields(kind):
         if "rule" not in field.metadata:
             continue
         key = field.metadata["key"] or field.name
         properties[key] = _stated(field.metadata["rule"])
+        words = about.get(field.name) or _unit(field.name)
+        if words:
+            properties[key]["description"] = words
         if field.metadata["needed"]:
             required.append(key)
         elif field.default is not dataclasses.MISSING:
             properties[key]["default"] = write(field.default)
     return {
-        "description": inspect.getdoc(kind),
+        "description": _without_attributes(kind),
         "type": "object",
         "properties": properties,
         "required": required,
         "additionalProperties": False,
     }
+
+
+def _without_attributes(kind: type[Any]) -> str:
+    """Returns a class's docstring up to the section that tells its attributes."""
+    return (inspect.getdoc(kind) or "").partition(_ATTRIBUTES)[0].rstrip()
+
+
+def _attributes(kind: type[Any]) -> dict[str, str]:
+    """Returns what the docstrings of a class and its bases tell of each attribute."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        told = inspect.cleandoc(vars(one).get("__doc__") or "").partition(_ATTRIBUTES)[2]
+        for name, words in _ATTRIBUTE.findall(told):
+            found[name] = " ".join(words.split())
+    return found
+
+
+def _unit(name: str) -> str:
+    """Returns the unit that a figure's name ends with, in words; "" for none."""
+    return _UNITS.get(name.rpartition("_")[2], "")
 
 
 def _stated(said: Any) -> Any:
@@ -245,27 +293,28 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"it has the number {constant}, which is no JSON number")
 
 
-def place(fault: ErrorDetails) -> str:
-    """Returns where in a document something is wrong: "segments[1].latency_ms"."""
-    names = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in fault["loc"])
-    return plain("".join(names).removeprefix("."), 200)
-
-
 def fault_words(error: ValidationError) -> str:
     """Returns what is wrong with a document, and where."""
-    faults = error.errors(include_url=False, include_context=False)
-    words = [f"{place(one)}: {_lowered(one['msg'])}" for one in faults[:_SHOWN]]
+    faults = error.errors(include_url=False)
+    words = [": ".join(filter(None, _fault(one))) for one in faults[:_SHOWN]]
     more = len(faults) - _SHOWN
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
     """Returns where the first fault of a document is, and what is wrong there."""
-    first = error.errors(include_url=False)[0]
-    inside = first["ctx"] if first["type"] == "codec" else {}
-    where = ".".join(filter(None, (place(first), inside.get("where"))))
-    return where, inside.get("message", _lowered(first["msg"]))
+    return _fault(error.errors(include_url=False)[0])
 
 
-def _lowered(message: str) -> str:
-    return re.sub(r"^Input s", "s", message)
+def _fault(fault: ErrorDetails) -> tuple[str, str]:
+    """Returns the place, such as "segments[1].latency_ms", and the words; both as the codec's."""
+    inside = fault["ctx"] if fault["type"] == "codec" else {}
+    names = fault["loc"]
+    message = inside.get("message", re.sub(r"^Input s", "s", fault["msg"]))
+    if fault["type"] == "extra_forbidden":
+        message = f"unknown: {str(names[-1])!r}"
+        names = names[:-1]
+    where = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in names)
+    rest = inside.get("where", "")
+    where += f".{rest}" if rest and not rest.startswith("[") else rest
+    return plain(where.removeprefix("."), 200), message

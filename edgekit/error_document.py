@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from edgekit_device.protocol.codec import (
     anything,
     array,
@@ -29,11 +27,29 @@ class StatedProblem:
 
 
 @document(frozen=True)
+class VerdictReason:
+    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
+
+    ``mends`` is False if the fix only says to leave the layer on the GPU; ``rewritten`` is True if
+    the fix is ``edgekit rewrite``.
+    """
+
+    rule: str = member(long_text)
+    message: str = member(long_text)
+    found: str = member(long_text)
+    limit: str = member(long_text)
+    source: str = member(long_text)
+    fix: str = member(long_text)
+    mends: bool = True
+    rewritten: bool = False
+
+
+@document(frozen=True)
 class UnplaceableLayer:
     """A layer that a standalone plan cannot place, and the reasons of its verdict."""
 
     name: str = member(text())
-    reasons: tuple[Any, ...] = member(array(anything))
+    reasons: tuple[VerdictReason, ...] = member(records(VerdictReason))
 
 
 @document(frozen=True)
@@ -93,12 +109,13 @@ class UnscaledTensor:
 
 @document(frozen=True)
 class ErrorParts:
-    """Parts of an error's document that say more than the error.
+    """Parts of an error's document that say more than the error. Parts without a class here have
+    theirs in ``edgekit.pipeline.failed_command``, by which a saved error is read.
 
     Attributes:
         steps: The steps of a run that ended, as ``edgekit.run/1`` has them.
         accuracy: Of a build below the gate, as ``edgekit.run/1`` has it.
-        built: How the build differs from the plan: ``edgekit.built/1``.
+        built: How the build differs from the plan, ``edgekit.built/1``.
         parse: What the parser refuses, as ``edgekit.check/1`` has it.
         conflict: The smallest set of constraints that conflict.
         binding: What keeps several networks' rates or deadlines from being met.
@@ -108,14 +125,14 @@ class ErrorParts:
     """
 
     steps: tuple[FinishedStep, ...] | None = member(records(FinishedStep), absent=None)
-    accuracy: Any = member(anything, absent=None)
-    built: Any = member(anything, absent=None)
-    parse: Any = member(anything, absent=None)
+    accuracy: object = member(anything, absent=None)
+    built: object = member(anything, absent=None)
+    parse: object = member(anything, absent=None)
     conflict: tuple[StatedConstraint, ...] | None = member(records(StatedConstraint), absent=None)
-    binding: Any = member(anything, absent=None)
+    binding: object = member(anything, absent=None)
     missing: tuple[UnscaledTensor, ...] | None = member(records(UnscaledTensor), absent=None)
     reasons: tuple[str, ...] | None = member(array(long_text), absent=None)
-    taken_back: Any = member(anything, absent=None)
+    taken_back: object = member(anything, absent=None)
 
 
 @document(frozen=True, kw_only=True)

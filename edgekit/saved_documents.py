@@ -59,7 +59,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.device/1": ("edgekit_device.board.identity:Hello", "edgekit_device.pyz hello"),
     "edgekit.doctor/1": ("edgekit.deployment.doctor:Doctor", "edgekit doctor"),
     "edgekit.doctors/1": ("edgekit.deployment.doctor:Doctors", "edgekit doctor"),
-    "edgekit.error/1": ("edgekit.error_document:ErrorDocument", ""),
+    "edgekit.error/1": ("edgekit.pipeline.failed_command:FailedCommand", ""),
     "edgekit.export/1": ("edgekit.pytorch.document:Exported", "edgekit.export"),
     "edgekit.family/1": ("edgekit.dla.explanation:ExplainedFamily", "edgekit explain"),
     "edgekit.fleet.ansible-run/1": (
@@ -200,7 +200,7 @@ def read_document(source: str | Path | Mapping[str, Any]) -> Any:
     Raises:
         DataError: "document.unreadable", "document.json", "document.schema" for a schema that this
             edgekit does not know, or "document.invalid" for a key or value that is wrong; ``where``
-            is the file, and the message begins with the place in it.
+            is the file and the place in it: "plan.json: layers[3].device".
     """
     if isinstance(source, Mapping):
         return _read(dict(source), "")
@@ -237,10 +237,10 @@ def _read(document: object, where: str) -> Any:
             return _of_model(kind, document)
         return read(kind, document)
     except DeviceError as error:
-        words = f"{error.where}: {error.message}" if error.where else error.message
         raise DataError(
-            f"not a valid {schema}: {words}",
-            code="document.invalid", where=where, hint=f"write it anew with {made}" * bool(made),
+            f"not a valid {schema}: {error.message}",
+            code="document.invalid", where=": ".join(filter(None, (where, error.where))),
+            hint=f"write it anew with {made}" * bool(made),
         ) from error  # fmt: skip
 
 
@@ -257,13 +257,14 @@ def _of_model(kind: Any, document: object) -> Any:
     """Returns a pydantic model's object; DeviceError as the codec raises it."""
     from pydantic import ValidationError
 
-    from edgekit.documents import fault_words
+    from edgekit.documents import first_fault
 
     try:
         # from JSON text: in Python's values a list is no tuple
         return kind.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        raise DeviceError(fault_words(error), code="") from error
+        where, message = first_fault(error)
+        raise DeviceError(message, code="", where=where) from error
 
 
 def _schema_of(document: object) -> str:

@@ -259,4 +259,4 @@ def test_what_the_schema_refuses_the_class_refuses_with_its_place(name: str) -> 
         seen.add(kind)
         with pytest.raises(DataError) as caught:
             edgekit.read_document(replaced(document, place, wrong))
-        assert str(place[-1]) in caught.value.message, place
+        assert str(place[-1]) in caught.value.where, place

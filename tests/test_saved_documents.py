@@ -133,6 +133,35 @@ def test_the_document_of_a_failure_reads_back(net: str) -> None:
     assert found.error.code == caught.value.code
 
 
+@pytest.mark.parametrize("part", ["accuracy", "built", "parse", "binding", "taken_back"])
+def test_a_part_of_a_failure_that_is_none_is_refused(part: str) -> None:
+    error = {"code": "a", "message": "b", "where": "", "hint": ""}
+    with pytest.raises(DataError) as caught:
+        edgekit.read_document({"error": error, part: {"spam": -1, "device": "XPU"}})
+    assert caught.value.where == part
+
+
+def test_the_layers_of_a_failure_have_reasons_with_all_their_parts() -> None:
+    layers = [{"name": "a", "reasons": [{"spam": -1}]}]
+    error = {"code": "a", "message": "b", "where": "", "hint": "", "layers": layers}
+    with pytest.raises(DataError) as caught:
+        edgekit.read_document({"error": error})
+    assert caught.value.where == "error.layers[0].reasons[0]"
+
+
+def test_models_and_codec_classes_name_an_unknown_key_alike(net: str) -> None:
+    plan = edgekit.plan(net, target=BOARD).to_json()
+    plan["layers"][0]["spam"] = 1
+    for document, where in (
+        (plan, "layers[0]"), ({"schema": "edgekit.trust/1", "boards": [], "spam": 1}, ""),
+        ({"schema": "edgekit.history/1", "results": [], "spam": 1}, ""),
+    ):  # fmt: skip
+        with pytest.raises(DataError) as caught:
+            edgekit.read_document(document)
+        assert caught.value.where == where
+        assert caught.value.message.endswith(": unknown: 'spam'")
+
+
 @pytest.mark.parametrize(
     ("text", "code", "where", "message", "hint"),
     [
@@ -145,12 +174,12 @@ def test_the_document_of_a_failure_reads_back(net: str) -> None:
             "unknown: 'colour'", "write it anew with edgekit init",
         ),
         (
-            '{"schema": "edgekit.trust/1", "boards": [{"board": 3}]}', "document.invalid", "",
-            "boards[0]", "edgekit trust",
+            '{"schema": "edgekit.trust/1", "boards": [{"board": 3}]}', "document.invalid",
+            ": boards[0]", "missing: ", "edgekit trust",
         ),
         (
-            '{"schema": "edgekit.history/1", "results": [{"id": "x"}]}', "document.invalid", "",
-            "results[0].id", "edgekit history",
+            '{"schema": "edgekit.history/1", "results": [{"id": "x"}]}', "document.invalid",
+            ": results[0].id", "edgekit.history/1: ", "edgekit history",
         ),
     ],
 )  # fmt: skip

@@ -18,6 +18,7 @@ from edgekit_device.protocol.manifest import (
     Lane,
     Manifest,
     ModelSource,
+    PlacedLoadable,
     PlacementRecord,
     Requires,
     SegmentEntry,
@@ -185,16 +186,16 @@ def _at(lanes: Sequence[Lane], share: float) -> Lane:
 
 
 def _placement(parts: Sequence[Part]) -> PlacementRecord:
-    layers: list[Any] = []
-    loadables: list[Any] = []
+    layers: list[tuple[str, str, str, int]] = []
+    loadables: list[PlacedLoadable] = []
     segments = 0
     for part in parts:
         if isinstance(part, CpuPart):
-            layers.append([part.name, CPU, "fp32", segments])
+            layers.append((part.name, CPU, "fp32", segments))
             segments += 1
             continue
         placed = part.manifest.placement
-        layers += [[*row[:3], row[3] + segments] for row in placed.layers]
+        layers += [(*row[:3], row[3] + segments) for row in placed.layers]
         loadables += placed.loadables
         segments += len(part.manifest.lanes[0].segments)
     return PlacementRecord(tuple(layers), tuple(loadables))

@@ -31,6 +31,7 @@ from edgekit_device.protocol.manifest import (
     Lane,
     Manifest,
     ModelSource,
+    PlacedLoadable,
     PlacementRecord,
     SegmentEntry,
     WeightEntry,
@@ -122,9 +123,9 @@ def pack(
         fingerprint=dict(artefacts.fingerprint),
         stripped=bool(artefacts.weights),
         placement=PlacementRecord(
-            tuple([p.name, p.device, p.precision, p.segment] for p in plan.layers),
+            tuple((p.name, p.device, p.precision, p.segment) for p in plan.layers),
             tuple(
-                {"core": part.core, "layers": list(part.layers), "memory": write(part.memory)}
+                PlacedLoadable(part.core, part.layers, write(part.memory))
                 for part in plan.loadables
             ),
         ),

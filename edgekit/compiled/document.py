@@ -20,7 +20,7 @@ class PlacedModule(Document):
     us: Figure | None = Field(
         description="Microseconds of its layers in one inference; null of a module in PyTorch."
     )
-    clock: ClockName | Literal[""] = Field(
+    clock: ClockName | Literal["unknown"] = Field(
         description="Where the time is from: predicted by the cost model, or measured on a board; "
         "unknown of a module in PyTorch."
     )

@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.dla.fact_files import FormatFacts, format_facts
 from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import VerdictReason
+from edgekit.error_document import VerdictReason
 from edgekit.errors import DataError
 from edgekit_device.arrays.formats import four, read, write
 

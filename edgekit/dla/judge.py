@@ -18,7 +18,8 @@ from edgekit.dla.memory import within_memory
 from edgekit.dla.precision import QUANTIZATION, by_quantization, by_scales, lowering
 from edgekit.dla.rule_files import ANY_KIND, Operator, Rule
 from edgekit.dla.rules import Rules, load_rules, loadables_per_core
-from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
+from edgekit.dla.verdicts import Judgement, LayerVerdict, reason_of
+from edgekit.error_document import VerdictReason
 from edgekit.errors import UsageError
 from edgekit.network.model import QDQ, Layer, Network
 from edgekit.targets.loader import get, names

@@ -13,7 +13,8 @@ from edgekit.dla.checks import Facts
 from edgekit.dla.fact_files import sparsity_facts
 from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of
+from edgekit.dla.verdicts import Judgement, reason_of
+from edgekit.error_document import VerdictReason
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,

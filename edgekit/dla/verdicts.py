@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from edgekit.dla.checks import Facts, RuleFailure, show
 from edgekit.dla.rule_files import Operator, Rule, Way
 from edgekit.dla.rules import loadables_per_core
+from edgekit.error_document import VerdictReason
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -20,24 +21,6 @@ from edgekit_device.protocol.codec import (
     member,
     records,
 )
-
-
-@document(frozen=True)
-class VerdictReason:
-    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
-
-    ``mends`` is False if the fix only says to leave the layer on the GPU; ``rewritten`` is True if
-    the fix is ``edgekit rewrite``.
-    """
-
-    rule: str = member(long_text)
-    message: str = member(long_text)
-    found: str = member(long_text)
-    limit: str = member(long_text)
-    source: str = member(long_text)
-    fix: str = member(long_text)
-    mends: bool = True
-    rewritten: bool = False
 
 
 @document(frozen=True, kw_only=True)
@@ -73,7 +56,13 @@ class LayerVerdict:
 
 @document(frozen=True)
 class MemoryNeed:
-    """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
+    """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB.
+
+    Attributes:
+        managed_sram: Bytes of the DLA's SRAM.
+        local_dram: Bytes of DRAM for tensors.
+        global_dram: Bytes of DRAM for weights.
+    """
 
     managed_sram: int = member(fields.count)
     local_dram: int = member(fields.count)

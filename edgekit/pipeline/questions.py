@@ -29,7 +29,6 @@ from edgekit.reference.search_bounds import bounds_of_question
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.text import counted, read_size
-from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -439,10 +438,7 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     facts = RunFacts(
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
-        rewrites=tuple(
-            ReportedRewrite.model_validate({"name": item.rewrite, **write(item)})
-            for item in rewrites
-        ),
+        rewrites=tuple(map(ReportedRewrite.of, rewrites)),
         steps=tuple(pipeline.log.done),
         files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),

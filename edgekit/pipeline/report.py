@@ -254,9 +254,7 @@ def report_facts(
         bench=bench,
         trace=None if back else _trace(files["trace"]),
         board=board_name(release.board),
-        rewrites=tuple(
-            ReportedRewrite.model_validate({"name": one.rewrite, **write(one)}) for one in applied
-        ),
+        rewrites=tuple(map(ReportedRewrite.of, applied)),
         steps=tuple(steps),
         files=files,
         config_text=context.config.text,

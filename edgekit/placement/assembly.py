@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from edgekit.dla.loadables import candidates
-from edgekit.dla.verdicts import VerdictReason
+from edgekit.error_document import VerdictReason
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
 from edgekit.placement.costs.constants import contention_constants, extrapolation

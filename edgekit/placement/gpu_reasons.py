@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgekit.dla.verdicts import Judgement, VerdictReason
+from edgekit.dla.verdicts import Judgement
 from edgekit.documents import Count, Document
+from edgekit.error_document import VerdictReason
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
 from edgekit.placement.forecast import timer_of

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import loadable_batch
 from edgekit.dla.memory import (
@@ -21,7 +20,8 @@ from edgekit.dla.memory import (
     sizes_of,
     weight_bytes,
 )
-from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
+from edgekit.dla.verdicts import Judgement, MemoryNeed
+from edgekit.error_document import StatedError, UnplaceableLayer, VerdictReason
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
@@ -33,9 +33,6 @@ from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
 from edgekit.text import counted, listed
-
-if TYPE_CHECKING:
-    from edgekit.error_document import StatedError
 
 _SHOWN = 5
 BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
@@ -73,8 +70,6 @@ class PlanImpossible(GateError):
 
     def stated(self) -> StatedError:
         """Adds ``layers``: name and reasons of each layer that does not fit."""
-        from edgekit.error_document import UnplaceableLayer
-
         layers = tuple(UnplaceableLayer(name, found) for name, found in self.layers.items())
         return replace(super().stated(), layers=layers)
 

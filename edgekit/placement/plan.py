@@ -166,7 +166,12 @@ class SlackChoice:
 
 @document(frozen=True)
 class PlacedLayer:
-    """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order."""
+    """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order.
+
+    Attributes:
+        predicted_us: Microseconds by the cost model.
+        predicted_uj: Microjoules by the cost model.
+    """
 
     name: str = member(fields.name)
     nodes: tuple[str, ...] = member(fields.names)
@@ -184,6 +189,13 @@ class PlannedLoadable:
     Its layers' times are without ``launch_us``, what starting it takes, and ``border_us``, how much
     longer it takes to read and write border tensors in these formats than in its best ones.
     ``plan`` is the index in ``Plan.plans`` of the plan that has it.
+
+    Attributes:
+        launch_us: Microseconds that starting it takes.
+        launch_uj: Microjoules of the same.
+        border_us: Microseconds that border tensors take more than in their best formats.
+        border_uj: Microjoules of the same.
+        plan: Index of the plan that has it.
     """
 
     core: int = member(fields.core)
@@ -272,6 +284,11 @@ class DeviceWork:
     """What a device has of a frame of a plan: layers, segments, and the microseconds it works.
 
     ``busy_us`` is None where no layer has a known time.
+
+    Attributes:
+        layers: How many run there.
+        segments: How many run there.
+        busy_us: Microseconds that it works for a frame.
     """
 
     device: str = member(fields.device)
@@ -288,6 +305,10 @@ class Share:
     Latency and energy of ``predicted`` are the sums of what is paid: by its layers, by launches
     and borders of the loadables of this plan, by ``reformats`` and ``unfused``; at a rate the idle
     module's energy comes to that (``Plan.idle_uj``). The plan that has it fills in ``devices``.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+        transitions: Changes between devices along the running order.
     """
 
     share: float = member(fields.share)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from edgekit.dla.verdicts import VerdictReason
+from edgekit.error_document import VerdictReason
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.constants import layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay, layout_text

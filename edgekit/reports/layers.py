@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, PREDICTED
-from edgekit.dla.verdicts import VerdictReason
+from edgekit.error_document import VerdictReason
 from edgekit.network.module_tree import (
     LayerPlace,
     ModuleTotals,

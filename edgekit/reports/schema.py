@@ -26,7 +26,6 @@ from edgekit.documents import (
     Figure,
     Fraction,
     Number,
-    OpenDocument,
     Precision,
     Release,
     TargetName,
@@ -48,9 +47,11 @@ from edgekit.reference.accuracy import (
     NonfiniteOutput,
 )
 from edgekit.results.comparison import Comparison
+from edgekit.rewriting.graph import Applied
 from edgekit.tensorrt.built import BoardBuild
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
+from edgekit_device.protocol.codec import document, long_text, member
 from edgekit_device.protocol.fields import Clock
 
 Micro = Annotated[Figure, Field(description="microseconds")]
@@ -386,13 +387,16 @@ class RefitAnswer(Document):
     tensors: Count | None = None
 
 
-class ReportedRewrite(OpenDocument):
-    """An applied rewrite; ``max_error`` is null where its proof is not numeric."""
+@document(frozen=True, kw_only=True)
+class ReportedRewrite(Applied):
+    """A rewrite that was applied; ``name`` is its name again."""
 
-    name: str
-    nodes: list[str] = Field([])
-    reason: str = ""
-    max_error: Figure | None = None
+    name: str = member(long_text)
+
+    @classmethod
+    def of(cls, one: Applied) -> ReportedRewrite:
+        """Returns a rewrite as the report has it."""
+        return cls(name=one.rewrite, **vars(one))
 
 
 class MoreComparison(Comparison):
@@ -528,7 +532,7 @@ class Report(Document):
     power: ReportedPower | None = None
     baseline: MoreComparison | RefusedComparison | None = None
     board: BoardName | None = None
-    rewrites: list[ReportedRewrite] = Field([])
+    rewrites: list[Annotated[ReportedRewrite, Coded()]] = Field([])
     layers: list[ReportedLayer]
     modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
         [], description="PyTorch's modules, each before those inside it"

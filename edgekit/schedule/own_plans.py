@@ -13,6 +13,7 @@ from edgekit.placement.inputs import make_inputs
 from edgekit.placement.placing import Prepared
 from edgekit.placement.problem import BuiltProblem, build_problem
 from edgekit.placement.search import Solved, search
+from edgekit.schedule.binding import BindingLimit, infeasible
 from edgekit.schedule.timetable import DeviceTask, Route
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Placing, Transfer
@@ -142,13 +143,11 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
             continue
         each.append(Prepared(own))
     if one_core and not each:
-        error = GateError(
+        raise infeasible(
             "its pins need two DLA cores, but a hybrid engine uses only one",
-            code="plan.infeasible",
-            hint="pin to DLA instead of to a core, or set build.mode: split",
+            "pin to DLA instead of to a core, or set build.mode: split",
+            BindingLimit("placement"),
         )
-        error.extra["binding"] = {"kind": "placement"}
-        raise error
     named = any(device.startswith("DLA") and device != "DLA" for device in request.pins.values())
     groups = [[one] for one in each] if named else [each]
     return groups if one_core else [[whole], *groups]

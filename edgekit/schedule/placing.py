@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from edgekit.errors import EdgekitError, GateError, UsageError
 from edgekit.placement.placing import Prepared, prepare
 from edgekit.placement.problem import build_problem, with_unbroken_regions
+from edgekit.schedule.binding import BindingLimit, LateNetwork, infeasible
 from edgekit.schedule.contention import (
     Slowdown,
     run_through,
@@ -307,12 +307,6 @@ def bound_of_any_placement(
     )
 
 
-def _infeasible(message: str, hint: str, **binding: Any) -> GateError:
-    error = GateError(message, code="plan.infeasible", hint=hint)
-    error.extra["binding"] = binding
-    return error
-
-
 def require_capacity(
     workload: Workload, alone: Sequence[NetworkAlone], limit: SearchLimit
 ) -> float:
@@ -325,11 +319,13 @@ def require_capacity(
     for number, (chain, own) in enumerate(zip(workload.chains, alone, strict=True)):
         need = min(own.bounds["latency_us"], alone_us(workload, number))
         if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
-            raise _infeasible(
+            raise infeasible(
                 f"{chain.name} needs {need / 1e3:.4g} ms even when it has the whole board "
                 f"(deadline {chain.deadline_us / 1e3:.4g} ms)",
                 "give it a longer deadline, a lower precision or a faster power mode",
-                kind="deadline", network=chain.name, needs_us=need, deadline_us=chain.deadline_us,
+                BindingLimit(
+                    "deadline", chain.name, needs_us=need, deadline_us=chain.deadline_us
+                ),
             )  # fmt: skip
     whole = workload.hyperperiod_us
     found = best_places(workload, limit=limit)
@@ -339,15 +335,15 @@ def require_capacity(
         free = replace(workload, max_loadables=None)
         other = best_places(free, limit=limit)
         if other is not None and (whole is None or other[1] <= float(whole)):
-            raise _infeasible(
+            raise infeasible(
                 f"{workload.max_loadables} loadables per core are too few for these networks",
                 f"raise placement.max_loadables, or add another DLA core{_SCOPE}",
-                kind="slots", limit=workload.max_loadables,
+                BindingLimit("slots", limit=workload.max_loadables),
             )  # fmt: skip
     if found is None or whole is None:
-        raise _infeasible(
+        raise infeasible(
             "no placement meets the limits that all networks share",
-            "loosen pins, pools or placement.gpu", kind="placement",
+            "loosen pins, pools or placement.gpu", BindingLimit("placement"),
         )  # fmt: skip
     loads = workload.loads_us(found[0])
     shares = {name: us / float(whole) for name, us in zip(workload.devices, loads, strict=True)}
@@ -356,11 +352,11 @@ def require_capacity(
     most = f"{100 * max(shares.values()):.0f} %"
     least = f"{100 * found[2] / float(whole):.0f} %"
     verb = "is" if len(full) == 1 else "are"
-    raise _infeasible(
+    raise infeasible(
         f"{' and '.join(full)} {verb} {most} busy even with the best placement ({listing}); a "
         f"device needs at least {least}",
         f"lower the rates, use more DLA cores, a lower precision or a faster power mode{_SCOPE}",
-        kind="busy", devices=full, utilisation=shares,
+        BindingLimit("busy", devices=tuple(full), utilisation=shares),
     )  # fmt: skip
 
 
@@ -370,7 +366,7 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
         f"give longer deadlines, lower the rates, use more DLA cores or a faster power mode{_SCOPE}"
     )
     if late is None or not late.places:
-        return _infeasible("not all deadlines can be met", hint, kind="deadlines")
+        return infeasible("not all deadlines can be met", hint, BindingLimit("deadlines"))
     listing = []
     for number, chain in enumerate(workload.chains):
         latency = late.latency_us(workload, number)
@@ -386,13 +382,12 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
         start = "not all deadlines can be met; at best "
     else:
         start = "no timetable meets all deadlines (proved); in the best one "
-    return _infeasible(
+    return infeasible(
         f"{start}{text or 'frames pile up'}", hint,
-        kind="contention" if contention else "deadlines",
-        networks=[
-            {"network": name, "latency_us": us, "deadline_us": deadline}
-            for name, us, deadline in listing
-        ],
+        BindingLimit(
+            "contention" if contention else "deadlines",
+            networks=tuple(LateNetwork(*one) for one in listing),
+        ),
     )  # fmt: skip
 
 

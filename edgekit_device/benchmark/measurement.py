@@ -125,7 +125,14 @@ class Copy:
 
 @document(frozen=True)
 class MeasuredNode:
-    """A node of a segment's engine and its microseconds by the backend's own profiler."""
+    """A node of a segment's engine and its microseconds by the backend's own profiler.
+
+    Attributes:
+        lane: Index of the plan variant.
+        index: Index of the segment.
+        mean_us: Mean microseconds of a run.
+        median_us: Median microseconds of a run.
+    """
 
     lane: int = member(_NUMBER, absent=0, as_given=True)
     index: int = member(_NUMBER)
@@ -137,7 +144,12 @@ class MeasuredNode:
 
 @document(frozen=True)
 class Pipelined:
-    """Frames in a pipeline, where each device is at another frame."""
+    """Frames in a pipeline, where each device is at another frame.
+
+    Attributes:
+        frames: How many.
+        throughput_qps: Frames a second.
+    """
 
     frames: int = member(fields.count)
     throughput_qps: float = member(fields.reading)
@@ -145,7 +157,13 @@ class Pipelined:
 
 @document(frozen=True)
 class StreamRate:
-    """One of several streams."""
+    """One of several streams.
+
+    Attributes:
+        stream: Its number.
+        iterations: How often it ran.
+        throughput_qps: Inferences a second.
+    """
 
     stream: int = member(fields.count)
     iterations: int = member(fields.count)

@@ -31,7 +31,13 @@ _SENTENCES = array(text(most=1 << 16))
 
 @document(frozen=True)
 class RailPower:
-    """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
+    """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up.
+
+    Attributes:
+        now: Milliwatts when the sample was taken.
+        average: Mean milliwatts by the sensor.
+        peak: Most milliwatts by the sensor.
+    """
 
     now: float = member(amount)
     average: Optional[float] = member(nullable(amount), absent=None, as_given=True)

@@ -387,11 +387,42 @@ class GoldenCase:
 
 
 @document(frozen=True)
-class PlacementRecord:
-    """The plan's layers and loadables, for people and reports."""
+class PlacedLoadable:
+    """A loadable of the plan: its DLA core, its layers, and bytes of each pool."""
 
-    layers: Tuple[Any, ...] = member(array(anything))
-    loadables: Tuple[Any, ...] = member(array(anything))
+    core: int = member(fields.core)
+    layers: Tuple[str, ...] = member(fields.names)
+    memory: Mapping[str, int] = member(
+        mapping(fields.count, choice("managed_sram", "local_dram", "global_dram"))
+    )
+
+
+_ROW = array(anything, 4, 4)
+_PLACED_ON = choice(CPU, *fields.DEVICES)
+_COMPUTED_IN = text()
+
+
+def _placed_layer(value: Any) -> Tuple[str, str, str, int]:
+    name, device, precision, segment = _ROW(value)
+    return (
+        fields.name(name), _PLACED_ON(device), _COMPUTED_IN(precision), fields.count(segment),
+    )  # fmt: skip
+
+
+says(
+    _placed_layer, type="array", minItems=4, items=False,
+    prefixItems=(fields.name, _PLACED_ON, _COMPUTED_IN, fields.count),
+)  # fmt: skip
+
+
+@document(frozen=True)
+class PlacementRecord:
+    """The plan's layers and loadables, for people and reports; a layer is its name, device,
+    precision and segment.
+    """
+
+    layers: Tuple[Tuple[str, str, str, int], ...] = member(array(_placed_layer))
+    loadables: Tuple[PlacedLoadable, ...] = member(records(PlacedLoadable))
 
 
 @document(frozen=True)

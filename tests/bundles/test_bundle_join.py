@@ -62,7 +62,7 @@ def part(
         golden=(), without_golden=True, model=MODEL,
         fingerprint={"backend": backend, "module": board},
         engines=dict.fromkeys(names, about) if backend == "tensorrt" else {},
-        placement=PlacementRecord(([f"to {writes}", device, "fp16", 0],), ()),
+        placement=PlacementRecord(((f"to {writes}", device, "fp16", 0),), ()),
         requires=Requires(
             backend, "edgekit.device/1", None, (), False, () if core is None else (core,), False,
             100, 50,

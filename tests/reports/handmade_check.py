@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgekit.dla.verdicts import VerdictReason
+from edgekit.error_document import VerdictReason
 from edgekit.placement.check_document import Check
 from edgekit_device.protocol.codec import read, write
 from tests.reports import handmade_run

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from edgekit.benchmark.document import Bench, BoardName, bench_document
 from edgekit.benchmark.trace.chrome import Trace
 from edgekit.bundles.files import PackedBundle
-from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
+from edgekit.dla.verdicts import Judgement, LayerVerdict
 from edgekit.documents import Coded
-from edgekit.error_document import FinishedStep
+from edgekit.error_document import FinishedStep, VerdictReason
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts
@@ -21,6 +21,7 @@ from edgekit.reports.schema import (
     RefitAnswer,
     ReportedRewrite,
 )
+from edgekit.rewriting.graph import Applied
 from edgekit.targets.loader import get
 from edgekit.tensorrt.built import BoardBuild
 from tests.benchmark import handmade_plan
@@ -39,7 +40,8 @@ PARTS: dict[str, Any] = {
     "accuracy": Accuracy | None, "bundle": Annotated[PackedBundle, Coded()] | None,
     "refit": RefitAnswer | None, "bench": Bench | None, "board": BoardName | None,
     "built": tuple[Annotated[BoardBuild, Coded()], ...],
-    "rewrites": tuple[ReportedRewrite, ...], "steps": tuple[Annotated[FinishedStep, Coded()], ...],
+    "rewrites": tuple[Annotated[ReportedRewrite, Coded()], ...],
+    "steps": tuple[Annotated[FinishedStep, Coded()], ...],
     "trace": Trace | None,
 }  # fmt: skip
 CONFIG = """version: 1
@@ -89,8 +91,10 @@ def facts(**changes: Any) -> RunFacts:
         refit=RefitAnswer(bit_equal=True),
         bench=bench_document(handmade_plan.measured(pipelined=True), plan, name="resnet50"),
         board=BoardName(name="embedded", kind="sshd"),
-        rewrites=(ReportedRewrite(name="global-average-pool", nodes=["node/gap"],
-                                  reason="one loadable instead of two", max_error=2.4e-7),),
+        rewrites=(ReportedRewrite.of(Applied(
+            "global-average-pool", "one loadable instead of two", "node/gap", ("node/gap",),
+            ("node/gap_pool",), 2.4e-7, 1e-15, 3, 0,
+        )),),
         steps=tuple(FinishedStep(name=n, status="done" if i % 3 else "reused", seconds=0.4 * i,
                                  detail="")
                     for i, n in enumerate(STEPS)),

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from edgekit.benchmark.document import bench_document
-from edgekit.dla.verdicts import LayerVerdict, VerdictReason
+from edgekit.dla.verdicts import LayerVerdict
+from edgekit.error_document import VerdictReason
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html, write_report
 from tests.benchmark import handmade_plan
@@ -75,7 +76,11 @@ def hostile_facts():
         name=HOSTILE, model=HOSTILE, plan=plan, network=network, judgement=judgement,
         config_text=HOSTILE, environment={HOSTILE: {HOSTILE: [HOSTILE]}}, files={HOSTILE: HOSTILE},
         board={"name": HOSTILE, "kind": HOSTILE}, notes=(HOSTILE,),
-        rewrites=({"name": HOSTILE, "reason": HOSTILE, "nodes": [HOSTILE]},),
+        rewrites=({
+            "name": HOSTILE, "rewrite": HOSTILE, "reason": HOSTILE, "anchor": HOSTILE,
+            "nodes": [HOSTILE], "new_nodes": [], "max_error": None, "max_error_float64": None,
+            "runs": 0, "seed": 0,
+        },),
         steps=({"name": HOSTILE, "status": "done", "seconds": 0.0, "detail": HOSTILE},),
         bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": "0" * 64},
         accuracy={"cosine": 1.0, "data": HOSTILE, "min": 0.5,

@@ -47,8 +47,9 @@ def test_an_older_document_is_shown_without_the_parts_that_it_lacks(document):
         (("predicted", "rows"), [], "predicted.rows"),
         (("timeline",), None, "timeline"),
         (("schema",), "edgekit.plan/1", "edgekit.plan/1"),
-        (("layers", 0, "colour"), "red", "layers[0].colour"),
-        (("placement", "devices", 0, "busy"), 1.0, "placement.devices[0].busy"),
+        (("layers", 0, "colour"), "red", "layers[0]: unknown: 'colour'"),
+        (("rewrites", 0, "spam"), -1, "rewrites[0]: unknown: 'spam'"),
+        (("placement", "devices", 0, "busy"), 1.0, "placement.devices[0]: unknown: 'busy'"),
     ],
 )
 def test_what_does_not_fit_is_named(document, path, value, message):

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.cli import main
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import VerdictReason
+from edgekit.error_document import VerdictReason
 from edgekit.reports.sarif import sarif
 from tests.pipeline.nets import small_net
 from tests.reports.handmade_check import document, layer

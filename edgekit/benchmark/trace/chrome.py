@@ -22,7 +22,6 @@ from edgekit.documents import (
     Figure,
     Fraction,
     Number,
-    OpenDocument,
     Precision,
     TargetName,
     fault_words,
@@ -42,8 +41,8 @@ HOST = "host"
 SCHEMA: Final = "edgekit.trace/1"
 
 
-class EventArgs(OpenDocument):
-    """What an event says beside its times; further keys are another profiler's own."""
+class EventArgs(Document):
+    """What an event says beside its times."""
 
     clock: Clock | None = Field(None, description="whose times they are; a counter has none")
     name: str | None = Field(None, description="of a process or a track")

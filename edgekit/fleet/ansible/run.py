@@ -23,10 +23,10 @@ from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     document,
+    fail,
     flag,
     integer,
     mapping,
@@ -87,18 +87,25 @@ class AnsibleRun(FormerDict):
         return playbook_command(Path(self.folder))
 
 
+def _why(value: Any) -> Mapping[str, object] | str | None:
+    """An error's object, a text, or null."""
+    if value is not None and not isinstance(value, (dict, str)):
+        fail("", "expected an error, a text or null")
+    return value
+
+
 @document(frozen=True)
 class _Recap:
     """What ``edgekit_recap`` writes of a board: tasks by their end, and why one failed.
 
     Attributes:
-        why: The board's own error; Ansible's words where it has none.
+        why: The board's own error; Ansible's words where it has none; None where neither is.
     """
 
     unreachable: int = member(fields.count)
     failures: int = member(fields.count)
     changed: int = member(fields.count)
-    why: Any = member(anything)
+    why: Mapping[str, object] | str | None = member(_why)
 
 
 @dataclass(slots=True)

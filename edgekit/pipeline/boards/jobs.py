@@ -10,24 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deployment.answers import job_result
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.requests import failure_of
 from edgekit.removed import FormerDict
+from edgekit_device.build.request import BuildResult
 from edgekit_device.jobs.job import LIVE, STATES, JobRow, WatchedEvent
 from edgekit_device.protocol.codec import (
-    anything,
     choice,
     document,
+    fail,
     flag,
     member,
     nullable,
     record,
     records,
+    says,
     text,
-    write,
 )
 from edgekit_device.protocol.failure import Failure
+from edgekit_device.release.journal import DeploymentFacts, DeploymentResult
+from edgekit_device.selftest import SelftestResult
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -38,6 +42,18 @@ if TYPE_CHECKING:
 OnNote = Callable[[str], object]
 _ENDED = tuple(state for state in STATES if state not in LIVE)
 _SHORTEST = 4
+_LOG = text(most=1 << 40)
+
+
+def _result(value: Any) -> object:
+    """What a job made: its schema says which."""
+    found = job_result(value) if isinstance(value, dict) else value
+    if found is value:
+        fail("", "it is no result of a job")
+    return found
+
+
+_RESULT = says(_result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult))
 
 
 @document(frozen=True)
@@ -79,8 +95,10 @@ class JobAnswer(FormerDict):
     job: str = member(text())
     board: str = member(text())
     state: str | None = member(choice(*STATES), absent=None)
-    result: Any = member(anything, absent=None)
-    log: str | None = member(anything, absent=None)
+    result: BuildResult | DeploymentResult | DeploymentFacts | SelftestResult | None = member(
+        _RESULT, absent=None
+    )
+    log: str | None = member(_LOG, absent=None)
     removed: bool = member(flag, absent=False)
     schema: str = member(choice("edgekit.job/1"), default="edgekit.job/1")
 
@@ -126,8 +144,8 @@ def watch_job(
         EdgekitError: The job's own error, or the board's.
     """
     with find(job, where, LIVE, on_note, **settings) as (client, id, again):
-        result = follow(client, id, progress, on_note, again=again)
-        return JobAnswer(id, client.name, state="done", result=write(result))
+        result: Any = follow(client, id, progress, on_note, again=again)
+        return JobAnswer(id, client.name, state="done", result=result)
 
 
 def job_log(

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
-    from edgekit.tensorrt.comparison import BuiltComparison
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
@@ -329,7 +328,6 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         GateError: "build.differs": ``build.strict``, and the build is not as planned.
     """
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
-    from edgekit.tensorrt.comparison import compare_build
 
     check_board(context, client, probe)
     request, lanes = request_of(context)
@@ -521,7 +519,7 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
         hint="accept it with build.strict: false",
     )
     error.details = tuple(_first_few(differences, _REFUSED))
-    error.extra["built"] = comparison.to_json()
+    error.extra["built"] = write(comparison)
     return error
 
 

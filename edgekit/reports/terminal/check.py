@@ -18,7 +18,8 @@ from edgekit.text import counted, listed, percent, sentence
 if TYPE_CHECKING:
     from edgekit.dla.memory import LoadableMemory
     from edgekit.dla.sparsity import SparseConvolution, Sparsity
-    from edgekit.dla.verdicts import MemoryNeed, VerdictReason
+    from edgekit.dla.verdicts import MemoryNeed
+    from edgekit.error_document import VerdictReason
     from edgekit.parsing.table import Parse, ParseProblem
     from edgekit.placement.check_document import (
         Check,
