@@ -36,6 +36,7 @@ from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.built import BoardBuild, BoardEngine
+from edgekit.tensorrt.comparison import BuiltComparison, compare_build
 from edgekit.text import counted, listed
 from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
 from edgekit_device.errors import DeviceError
