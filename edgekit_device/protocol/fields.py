@@ -24,6 +24,9 @@ device_kind = choice(*DEVICE_KINDS)
 #: The number of a DLA core.
 core = integer(0, CORES - 1)
 
+#: Seconds of a day: the longest time that a setting may name.
+DAY_S = 86_400.0
+
 #: How many, how many bytes, or the index of something.
 count = integer(0, 1 << 62)
 

@@ -438,7 +438,7 @@ def _shown_differences(comparison: BuiltComparison) -> list[str]:
 
 def _first_few(texts: Sequence[str], most: int) -> list[str]:
     more = len(texts) - most
-    left = [f"and {more} more difference{'s' if more > 1 else ''} (--json has all)"]
+    left = [f"and {counted(more, 'more difference')} (--json has all)"]
     return [*texts[:most], *(left if more > 0 else [])]
 
 
