@@ -23,6 +23,7 @@ from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
 from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.fields import DEVICES, dla_core
 from edgekit_device.versions import parse_version
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def check_cuda_graph(context: Context) -> None:
     if not context.file.bench.graph:
         return
     devices = {layer.device for share in plan(context).plans for layer in share.layers}
-    cores = sorted(device for device in devices if device.startswith("DLA"))
+    cores = sorted(device for device in devices if dla_core(device) is not None)
     if cores:
         raise ConfigError(
             [Problem(
@@ -438,7 +439,7 @@ def _cores(context: Context, client: BoardClient, probe: Probe, used: set[str]) 
     release, cores = release_of(probe), probe.dla.cores
     if release and not drives_dla(context.target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
-    elif cores is not None and any(int(device[3:]) >= cores for device in used):
+    elif cores is not None and used.difference(DEVICES[: cores + 1]):
         why = f"TensorRT has {cores} DLA cores on the board"
     else:
         return
