@@ -27,7 +27,7 @@ device_kind = choice(*DEVICE_KINDS)
 core = integer(0, CORES - 1)
 
 #: Seconds of a day: the longest time that a setting may name.
-DAY_S = 86_400.0
+DAY_S = 86_400
 
 #: How many, how many bytes, or the index of something.
 count = integer(0, 1 << 62)
