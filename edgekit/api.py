@@ -1132,9 +1132,16 @@ def accuracy_limit(accuracy: str) -> tuple[str, float]:
 
 def is_function(data: str) -> bool:
     """Returns whether data are those of a Python function ("python:module:function")."""
-    from edgekit.network.source import PYTHON
+    from edgekit.network import source
 
-    return data.startswith(PYTHON)
+    return source.is_function(data)
+
+
+def is_builtin(model: str) -> bool:
+    """Returns whether a model is a built-in network ("builtin:NAME")."""
+    from edgekit.network import source
+
+    return source.is_builtin(model)
 
 
 def tuning_request(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -21,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
+from edgekit.errors import DataError
 from edgekit.files import parse_json, read_file
 from edgekit.removed import FormerDict
 from edgekit.text import plain
@@ -278,15 +280,33 @@ def _stated(said: Any) -> Any:
     return [_stated(one) for one in said] if isinstance(said, tuple) else said
 
 
-def load_json(path: Path, largest: int) -> Any:
+def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: str) -> Any:
     """Returns what a JSON file says.
 
+    Args:
+        path: The file.
+        largest: The most bytes that it may have.
+        unreadable: The code of the error for a file that cannot be read or is larger.
+        invalid: The code of the error for a file that is no JSON, has a number that is none (NaN)
+            or is nested too deeply.
+        hint: Which file to give instead.
+
     Raises:
-        OSError: It cannot be read, or is larger (``EFBIG``).
-        ValueError: It is no JSON, or has a number that is none (NaN).
-        RecursionError: It is nested too deeply.
+        DataError: With these codes; ``where`` has the line and the column if they are known.
     """
-    return parse_json(read_file(path, largest), parse_constant=_refuse)
+    try:
+        return parse_json(read_file(path, largest), parse_constant=_refuse)
+    except OSError as error:
+        raise DataError(
+            f"the file cannot be read: {error.strerror or error}",
+            code=unreadable, where=str(path), hint=hint,
+        ) from error  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise DataError(
+            f"the file is not JSON: {why}", code=invalid, where=f"{path}{place}", hint=hint
+        ) from error
 
 
 def _refuse(constant: str) -> None:

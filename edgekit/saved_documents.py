@@ -210,20 +210,10 @@ def read_document(source: str | Path | Mapping[str, Any]) -> Any:
 def _parsed(path: Path) -> object:
     from edgekit.documents import load_json
 
-    try:
-        return load_json(path, _LARGEST)
-    except OSError as error:
-        raise DataError(
-            f"the document cannot be read: {error.strerror or error}",
-            code="document.unreadable", where=str(path), hint="check the path",
-        ) from error  # fmt: skip
-    except (ValueError, RecursionError) as error:
-        place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise DataError(
-            f"the document is cut off or not JSON: {why}",
-            code="document.json", where=f"{path}{place}", hint="write it anew",
-        ) from error  # fmt: skip
+    return load_json(
+        path, _LARGEST, unreadable="document.unreadable", invalid="document.json",
+        hint="give a whole document that edgekit wrote",
+    )  # fmt: skip
 
 
 def _read(document: object, where: str) -> Any:

@@ -18,6 +18,19 @@ def parse_version(text: str) -> Version:
     return tuple(int(number) for number in found.group().split(".")) if found else ()
 
 
+def without_zeros(version: Version, least: int = 1) -> Version:
+    """Returns a version without the zeros at its end, but with ``least`` numbers if it has them."""
+    end = len(version)
+    while end > least and version[end - 1] == 0:
+        end -= 1
+    return version[:end]
+
+
+def minor_release(version: Version) -> Version:
+    """Returns major and minor: (10, 3) of 10.3.0.30, (10, 0) of 10."""
+    return (*version, 0)[:2]
+
+
 def at_least(version: Version, oldest: Version) -> bool:
     """Whether a version is ``oldest`` or newer; 10.3 and 10.3.0 are the same."""
     pairs = list(zip_longest(version, oldest, fillvalue=0))

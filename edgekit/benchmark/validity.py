@@ -23,6 +23,7 @@ from edgekit.text import counted
 from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.benchmark.statistics import median
 from edgekit_device.board.samples import Sample
+from edgekit_device.protocol.fields import dla_core
 
 if TYPE_CHECKING:
     from edgekit.targets.board import PowerMode, Target
@@ -251,13 +252,13 @@ def _mode(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
-    cores = sorted(name for name in measured.devices if name.startswith("DLA"))
+    cores = sorted({core for core in map(dla_core, measured.devices) if core is not None})
     planned = _known(measured, measured.power_mode)
     if not cores or planned is None or not planned.dla_mhz:
         return
     share = measured.limit("dla_clock_share")
-    for core in cores:
-        number = int(core[3:] or 0)
+    for number in cores:
+        core = f"DLA{number}"
         wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
         found = _dla_mhz(measured, number)
         if found is None:
@@ -319,7 +320,7 @@ def _moved(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _steadier(measured: MeasurementFacts, device: str) -> str:
-    if device.startswith("DLA"):  # jetson_clocks leaves it alone
+    if dla_core(device) is not None:  # jetson_clocks leaves it alone
         return (
             "cool the board; the power mode sets the DLA clock, and jetson_clocks does not lock it"
         )

@@ -17,6 +17,7 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit_device.protocol.codec import document
+from edgekit_device.protocol.fields import dla_core
 from edgekit_device.protocol.manifest import (
     WEIGHT_DTYPES,
     BlobEntry,
@@ -361,7 +362,8 @@ def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: in
     # a refit stores the whole plans next to the stripped ones
     retained = loaded if any(entry.stripped for entry in entries) else 0
     emulated = artefacts.backend == "reference"
-    cores = {int(s.device[3:]) for s in segments if s.device.startswith("DLA")}
+    used = (dla_core(segment.device) for segment in segments)
+    cores = sorted({core for core in used if core is not None})
     board = {name: str(artefacts.fingerprint.get(name) or "") for name in _BOARD}
     return Requires(
         backend=artefacts.backend,
@@ -369,7 +371,7 @@ def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: in
         runtime=_runtime(artefacts.fingerprint),
         boards=() if emulated or not any(board.values()) else (board,),
         portable=bool(entries) and all(entry.portable for entry in entries),
-        dla_cores=() if emulated else tuple(sorted(cores)),
+        dla_cores=() if emulated else tuple(cores),
         cudla=any(entry.kind == "loadable" for entry in entries),
         disk_bytes=weight_bytes + sum(sizes.values()) + retained,
         memory_bytes=loaded,

@@ -303,7 +303,7 @@ def _which(source: str | None) -> tuple[str | None, Path | None]:
     """A configuration, or what a bench wrote."""
     if source is not None and source.lower().endswith(".json"):
         return None, Path(source)
-    if source is not None and not source.startswith("builtin:"):
+    if source is not None and not api.is_builtin(source):
         o.refuse_missing(source, "a YAML configuration or a bench.json")
     return source, None
 

@@ -192,7 +192,7 @@ def shapes_of(options: Iterable[str]) -> dict[str, list[int]]:
 
 def _no_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
     """Refuses a model where a configuration is needed: a model names no board."""
-    if config.startswith("builtin:") or Path(config).suffix.lower() == ".onnx":
+    if api.is_builtin(config) or Path(config).suffix.lower() == ".onnx":
         raise UsageError(
             f"{context.info_name} takes a configuration, not a model",
             where=config,

@@ -28,15 +28,16 @@ from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
 from edgekit.files import read_file
 from edgekit.network.source import (
-    PYTHON,
     is_config_file,
     is_factory,
+    is_function,
     is_torch_file,
     missing_model,
     parse_builtin,
     refuse_foreign,
 )
 from edgekit.targets.loader import get, names, same_words, unknown_target
+from edgekit_device.protocol.fields import DEVICES
 
 TUNED_HEAD = "# What edgekit tune found"
 """With which the sections begin that a tuning writes."""
@@ -309,7 +310,7 @@ def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
     """Returns the hint for a value where a list is expected: the list to write."""
     if isinstance(value, dict) and value and loc[-1] == "pin":
         name, device = next(iter(value.items()))
-        device = device if device in ("GPU", "DLA0", "DLA1") else "DLA"
+        device = device if device in DEVICES else "DLA"
         return f'write [{{layers: "{name}", device: {device}}}]'
     return f"write [{value}]" if found else ""
 
@@ -447,7 +448,7 @@ def rebased(config: Config, folder: Path) -> dict[str, Any]:
     if old == new:
         return values
     for place, path in paths_in(config.file):
-        if path.startswith(PYTHON):
+        if is_function(path):
             raise UsageError(
                 f"{path} is a module in the configuration's folder; it would be missing in the "
                 "other folder",

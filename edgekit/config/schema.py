@@ -18,6 +18,7 @@ from edgekit.errors import UsageError
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
 from edgekit.targets.releases import spelled
+from edgekit_device.protocol.fields import DAY_S
 
 if TYPE_CHECKING:
     from edgekit_device.release.policy import Policy
@@ -30,8 +31,7 @@ Sides = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Level = Annotated[int, Field(ge=0, le=255)]
 Text = Annotated[str, Field(min_length=1)]
-_DAY_S = 86_400
-Seconds = Annotated[float, Field(gt=0, le=_DAY_S, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
@@ -283,10 +283,10 @@ class HealthSection(Section):
     )
     measure_s: float = Field(0.5, ge=0, le=600, description="How long latency is measured.")
     soak_s: float = Field(
-        0, ge=0, le=_DAY_S, description="How long the new release is monitored after the switch."
+        0, ge=0, le=DAY_S, description="How long the new release is monitored after the switch."
     )
     soak_every_s: float = Field(
-        1, ge=0.01, le=_DAY_S, description="Time between two checks during the soak."
+        1, ge=0.01, le=DAY_S, description="Time between two checks during the soak."
     )
     refit_s: Seconds = Field(600, description="Time limit for a refit.")
     test_s: Seconds = Field(300, description="Time limit for the tests.")

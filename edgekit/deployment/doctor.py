@@ -141,7 +141,7 @@ def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
             "TensorRT for Python",
             "warn",
             "import tensorrt fails",
-            "sudo apt-get install python3-libnvinfer; without it this board builds no engines",
+            f"{INSTALL_RUNTIME}; without it this board builds no engines",
         )
     for flavour in ("lean", "dispatch"):
         there = getattr(trt, flavour) or getattr(python, flavour)
@@ -255,6 +255,9 @@ def _board(probe: Probe) -> Iterator[DoctorCheck]:
         "board.module", "Module", "ok" if name else "warn", name or "not in the device tree"
     )
 
+
+#: How a board gets TensorRT's Python module.
+INSTALL_RUNTIME = "sudo apt-get install python3-libnvinfer"
 
 #: The line of a board without NumPy.
 NO_NUMPY = DoctorCheck(

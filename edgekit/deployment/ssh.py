@@ -103,7 +103,7 @@ class SshTransport:
         argv: Sequence[str],
         *,
         stdin: Iterable[Buffer] = (),
-        timeout: float | None = 60.0,
+        timeout: float | None = timeouts.SHORT_S,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,

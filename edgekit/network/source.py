@@ -92,6 +92,11 @@ def parse_builtin(source: str) -> tuple[str, int] | None:
     return name, int(seed or 0)
 
 
+def is_function(data: str) -> bool:
+    """Whether data are those of a Python function: "python:module:function"."""
+    return data.startswith(PYTHON)
+
+
 def is_builtin(source: str) -> bool:
     """Whether a text names a built-in network: "builtin:NAME"."""
     return source.startswith(_BUILTIN)

@@ -14,7 +14,7 @@ from typing import Any
 from edgekit.config.loader import Config, paths_in
 from edgekit.errors import ModelError, UsageError
 from edgekit.files import not_written
-from edgekit.network.source import PYTHON
+from edgekit.network.source import is_function
 
 # by the last of their keys, which are a section's; others are called by all of them
 _USUAL = 2
@@ -58,7 +58,7 @@ def may_write_for(
 def _read_by(file: Any) -> Iterator[tuple[str, str]]:
     """The files that a configuration names, with what they are."""
     for place, path in paths_in(file):
-        if not path.startswith(PYTHON):
+        if not is_function(path):
             every = f"the file at {'.'.join(map(str, place))}"
             # of several networks each has a model of its own
             yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path

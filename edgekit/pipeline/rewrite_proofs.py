@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from edgekit.bundles.files import read
 from edgekit.bundles.manifest import rewrite_record
 from edgekit.bundles.sign import known_signers
 from edgekit.config.loader import open_config
+from edgekit.documents import load_json
 from edgekit.errors import BundleError, DataError
-from edgekit.files import parse_json, read_file
 from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.network.source import is_builtin, is_config_file
@@ -106,7 +105,11 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
                 where=str(path),
             )
         return claim_of_document(document, str(path))
-    return claim_of_document(_json(path), str(path))
+    document = load_json(
+        path, _LARGEST, unreadable="rewrite.record", invalid="rewrite.record",
+        hint="give a --record file, a model (.onnx) or a bundle (.ekb) from edgekit rewrite",
+    )  # fmt: skip
+    return claim_of_document(document, str(path))
 
 
 def _signers(model: str) -> list[str]:
@@ -116,23 +119,3 @@ def _signers(model: str) -> list[str]:
     config = open_config(model)
     chosen = config.file.deploy.sign_with
     return known_signers([config.resolve(chosen)] if chosen else [])
-
-
-def _json(path: Path) -> Any:
-    hint = "give a file from edgekit rewrite: a --record file, a model (.onnx) or a bundle (.ekb)"
-    try:
-        return parse_json(read_file(path, _LARGEST))
-    except OSError as error:
-        raise DataError(
-            f"the record cannot be read: {error.strerror or error}",
-            code="rewrite.record",
-            where=str(path),
-            hint=hint,
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            "this is not a record of rewrites: it is not JSON",
-            code="rewrite.record",
-            where=str(path),
-            hint=hint,
-        ) from error

@@ -135,14 +135,9 @@ def _measurement_key(cache: Cache, document: Bench) -> str:
 
 
 def _read_document(path: Path) -> Bench:
-    try:
-        found = load_json(path, _LARGEST)
-    except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)
-        ) from None
-    except (ValueError, RecursionError):
-        found = None
+    found = load_json(
+        path, _LARGEST, unreadable="bench.unreadable", invalid="bench.form", hint=_HINT
+    )
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise DataError("not a bench document", code="bench.form", where=str(path), hint=_HINT)
     try:

@@ -59,6 +59,7 @@ from edgekit.solver.problem import (
 from edgekit.targets.board import GENERATIONS, Target
 from edgekit.text import counted, listed, percent
 from edgekit_device.protocol.codec import document, write
+from edgekit_device.protocol.fields import dla_core
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
@@ -657,11 +658,11 @@ class RunningPlan:
         borders = self._borders()
         for number, step in enumerate(self.placing.steps):
             launch = self.built.problem.launch[step.device]
-            if launch is None:
+            core = dla_core(self.built.problem.devices[step.device])
+            if launch is None or core is None:
                 continue
             indices = sorted(i for v in step.nodes for i in self.built.kernels[v].layers)
             names = tuple(self.network.layers[i].name for i in indices)
-            core = int(self.built.problem.devices[step.device][3:])
             need = self.capacity.need(names)
             border_us, border_uj = borders.get(number, (0.0, 0.0))
             found.append(

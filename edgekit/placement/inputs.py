@@ -33,6 +33,7 @@ from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
 from edgekit.text import counted, listed
+from edgekit_device.protocol.fields import dla_core
 
 _SHOWN = 5
 BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
@@ -240,7 +241,7 @@ def make_inputs(
             reasons = judgement.verdicts[name].reasons
             why = reasons[0].message if reasons and cores else "no DLA core can be used"
             raise PinImpossible(name, device, why)
-        elif device != "DLA" and int(device[3:]) not in cores:
+        elif device != "DLA" and dla_core(device) not in cores:
             why = options.cores_why or f"only DLA core {cores[0]} is in use (dla_cores)"
             raise PinImpossible(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}

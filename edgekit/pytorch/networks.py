@@ -392,7 +392,7 @@ def _examine(network: Network) -> None:
         if name in before and not torch.equal(one, before[name])
     ]  # fmt: skip
     gap = max(difference(array(a), array(b)) for a, b in zip(again, network.outputs, strict=True))
-    words = f"buffer{'s' if len(changed) > 1 else ''} {listed(map(repr, changed), 5)}"
+    words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
     if gap > _SAME and changed:
         raise ModelError(
             f"the results depend on earlier calls: the module keeps {words} between calls",

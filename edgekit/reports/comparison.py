@@ -109,28 +109,16 @@ def regression_words(baseline: MoreComparison) -> str:
 
 
 def compared_notes(baseline: MoreComparison) -> list[str]:
-    """Returns the notes of all metrics, each once, and with the metric's name where it has one.
-
-    What holds of every run is not said of each.
-    """
+    """Returns the notes of all metrics, each once; one that not all have has its metric's name."""
     every = compared_metrics(baseline)
-    labels = [run.label for side in (baseline.a, baseline.b) for run in side.runs]
     found: dict[str, None] = {}
     for one in every:
         for note in one.notes:
-            bare = next((n for label in labels if (n := _bare(note, label))), "")
-            if bare and all(f"{label}: {bare}" in one.notes for label in labels):
-                found[f"{metric_name(one.metric)}: {bare}"] = None
-            elif all(note in other.notes for other in every):
+            if all(note in other.notes for other in every):
                 found[note] = None
             else:
                 found[f"{metric_name(one.metric)}: {note}"] = None
     return list(found)
-
-
-def _bare(note: str, label: str) -> str:
-    start = f"{label}: "
-    return note.removeprefix(start) if note.startswith(start) else ""
 
 
 def report_with_baseline(

@@ -590,16 +590,8 @@ def read_report(path: Path) -> Report:
     Raises:
         DataError: The file cannot be read, is no JSON, or does not fit the schema.
     """
-    hint = "give the report.json of a run"
-    try:
-        document = load_json(path, LARGEST)
-    except OSError as error:
-        raise DataError(
-            f"the report document cannot be read: {error.strerror or error}",
-            code="report.file", where=str(path), hint=hint,
-        ) from None  # fmt: skip
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"the file is not JSON: {error}", code="report.file", where=str(path), hint=hint
-        ) from None
+    document = load_json(
+        path, LARGEST, unreadable="report.file", invalid="report.file",
+        hint="give the report.json of a run",
+    )  # fmt: skip
     return checked(document, where=str(path))

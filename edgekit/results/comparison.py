@@ -305,10 +305,10 @@ def _notes(
             for result, found in ((a[0], sides[0][0]), (b[0], sides[1][0]))
             if not found.parts
         ]
-        notes += [
-            f"{result.label}: {found.why}; compare several runs on each side"
-            for result, found in unsure
-        ]
+        of_run = {f"{result.label}: ": found.why for result, found in unsure}
+        if len(unsure) == 2 and len({*of_run.values()}) == 1:
+            of_run = {"": unsure[0][1].why}  # what holds of both is not said of each
+        notes += [f"{run}{why}; compare several runs on each side" for run, why in of_run.items()]
         if not notes:
             notes.append(
                 "only one run on each side: the interval does not include differences between runs"

@@ -13,9 +13,9 @@ from edgekit.documents import Count, Document
 from edgekit.errors import UsageError
 from edgekit.results.selection import select
 from edgekit.results.store import ResultStore, group_of
+from edgekit_device.protocol.fields import DAY_S
 
 _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
-_DAY_S = 86400
 
 
 class Marked(Document):
@@ -79,7 +79,7 @@ def prune(
         raise UsageError(
             "no results are selected for deletion", hint="--keep 50, --older-than 90d, or both"
         )
-    before = None if older_than_days is None else time.time() - older_than_days * _DAY_S
+    before = None if older_than_days is None else time.time() - older_than_days * DAY_S
     gone: list[int] = []
     retained = 0
     with ResultStore() as store:

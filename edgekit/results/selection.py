@@ -135,19 +135,17 @@ def read_result(path: Path) -> Result:
     Raises:
         DataError: It cannot be read, or holds no measurement.
     """
+    document = load_json(
+        path, _LARGEST, unreadable="compare.file", invalid="compare.file",
+        hint=f"give {SELECTOR_HELP}",
+    )  # fmt: skip
     try:
-        document = load_json(path, _LARGEST)
         if isinstance(document, Mapping) and isinstance(document.get("bench"), Mapping):
             document = document["bench"]
         if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
         return result_of_document(RecordedBench.model_validate(document), str(path))
-    except OSError as error:
-        raise DataError(
-            f"the file cannot be read: {error.strerror or error}", code="compare.file",
-            where=str(path), hint=f"give {SELECTOR_HELP}",
-        ) from error  # fmt: skip
-    except (ValueError, RecursionError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         why = fault_words(error) if isinstance(error, ValidationError) else error
         raise DataError(
             f"it is not a measurement: {why}", code="compare.file",

@@ -17,6 +17,7 @@ from edgekit.schedule.binding import BindingLimit, infeasible
 from edgekit.schedule.timetable import DeviceTask, Route
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Placing, Transfer
+from edgekit_device.protocol.fields import dla_core
 
 # A network's own best plans as routes: what it can do in addition to its chain of groups.
 #
@@ -148,7 +149,7 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
             "pin to DLA instead of to a core, or set build.mode: split",
             BindingLimit("placement"),
         )
-    named = any(device.startswith("DLA") and device != "DLA" for device in request.pins.values())
+    named = any(dla_core(device) is not None for device in request.pins.values())
     groups = [[one] for one in each] if named else [each]
     return groups if one_core else [[whole], *groups]
 

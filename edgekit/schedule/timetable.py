@@ -34,8 +34,9 @@ from edgekit.solver.cpsat.timetable_model import (
 
 
 EFFORT = 20.0
-SECONDS = 60.0
 """Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
+SECONDS = 60.0
+"""By the clock, for all searches together: a slow machine ends here."""
 _FIRST = 2.0
 _UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
 _FEWEST, _MOST = 10, 1_000_000

@@ -26,7 +26,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
-from edgekit_device.versions import parse_version, show
+from edgekit_device.versions import parse_version, show, without_zeros
 
 _PREFIX = "MODE_"
 SCHEMA = "edgekit.target/1"
@@ -80,10 +80,7 @@ def one_spelling(release: str) -> str:
 
     A major release alone stays alone.
     """
-    numbers = list(parse_version(release))
-    while len(numbers) > 2 and numbers[-1] == 0:
-        numbers.pop()
-    return show(tuple(numbers))
+    return show(without_zeros(parse_version(release), 2))
 
 
 def _usual(value: object) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
-from edgekit.targets.board import JetPack, Target
+from edgekit.targets.board import JetPack, Target, one_spelling
 from edgekit.targets.loader import get, read_board_data
 from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
@@ -104,6 +104,4 @@ def _file() -> JetPackFile:
 def _plain(version: str) -> str:
     """The version without "JetPack" in front and without zeros at the end: "6.2.0" is "6.2"."""
     text = version.strip().lower().removeprefix(_PREFIX).strip()
-    while text.count(".") > 1 and text.endswith(".0"):
-        text = text[:-2]
-    return text
+    return one_spelling(text) if text.replace(".", "").isdecimal() else text

@@ -9,7 +9,7 @@ from edgekit.errors import UsageError
 from edgekit.targets.board import Target, one_spelling
 from edgekit.text import listed
 from edgekit_device import versions
-from edgekit_device.versions import Version, agree, at_least
+from edgekit_device.versions import Version, agree, at_least, minor_release, without_zeros
 
 _WITHOUT_DLA = "does not support this board's DLA: every layer would run on the GPU"
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
@@ -31,10 +31,7 @@ def parse_version(text: str) -> Version:
             where=text,
             hint="write it like 10.3 or 8.5.2",
         )
-    numbers = list(versions.parse_version(text.strip()))
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    return without_zeros(versions.parse_version(text.strip()))
 
 
 def spelled(text: str) -> str:
@@ -87,10 +84,6 @@ def as_planned(release: str, planned: str) -> str:
     return versions.show(versions.parse_version(release)[: max(2, stated)])
 
 
-def _minor(version: Version) -> Version:
-    return (*version, 0)[:2]
-
-
 def release_for(target: Target, tensorrt: str | None) -> str:
     """Returns the TensorRT that a user names, as :func:`spelled`; the board's usual one for None.
 
@@ -127,8 +120,8 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     older = target.file.software.tensorrt_since or target.tensorrt
     starts = (older, *brought, *(row.since for row in target.dla.tensorrt))
     first = min(starts, key=parse_version)
-    minor = _minor(version)
-    known = minor in map(_minor, released)
+    minor = minor_release(version)
+    known = minor in map(minor_release, released)
     newer = minor > newest and version[0] <= newest[0] + 1
     if (known or newer) and minor >= parse_version(first)[:2]:
         return tensorrt
@@ -169,12 +162,12 @@ def unbrought(target: Target, tensorrt: str) -> str:
     from edgekit.targets.jetpack import jetpacks
 
     packs = [pack for pack in jetpacks(target) if pack.tensorrt]
-    minor = _minor(parse_version(tensorrt))
+    minor = minor_release(parse_version(tensorrt))
 
     def reaches(first: str, last: str) -> bool:
-        return _minor(parse_version(first)) <= minor <= _minor(parse_version(last))
+        return minor_release(parse_version(first)) <= minor <= minor_release(parse_version(last))
 
-    if not packs or minor < _minor(parse_version(packs[0].tensorrt)):
+    if not packs or minor < minor_release(parse_version(packs[0].tensorrt)):
         return ""
     if any(reaches(pack.tensorrt, pack.up_to or pack.tensorrt) for pack in packs):
         return ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.files import write_atomically
 from edgekit.tensorrt.options import BuildAttempt, Decision
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit_device.build.request import AttemptResult
@@ -113,7 +114,7 @@ def without_known_failures(
         return decision
     first = (plans or loadables)[0]
     note = (
-        f"{fewer} combination{'s' if fewer > 1 else ''} of features failed on this kind of board "
+        f"{counted(fewer, 'combination')} of features failed on this kind of board "
         f"before and {'are' if fewer > 1 else 'is'} skipped (build --force tries all)"
     )
     if first.gives_up:

@@ -16,7 +16,7 @@ from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.releases import parse_version
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
 from edgekit_device.protocol.codec import document
-from edgekit_device.versions import Version
+from edgekit_device.versions import Version, minor_release
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def trtexec(tensorrt: str) -> Trtexec:
     """
     version = parse_version(tensorrt)
     sampled = {name: parse_version(name) for name in flag_facts().versions}
-    same = [name for name, own in sampled.items() if own[:2] == _minor(version)]
+    same = [name for name, own in sampled.items() if own[:2] == minor_release(version)]
     before = [name for name, own in sampled.items() if own <= version]
     after = [name for name, own in sampled.items() if own > version]
     if not same and not before:
@@ -73,10 +73,6 @@ def trtexec(tensorrt: str) -> Trtexec:
     near = same[:1] or [*before[-1:], *after[:1]]
     flags = frozenset.intersection(*(_flags()[name] for name in near))
     return Trtexec(tensorrt, version, flags)
-
-
-def _minor(version: Version) -> Version:
-    return (*version, 0)[:2]
 
 
 @cache

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.documents import load_json
 from edgekit.errors import DataError, UsageError
-from edgekit.files import parse_json, read_file
 from edgekit.placement.profiles.profile import SCHEMA as PROFILE_SCHEMA
 from edgekit.placement.profiles.profile import ProfileTable, table_from_json
 
@@ -43,13 +43,10 @@ def read_table(path: Path) -> EarlierTable:
     Raises:
         DataError: "profile.unreadable", "profile.unknown" or "profile.time".
     """
-    try:
-        document = parse_json(read_file(path, _LARGEST))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            "cannot read the measured times", code="profile.unreadable", where=str(path),
-            hint=f"give the {PROFILE_NAME} of an earlier tuning",
-        ) from error  # fmt: skip
+    document = load_json(
+        path, _LARGEST, unreadable="profile.unreadable", invalid="profile.unreadable",
+        hint=f"give the {PROFILE_NAME} of an earlier tuning",
+    )  # fmt: skip
     if not isinstance(document, dict) or document.get("schema") != PROFILE_SCHEMA:
         raise DataError(
             f"not a file of schema {PROFILE_SCHEMA}", code="profile.unknown", where=str(path),

@@ -144,7 +144,7 @@ class EngineSpec:
     @property
     def dla_core(self) -> Optional[int]:
         """The DLA core that the engine drives, None on the GPU alone."""
-        return int(self.device[3:]) if self.device.startswith("DLA") else None
+        return fields.dla_core(self.device)
 
     @property
     def standalone(self) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, Optional, get_args
 
 from edgekit_device.protocol.codec import array, as_written, choice, integer, number, text
 
 #: How many DLA cores a board has at most.
 CORES = 2
 
+_CORES = {"DLA{}".format(number): number for number in range(CORES)}
+
 #: Devices that segments run on.
-DEVICES = ("GPU", "DLA0", "DLA1")
+DEVICES = ("GPU", *_CORES)
 
 #: The kinds of devices: where any core is meant.
 DEVICE_KINDS = ("GPU", "DLA")
@@ -23,6 +25,9 @@ device_kind = choice(*DEVICE_KINDS)
 
 #: The number of a DLA core.
 core = integer(0, CORES - 1)
+
+#: Seconds of a day: the longest time that a setting may name.
+DAY_S = 86_400
 
 #: How many, how many bytes, or the index of something.
 count = integer(0, 1 << 62)
@@ -65,3 +70,8 @@ name = text(most=1 << 20)
 
 #: Names of layers, nodes or tensors.
 names = array(name)
+
+
+def dla_core(device: str) -> Optional[int]:
+    """Returns the number of a device's DLA core; None for the GPU, and for "DLA": any core."""
+    return _CORES.get(device)

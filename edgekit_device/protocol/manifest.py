@@ -239,7 +239,7 @@ class SegmentEntry:
     @property
     def core(self) -> Optional[int]:
         """Number of the DLA core that it runs on, or drives; None for the GPU alone."""
-        return int(self.device[len("DLA") :]) if self.device.startswith("DLA") else None
+        return fields.dla_core(self.device)
 
 
 @document(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Optional
 
 from edgekit_device.protocol.codec import document, integer, member, nullable, number, read, record
+from edgekit_device.protocol.fields import DAY_S
 
-_DAY_S = 86400.0
-_TIMEOUT = number(1e-3, _DAY_S)
+_TIMEOUT = number(1e-3, float(DAY_S))
 
 
 @document(frozen=True)
@@ -35,8 +35,8 @@ class Policy:
     latency_ms: Optional[float] = member(nullable(number(1e-6, 1e9)), absent=None, always=True)
     accuracy_min: Optional[float] = member(nullable(number(-1e9, 1e9)), absent=None, always=True)
     measure_s: float = member(number(0.0, 600.0), absent=0.5, always=True)
-    soak_s: float = member(number(0.0, _DAY_S), absent=0.0, always=True)
-    soak_every_s: float = member(number(0.01, _DAY_S), absent=1.0, always=True)
+    soak_s: float = member(number(0.0, float(DAY_S)), absent=0.0, always=True)
+    soak_every_s: float = member(number(0.01, float(DAY_S)), absent=1.0, always=True)
     keep: int = member(integer(1, 1 << 20), absent=3, always=True)
     timeouts: Timeouts = member(record(Timeouts), absent=Timeouts(), always=True)
 

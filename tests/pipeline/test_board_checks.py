@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from edgekit.config.loader import open_config
+from edgekit.deployment.requirements import check_runs
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.build_request import check_board, check_runs
+from edgekit.pipeline.steps.build_request import check_board
 from edgekit.pipeline.steps.plan import plan, take
 from edgekit.targets.releases import is_planned_release
 from tests.pipeline.nets import small_config
@@ -76,12 +77,12 @@ def test_a_bundle_needs_what_its_engines_run_through():
         for kind, compatible in (("plan", True), ("plan", False), ("loadable", False))
     )
     lean = board(cudla=None, tensorrt_facts=python(lean="10.3.0"))
-    check_runs(LAB, lean, {"a": plan})
-    check_runs(LAB, board(tensorrt_facts=python()), {"a": loadable})
+    check_runs(LAB.name, lean, {"a": plan})
+    check_runs(LAB.name, board(tensorrt_facts=python()), {"a": loadable})
     for engines, code in [({"a": plan, "b": plain}, "board.no-runtime"),
                           ({"a": plan, "b": loadable}, "board.no-cudla")]:  # fmt: skip
         with pytest.raises(EnvironmentLack) as caught:
-            check_runs(LAB, lean, engines)
+            check_runs(LAB.name, lean, engines)
         assert caught.value.code == code
 
 

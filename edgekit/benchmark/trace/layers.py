@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
 from edgekit.benchmark.trace.chrome import HOST, EventArgs, TraceProcess, nanoseconds
 from edgekit.placement.profiles.profile import Profile, booked_rows
+from edgekit_device.protocol.fields import dla_core
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
@@ -333,9 +334,9 @@ def profile_process(
     for row, category in sorted(shown, key=lambda one: one[0].place):
         args = _args(linked, (row.name, *row.layers)) if linked else EventArgs()
         device = args.device or row.device or ""
-        if row.device == "GPU" and device.startswith("DLA"):
+        if row.device == "GPU":
             device = "GPU"  # what was measured on the GPU is shown there, wherever it was planned
-        if device == "DLA" or (row.device == "DLA" and not device.startswith("DLA")):
+        elif device == "DLA" or (row.device == "DLA" and dla_core(device) is None):
             device = f"DLA{core}"
         track = "copies" if category == "copy" else device or "GPU or DLA"
         begin, elapsed = nanoseconds(elapsed), elapsed + row.us

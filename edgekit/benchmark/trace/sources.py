@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -62,6 +63,7 @@ _BATCH = 1000
 # of a source, which may have several processes that share its clock
 _ALONE = "this source starts at 0 and is not aligned with the others"
 _LARGEST_TRACE = 512 << 20
+_HINT = "give a configuration, or the bench.json of a single run of edgekit bench"
 _BENCH = (BENCH_SCHEMA, "edgekit.device.bench/1")
 _SHOWN = 20
 _MOST = 10_000
@@ -290,22 +292,9 @@ def _renamed(
 
 
 def _json(path: Path) -> Any:
-    try:
-        return load_json(path, _LARGEST_TRACE)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"not JSON, or cut off: {error}", code="trace.form", where=str(path),
-            hint="give a file from a single run of edgekit bench",
-        ) from error  # fmt: skip
-
-
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path),
-        hint="give a configuration, or the bench.json of edgekit bench",
-    )  # fmt: skip
+    return load_json(
+        path, _LARGEST_TRACE, unreadable="trace.unreadable", invalid="trace.form", hint=_HINT
+    )
 
 
 def read_trace(path: Path) -> RunTrace:
@@ -314,11 +303,11 @@ def read_trace(path: Path) -> RunTrace:
     Raises:
         DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
     """
+    sound = None
     with collector_held():  # an event is several objects, and none is in a cycle
-        try:
-            found = sound_trace(read_file(path, _LARGEST_TRACE)) or checked_trace(_json(path))
-        except OSError as error:
-            raise _unreadable(path, error) from None
+        with suppress(OSError):  # which load_json reports
+            sound = sound_trace(read_file(path, _LARGEST_TRACE))
+        found = sound or checked_trace(_json(path))
     if not isinstance(found, Trace):
         raise DataError(
             f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),

@@ -85,7 +85,7 @@ def one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
             hint=_HINT,
         )
     lost = len(samples) - len(places)
-    message = f"{lost} line{'s' * (lost > 1)} of another board left out: {rest[0][0]}"
+    message = f"{counted(lost, 'line')} of another board left out: {rest[0][0]}"
     return places, [message, *_partly([boards[at] for at in places])]
 
 
@@ -126,7 +126,7 @@ def pauses(walls: Sequence[float | None]) -> Iterator[str]:
     back = [at for at, step in steps if step < 0]
     if back:
         yield (
-            f"the clock goes backwards {len(back)} time{'s' * (len(back) > 1)}, first at "
+            f"the clock goes backwards {counted(len(back), 'time')}, first at "
             f"sample {back[0]}: times are counted by the log's interval"
         )
     long = [(at, step) for at, step in steps if step > max(_PAUSE[0] * usual, _PAUSE[1])]

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from edgekit_device.board.probe import Probe
 
 
-_IDLE_S = 2.0
+_IDLE_S = 2.0  # a power baseline of 20 samples at the usual 100 ms
 _MOST_FRAMES = 32  # a board cycles no more
 
 

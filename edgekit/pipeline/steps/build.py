@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.deployment.answers import protocol_error
+from edgekit.deployment.requirements import check_runs
 from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
@@ -22,7 +23,6 @@ from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts,
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
-    check_runs,
     engines_of,
     has_module,
     request_of,
@@ -269,7 +269,7 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
             where=client.name,
             hint="engines are not portable: deploy the configuration, which builds for this board",
         )
-    check_runs(client, boards.probe(client), manifest.engines)
+    check_runs(client.name, boards.probe(client), manifest.engines)
 
 
 #: What two boards must share to run each other's engines.
@@ -379,7 +379,7 @@ def _shown_differences(comparison: BuiltComparison) -> list[str]:
 
 def _first_few(texts: Sequence[str], most: int) -> list[str]:
     more = len(texts) - most
-    left = [f"and {more} more difference{'s' if more > 1 else ''} (--json has all)"]
+    left = [f"and {counted(more, 'more difference')} (--json has all)"]
     return [*texts[:most], *(left if more > 0 else [])]
 
 

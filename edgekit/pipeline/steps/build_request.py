@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.deployment.doctor import NO_NUMPY
+from edgekit.deployment.requirements import require_cudla, require_numpy
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
@@ -23,7 +23,7 @@ from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
 from edgekit_device.protocol.codec import write
-from edgekit_device.versions import parse_version
+from edgekit_device.protocol.fields import DEVICES, dla_core
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
-    from edgekit_device.protocol.manifest import EngineEntry
 
 
 GOLDEN_SEED = 7
@@ -275,7 +274,7 @@ def check_cuda_graph(context: Context) -> None:
     if not context.file.bench.graph:
         return
     devices = {layer.device for share in plan(context).plans for layer in share.layers}
-    cores = sorted(device for device in devices if device.startswith("DLA"))
+    cores = sorted(device for device in devices if dla_core(device) is not None)
     if cores:
         raise ConfigError(
             [Problem(
@@ -380,46 +379,16 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
         _cores(context, client, probe, dla)
     build = context.file.build
     if dla and build.mode != "hybrid":
-        _cudla(client, probe, f"build.mode: {build.mode} builds DLA loadables")
+        require_cudla(client.name, probe, f"build.mode: {build.mode} builds DLA loadables")
 
 
 def check_software(context: Context, client: BoardClient, probe: Probe) -> None:
     """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
-    _numpy(client, probe)
+    require_numpy(client.name, probe)
     _release(context, client, probe)
     build = context.file.build
     if build.mode == "standalone":
-        _cudla(client, probe, "build.mode: standalone builds DLA loadables")
-
-
-def check_runs(client: BoardClient, probe: Probe, engines: Mapping[str, EngineEntry]) -> None:
-    """Refuses a board that cannot run a bundle's engines, before they are sent.
-
-    Args:
-        client: The board.
-        probe: What it is.
-        engines: The manifest's "engines".
-
-    Raises:
-        EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
-    """
-    _numpy(client, probe)
-    plans = [one for one in engines.values() if one.kind == "plan"]
-    if len(plans) < len(engines):
-        _cudla(client, probe, "the bundle has DLA loadables")
-    if plans:
-        _runtime(client, probe, compatible=all(one.version_compatible for one in plans))
-
-
-def _numpy(client: BoardClient, probe: Probe) -> None:
-    if probe.numpy:
-        return
-    raise EnvironmentLack(
-        f"{NO_NUMPY.what} is {NO_NUMPY.found}",
-        code="board.no-numpy",
-        where=client.name,
-        hint=NO_NUMPY.fix,
-    )
+        require_cudla(client.name, probe, "build.mode: standalone builds DLA loadables")
 
 
 def _release(context: Context, client: BoardClient, probe: Probe) -> None:
@@ -438,7 +407,7 @@ def _cores(context: Context, client: BoardClient, probe: Probe, used: set[str]) 
     release, cores = release_of(probe), probe.dla.cores
     if release and not drives_dla(context.target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
-    elif cores is not None and any(int(device[3:]) >= cores for device in used):
+    elif cores is not None and used.difference(DEVICES[: cores + 1]):
         why = f"TensorRT has {cores} DLA cores on the board"
     else:
         return
@@ -448,33 +417,3 @@ def _cores(context: Context, client: BoardClient, probe: Probe, used: set[str]) 
         where=client.name,
         hint="edgekit doctor shows the reason; placement.dla_cores: [] plans for the GPU alone",
     )
-
-
-def _cudla(client: BoardClient, probe: Probe, what: str) -> None:
-    if not probe.cudla:
-        raise EnvironmentLack(
-            f"{what}, but the board has no libcudla to run them",
-            code="board.no-cudla",
-            where=client.name,
-            hint=f"install CUDA's package {_cudla_package(probe)}, or use build.mode: hybrid, "
-            "which does not need it",
-        )
-
-
-def _runtime(client: BoardClient, probe: Probe, *, compatible: bool) -> None:
-    """The lean and dispatch runtimes run version compatible plans alone."""
-    there = [name for name, version in vars(probe.tensorrt.python).items() if version]
-    if "full" in there or (there and compatible):
-        return
-    other = f"only the {there[0]} one, which cannot run these plans" if there else "none"
-    raise EnvironmentLack(
-        f"engines need TensorRT's Python module; the board has {other}",
-        code="board.no-runtime",
-        where=client.name,
-        hint="sudo apt-get install python3-libnvinfer; build.backend: reference does not need it",
-    )
-
-
-def _cudla_package(probe: Probe) -> str:
-    cuda = parse_version(probe.cuda or "")
-    return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.dla.precision import lowering
-from edgekit.network.source import PYTHON
+from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
 from edgekit.pipeline.cache import digest_of, identity_of_path
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
@@ -151,7 +151,7 @@ def inputs_identity(context: Context) -> list[Any]:
 
 def _called(context: Context) -> bool:
     """Whether the inputs come from a function of the user's."""
-    return (context.file.calibration.data or "").startswith(PYTHON)
+    return is_function(context.file.calibration.data or "")
 
 
 def _modules(context: Context) -> list[Path]:

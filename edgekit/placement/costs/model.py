@@ -39,6 +39,7 @@ from edgekit.placement.costs.kernel_costs import (
 from edgekit.placement.costs.reformat import reformat_us
 from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
+from edgekit_device.protocol.fields import dla_core
 
 SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for these ``concurrent``
 # they round what the kernel before them writes, and scale what the one after them reads: no
@@ -211,8 +212,7 @@ class CostModel:
         if all(_is_free(network, network.layers[i]) for i in kernel.layers):
             return 0.0
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
-        if device != "GPU":
-            core = int(device.removeprefix("DLA"))
+        if (core := dla_core(device)) is not None:
             data = self._dla_constants
             return dla_us(network, kernel, precision, core, self.target, self.mode, data)
         form = format or self.formats(network, kernel, device)[0]
@@ -253,7 +253,7 @@ class CostModel:
         moved += layer.weight_elements
         precision = self.layer_precision(network.layers[part.layers[0]], device)
         dram = self.target.dram.bytes_per_second * self.mode.memory_share / 1e6
-        if device == "GPU":
+        if (core := dla_core(device)) is None:
             gpu, constants = self.target.gpu, self._gpu_constants
             ops = gpu.int8_ops_per_clock_per_sm
             if precision != "int8":
@@ -267,7 +267,7 @@ class CostModel:
             rate = on_dla.fp16_macs_per_clock
             if precision == "int8":
                 rate = self.target.dla.int8_macs_per_clock
-            peak = rate * self.mode.dla_mhz[int(device.removeprefix("DLA"))]
+            peak = rate * self.mode.dla_mhz[core]
             share, memory = on_dla.efficiency[precision], on_dla.memory
         return float(layer.macs / (peak * share) + moved * BYTES[precision] / (dram * memory))
 
@@ -388,11 +388,11 @@ class CostModel:
 
     def _watts(self, device: str) -> float:
         data = power_constants()
-        if device == "GPU":
+        if (core := dla_core(device)) is None:
             per_sm = data.gpu_watts_per_sm[self.target.gpu.arch][self.power or self.precision]
             own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** data.clock_exponent.gpu
         else:
-            mhz = self.mode.dla_mhz[int(device.removeprefix("DLA"))]
+            mhz = self.mode.dla_mhz[core]
             watts = data.dla_watts[self.target.dla.generation]
             own = watts * (mhz / 1e3) ** data.clock_exponent.dla
         return float(self.target.idle_watts + own)

@@ -52,7 +52,7 @@ def check_weights(model: Model) -> None:
             if bad and not (_may_mask(node, biased) and not _has_nan(array)):
                 raise ModelError(
                     f"weight {name!r}, which node {node.name!r} ({node.op_type}) reads, has "
-                    f"{bad} NaN or infinite value{'s' * (bad > 1)}",
+                    f"{counted(bad, 'NaN or infinite value')}",
                     code="model.nonfinite",
                     where=name,
                     hint="export the model again with finite weights; INT8 needs them",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError
-from edgekit.network.source import PYTHON
+from edgekit.network.source import is_function
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize.data.functions import Callables
 from edgekit.quantize.data.images import (
@@ -76,7 +76,7 @@ def load_data(
     data = options["data"]
     notes = []
     source: Arrays | Images | Callables
-    if isinstance(data, str) and data.startswith(PYTHON):
+    if isinstance(data, str) and is_function(data):
         if spread:
             raise DataError(
                 "pick is spread, but the number of samples of a function is unknown",
