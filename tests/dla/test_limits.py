@@ -149,7 +149,7 @@ def test_which_tensorrt_drives_which_dla(board: str, tensorrt: str, drives: bool
     assert found.ok is drives
     if not drives and get(board).dla.cores:
         assert rules_of(found) == {"general.tensorrt"}
-        assert found.reasons[0].found == f"TensorRT {tensorrt} on {board}"
+        assert found.reasons[0].found == f"TensorRT {tensorrt.removesuffix('.0')} on {board}"
 
 
 def test_average_pooling_on_xavier_counts_its_padding() -> None:

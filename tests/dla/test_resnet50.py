@@ -135,7 +135,7 @@ def test_layers_are_listed_as_the_contract_says(net: Network) -> None:
     first, last = layers[0], layers[-1]
     assert set(first) == {
         "name", "kind", "nodes", "from", "dla", "placed", "graph_output", "macs", "weight_bytes",
-        "output_bytes", "loadable", "dropped", "rewrites",
+        "output_bytes", "loadable", "dropped", "rewrites", "module",
     }  # fmt: skip
     assert first["macs"] == 64 * 112 * 112 * 3 * 49
     assert (first["weight_bytes"], first["output_bytes"]) == (64 * 3 * 49 + 64, 64 * 112 * 112)

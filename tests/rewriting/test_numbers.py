@@ -98,6 +98,7 @@ class Nothing(WholePool):
     """0 / 0."""
 
     name = "approx-nothing"
+    approximate = True
 
     def replace(self, graph, nodes, new):
         (at,) = nodes

@@ -159,6 +159,7 @@ def test_new_nodes_that_onnx_runtime_cannot_run_fail():
 def test_of_an_approximate_rewrite_the_error_is_reported():
     toy = maximum(1.25)
     toy.name = "approx-toy"
+    toy.approximate = True
     found = proof(relu_net(), toy)
     assert found.holds()
     assert not found.exact

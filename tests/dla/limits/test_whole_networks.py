@@ -28,7 +28,7 @@ NETWORKS: list[tuple[str, str, str, bool, str, str]] = [
     (ORIN, "10.7.0", "fp16", False, "", ""),
     (ORIN, "10.8", "int8", False, RELEASE, "10.8"),
     (ORIN, "11.3", "fp16", False, RELEASE, "11.3"),
-    (ORIN, "11.4.0", "fp16", False, RELEASE, "11.4.0"),
+    (ORIN, "11.4.0", "fp16", False, RELEASE, "11.4"),
     (ORIN, "11.4.1", "fp16", False, "", ""),
     (NX, "10.7", "int8", False, "", ""),
     ("jetson-orin-nx-8gb", "10.3", "int8", False, "", ""),
