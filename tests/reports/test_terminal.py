@@ -104,7 +104,7 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
         assert words in html, words
     assert "309 of 314" in markdown(document)
     accuracy["groups"] = [{**groups[0], "snr_db": "high"}]
-    with pytest.raises(DataError, match=r"accuracy\.groups\[0\]: snr_db"):
+    with pytest.raises(DataError, match=r"accuracy\.groups\[0\]\.snr_db"):
         checked({**document.to_json(), "accuracy": accuracy})
 
 

@@ -22,6 +22,7 @@ from edgekit.documents import (
     Figure,
     Fraction,
     Number,
+    OpenDocument,
     Precision,
     TargetName,
     fault_words,
@@ -41,8 +42,8 @@ HOST = "host"
 SCHEMA: Final = "edgekit.trace/1"
 
 
-class EventArgs(Document):
-    """What an event says beside its times."""
+class EventArgs(OpenDocument):
+    """What an event says beside its times; further keys are another profiler's own."""
 
     clock: Clock | None = Field(None, description="whose times they are; a counter has none")
     name: str | None = Field(None, description="of a process or a track")
