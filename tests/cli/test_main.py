@@ -229,7 +229,7 @@ LONG = '{"schema": "edgekit.bench/1", "samples_ms": [%s]}' % ("7" * 5000)
         (["report", "long.json"], "long.json: the file is not JSON: a number of 5,000 digits"),
         (
             ["compare", "long.json", "long.json"],
-            "it is not a measurement: a number of 5,000 digits",
+            "the file is not JSON: a number of 5,000 digits",
         ),
         (["bench", "long.json"], "long.json: this is a JSON document, but edgekit reads ONNX"),
         (["bench", "pipe.json"], "pipe.json: it cannot be read: it is a pipe, not a file"),
