@@ -15,6 +15,7 @@ import edgekit
 from edgekit.errors import DataError, EdgekitError
 from edgekit.pipeline.boards.selftest import Selftest
 from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.reference.sensitivity import ModuleImpact, SensitivityRanking
 from edgekit.removed import FormerDict
 from edgekit.saved_documents import DOCUMENTS, document_classes
 from edgekit_device.deployment.status import ShownDeployment
@@ -230,3 +231,14 @@ def test_each_document_that_the_api_returns_is_in_the_table() -> None:
         for one in named
         if one not in families and one.__name__ not in parts
     ] == []
+
+
+def test_the_sensitivity_of_a_module_may_be_below_zero_decibels() -> None:
+    worst = ModuleImpact(
+        module="head", kernels=1, devices={"DLA0": 1}, snr_db=-3.5, cosine=-0.25, floats=0
+    )
+    ranking = SensitivityRanking(
+        samples=1, kernels=(), floats=(), proposal=None, model="net.onnx", target=BOARD,
+        data="samples.npz", method="entropy", notes=(), modules=(worst,),
+    )  # fmt: skip
+    assert edgekit.read_document(write(ranking)) == ranking

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Coded, Document, Number
+from edgekit.documents import Coded, Document, Figure, Precision, TargetName
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.module_names import common_module, enclosing
 from edgekit.network.module_tree import LayerPlace, ModuleTotals, module_totals
 from edgekit.placement.gpu_reasons import Why, gpu_reasons, why_not
-from edgekit.placement.placing import PlacementQuery
+from edgekit.placement.placing import Objective, PlacementQuery, Unit
 from edgekit.placement.plan import OBJECTIVE_UNITS, Plan, booked_layers, plan_value
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class WhyModules(Document):
 
     schema_: Literal["edgekit.why-modules/1"] = Field(alias="schema")
     name: str = Field(description="what was asked for: a module, or a glob")
-    target: str
+    target: TargetName
     power_mode: str
-    precision: str
-    objective: str
-    value: Number = Field(description="the plan's, in the unit")
-    unit: str = Field(description="us, uj or qps")
+    precision: Precision
+    objective: Objective
+    value: Figure = Field(description="the plan's, in the unit")
+    unit: Unit = Field(description="us, uj or qps")
     modules: list[Annotated[ModuleTotals, Coded()]] = Field(
         description="the innermost module around the layers, and those inside it"
     )

@@ -196,8 +196,8 @@ class ModuleImpact:
     kind: str = member(fields.name, absent="")
     kernels: int = member(fields.count)
     devices: Mapping[str, int] = member(mapping(fields.count))
-    snr_db: float | None = member(nullable(fields.figure))
-    cosine: float | None = member(nullable(fields.figure))
+    snr_db: float | None = member(nullable(fields.difference))
+    cosine: float | None = member(nullable(fields.cosine))
     floats: int = member(fields.count)
 
 
