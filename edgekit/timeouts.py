@@ -40,6 +40,8 @@ AGENT_START_S = 120.0
 AGENT_END_S = 10.0
 #: Silence of a small question until its command counts as stuck.
 SHORT_S = 120.0
+#: The same of a command for which no caller names a wait: it reads or writes a small file.
+COMMAND_S = 60.0
 #: The same of work on whole networks, which says nothing until it is done.
 WORK_S = 600.0
 #: The same of work whose output tells how far it is.

@@ -27,8 +27,8 @@ from edgekit.deployment.transport import (
     converse,
     json_line,
     pieces,
+    reported_pieces,
     stalled,
-    told_pieces,
 )
 from edgekit.errors import BoardError, EdgekitError
 
@@ -93,7 +93,7 @@ class Agent:
             if self._begun() == "lacks":
                 data = packed()
                 self._out.put((b"%012d" % len(data),))
-                for piece in told_pieces(data, "loader", progress):
+                for piece in reported_pieces(data, "loader", progress):
                     self._out.put((piece,))
                 self.bytes_sent = len(data)
                 self._begun()
@@ -171,7 +171,7 @@ class Agent:
         *,
         program: bool = False,
         stdin: Iterable[Buffer] = (),
-        timeout: float | None = timeouts.SHORT_S,
+        timeout: float | None = timeouts.COMMAND_S,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,

@@ -103,7 +103,7 @@ class SshTransport:
         argv: Sequence[str],
         *,
         stdin: Iterable[Buffer] = (),
-        timeout: float | None = timeouts.SHORT_S,
+        timeout: float | None = timeouts.COMMAND_S,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,

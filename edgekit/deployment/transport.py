@@ -65,7 +65,7 @@ class Transport(Protocol):
         argv: Sequence[str],
         *,
         stdin: Iterable[Buffer] = (),
-        timeout: float | None = timeouts.SHORT_S,
+        timeout: float | None = timeouts.COMMAND_S,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,
@@ -256,7 +256,7 @@ def pieces(data: Buffer) -> Iterator[memoryview]:
         yield view[start : start + _PIECE]
 
 
-def told_pieces(data: bytes, phase: str, progress: Progress | None) -> Iterator[Buffer]:
+def reported_pieces(data: bytes, phase: str, progress: Progress | None) -> Iterator[Buffer]:
     """Yields ``data`` in pieces and says how much is on its way."""
     done = 0
     for piece in pieces(data):
@@ -341,7 +341,7 @@ class LocalTransport:
         argv: Sequence[str],
         *,
         stdin: Iterable[Buffer] = (),
-        timeout: float | None = timeouts.SHORT_S,
+        timeout: float | None = timeouts.COMMAND_S,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,
