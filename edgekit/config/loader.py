@@ -246,12 +246,10 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
         message = f"unknown {str(path[-2]).removesuffix('s')} '{key}'"
         return _Fault(Problem(message, where, hint.replace(" keys", "")))
     if key == "jetpack":
-        meant, hint = (
-            "",
-            (
-                "write the TensorRT that it brings, such as tensorrt: '10.3'; edgekit check takes "
-                "--jetpack"
-            ),
+        meant = ""
+        hint = (
+            "write the TensorRT that it brings, such as tensorrt: '10.3'; edgekit check takes "
+            "--jetpack"
         )
     return _Fault(Problem(f"unknown key '{shown}'", where, hint), meant=meant)
 
