@@ -86,6 +86,18 @@ def read_file(path: Path, largest: int) -> bytes:
         return file.read(size)
 
 
+def file_digest(path: Path) -> str:
+    """Returns the SHA-256 of a file of any size, in lower-case hex.
+
+    Raises:
+        OSError: As :func:`regular`.
+    """
+    import hashlib  # a check starts without it
+
+    with regular(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
     """Returns what JSON says, as ``json.loads`` does with these hooks.
 

@@ -4,7 +4,6 @@ and how it is called.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +13,7 @@ from edgekit.bundles.files import read
 from edgekit.bundles.join import CpuPart, join
 from edgekit.bundles.manifest import Bundle, Golden, canonical, tensor_io
 from edgekit.errors import UsageError
-from edgekit.files import read_file
+from edgekit.files import file_digest
 from edgekit.network.left_modules import CompiledPart
 from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.source import source_name
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 _SEED = 7
 # of max|a-b| / max|b|: another processor's ONNX Runtime rounds otherwise, and INT8 in steps
 _TOLERANCE = 0.02
-_LARGEST = 1 << 40
 
 
 def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -> Bundle:
@@ -94,11 +92,10 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         ranges = {one.name: _range(array(examples[one.name])) for one in exported.inputs}
         golden.append(_golden(steps, inputs, outputs, ranges))
     file = Path(exported.file)
-    digest = hashlib.sha256(read_file(file, _LARGEST)).hexdigest()
     source = source_name(exported.source)
     document = exported.model_copy(update={"file": file.name, "source": source, "cached": False})
     return join(
-        parts, name=cut.name, model=ModelSource(digest, source), inputs=inputs,
+        parts, name=cut.name, model=ModelSource(file_digest(file), source), inputs=inputs,
         outputs=outputs, golden=golden,
         call=document.model_dump(by_alias=True, exclude_unset=True, mode="json"),
     )  # fmt: skip

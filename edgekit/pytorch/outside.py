@@ -4,7 +4,6 @@ is somebody else's.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 
 from edgekit import errors, timeouts
 from edgekit.errors import BuildError, EdgekitError, ModelError, UsageError
+from edgekit.files import file_digest
 from edgekit.network.source import (
     TORCH_PICKLES,
     TORCH_PROGRAM,
@@ -40,7 +40,6 @@ _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
 _MOST_PICKLE = 64 << 20
 _PICKLES = 4
-_BLOCK = 1 << 20
 # of a pickle that holds tensors and their names alone
 _PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
 
@@ -65,7 +64,7 @@ def export_outside(
         EdgekitError: What the child met.
     """
     kind = kind_of(source)
-    digest = _digest(Path(source)) if kind != "factory" else ""
+    digest = file_digest(Path(source)) if kind != "factory" else ""
     if trust and kind != "factory" and trust.lower() != digest:
         raise UsageError(
             f"the file's SHA-256 is {digest}, and another one is trusted", code="torch.trust",
@@ -116,14 +115,6 @@ def kind_of(source: str | Path) -> Kind:
         hint="give a .pt2 or TorchScript file, package.module:factory, or the module itself; an "
         "ONNX file needs no export",
     )  # fmt: skip
-
-
-def _digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
 
 
 def _untrusted(path: Path, digest: str) -> ModelError:
