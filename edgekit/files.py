@@ -94,8 +94,11 @@ def file_digest(path: Path) -> str:
     """
     import hashlib  # a check starts without it
 
+    digest = hashlib.sha256()
     with regular(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
