@@ -109,18 +109,25 @@ if TYPE_CHECKING:
 
 
 def check(
-    config: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    config: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    leave: Sequence[str] = (),
+    **options: Any,
 ) -> Check:
     """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not; printed, it is
     the verdict with the tree of modules.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
-    ``kwargs``, as for ``export``. ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack
-    brings.
+    ``kwargs``, as for ``export``. Modules that match a glob of ``leave`` are left out of the
+    network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks the rules of the TensorRT that
+    a JetPack brings.
     """
     from edgekit.pipeline.named_check import check_source
+    from edgekit.pipeline.torch_source import leaving
 
-    return check_source(config, args, kwargs, **options)
+    return check_source(config, args, kwargs, **leaving(options, leave))
 
 
 def check_models(
@@ -919,6 +926,7 @@ def plan(
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
+    leave: Sequence[str] = (),
     report: str | Path | None = None,
     annotate: str | Path | None = None,
     force: bool = False,
@@ -928,8 +936,10 @@ def plan(
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
-    ``kwargs``, as for ``export``. ``report`` is where the plan is written as an HTML page,
-    ``annotate`` where the ONNX file is written with devices and times as metadata of its nodes.
+    ``kwargs``, as for ``export``. Modules that match a glob of ``leave`` are in no figure, as for
+    ``check``; ``edgekit.compile`` places each part around them. ``report`` is where the plan is
+    written as an HTML page, ``annotate`` where the ONNX file is written with devices and times as
+    metadata of its nodes.
     ``force`` computes all of it again; ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
@@ -942,8 +952,9 @@ def plan(
     from edgekit.pipeline.exports import write_annotated
     from edgekit.pipeline.outputs import may_write_for
     from edgekit.pipeline.questions import write_plan_page
-    from edgekit.pipeline.torch_source import from_torch
+    from edgekit.pipeline.torch_source import from_torch, leaving
 
+    options = leaving(options, leave)
     made = from_torch(config, args, kwargs, options)
     if made is not None:
         config, options = made.exported.file, dict(made.options)

@@ -283,6 +283,11 @@ _torch_options = all_of(
         "--trust", metavar="SHA256",
         help="Run the pickle in a PyTorch file with this SHA-256.",
     ),
+    click.option(
+        "--leave", multiple=True, metavar="GLOB",
+        help="Modules that are left out of the network and run beside it, such as head.*; "
+        "repeatable.",
+    ),
 )  # fmt: skip
 
 
@@ -291,9 +296,17 @@ def cut_or_torch(function: Any) -> Any:
 
     @wraps(function)
     def with_torch(
-        *, part: api.ModelPart, torch_inputs: Any, exporter: Any, trust: Any, **others: Any
+        *,
+        part: api.ModelPart,
+        torch_inputs: Any,
+        exporter: Any,
+        trust: Any,
+        leave: Any,
+        **others: Any,
     ) -> Any:
-        part = replace(part, inputs=torch_inputs, exporter=exporter, trust=trust)
+        part = replace(
+            part, inputs=torch_inputs, exporter=exporter, trust=trust, leave=leave or None
+        )
         return function(part=part, **others)
 
     return _torch_options(cut(with_torch))

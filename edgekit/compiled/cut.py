@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 
 from edgekit.errors import DataError
-from edgekit.files import write_atomically
+from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftPart, parts
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.calling import outputs_of, tensors_of
-from edgekit.pytorch.chain import run_steps, steps_of_file
+from edgekit.pytorch.chain import Step, run_steps, session_step, steps_of_file, torch_step
 from edgekit.pytorch.signature import rebuild
 from edgekit_device.arrays.npz import write_npz
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: How much is read of an iterable of calibration inputs, which may be endless.
 _MOST_BATCHES = 512
+_LARGEST = 1 << 31  # bytes of an ONNX file
 
 
 class Cut:
@@ -66,8 +67,18 @@ class Cut:
 
     @property
     def left(self) -> LeftOut | None:
-        """The modules that stay in PyTorch; None without any."""
+        """The modules that stay in PyTorch; None without any, or where ONNX Runtime runs them."""
         return None if self.network is None else self.network.left
+
+    def left_step(self, part: LeftPart) -> Step:
+        """Returns the step of a left-out module: PyTorch's, or that of its ONNX file."""
+        if self.left is not None:
+            return torch_step(part, self.left)
+        return session_step(self.left_file(part), part.module)
+
+    def left_file(self, part: LeftPart) -> bytes:
+        """Returns the ONNX file of a left-out module that does not stay in PyTorch."""
+        return read_file(Path(self.exported.left[part.call].file), _LARGEST)
 
     def calibration(self, batches: Iterable[Any]) -> list[Path]:
         """Writes the inputs of each compiled part as an .npz; modules run in FP32 for them.
@@ -76,7 +87,7 @@ class Cut:
             DataError: "calibration.empty": there are none.
             UsageError: "torch.inputs": they do not fit.
         """
-        steps = steps_of_file(Path(self.exported.file), self.left)
+        steps = steps_of_file(Path(self.exported.file), self.left_step)
         found: list[dict[str, list[np.ndarray]]] = [
             {name: [] for name in part.inputs} for part in self.compiled
         ]

@@ -16,13 +16,16 @@ class PlacedModule(Document):
     """A module that lies on one device as a whole, or the part of one that does."""
 
     module: str = Field(description='Its path; "" for the operators of the network itself.')
-    where: Device | Literal["PyTorch"] = Field(description="GPU, DLA0, DLA1 or PyTorch.")
+    where: Device | Literal["PyTorch", "ONNX Runtime"] = Field(
+        description="GPU, DLA0, DLA1, PyTorch; or ONNX Runtime, of a left-out module whose network "
+        "was no module of this process."
+    )
     us: Figure | None = Field(
-        description="Microseconds of its layers in one inference; null of a module in PyTorch."
+        description="Microseconds of its layers in one inference; null of a left-out module."
     )
     clock: ClockName | Literal["unknown"] = Field(
         description="Where the time is from: predicted by the cost model, or measured on a board; "
-        "unknown of a module in PyTorch."
+        "unknown of a left-out module."
     )
     bytes: Count = Field(description="What it reads from other devices in one inference.")
 

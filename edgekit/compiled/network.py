@@ -16,12 +16,12 @@ from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.saving import network_bundle
-from edgekit.compiled.table import PYTORCH, placed_modules
+from edgekit.compiled.table import ONNX_RUNTIME, PYTORCH, placed_modules
 from edgekit.config.loader import name_of
 from edgekit.errors import UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.calling import tensors_of
-from edgekit.pytorch.chain import array_step, left_step, run_steps
+from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
 
 if TYPE_CHECKING:
@@ -147,18 +147,18 @@ class CompiledNetwork:
 
     def _link(self) -> None:
         steps, rows = [], []
-        built, left = iter(self._built), self._cut.left
+        built = iter(self._built)
+        where = ONNX_RUNTIME if self._cut.left is None else PYTORCH
         for part in self._cut.parts:
             if isinstance(part, CompiledPart):
                 made = next(built)
                 steps.append(array_step(part.inputs, part.outputs, made.run))
                 rows += placed_modules(made.layers, made.document.plan)
             else:
-                assert left is not None  # an export with such nodes has them
-                steps.append(left_step(part, left))
+                steps.append(self._cut.left_step(part))
                 rows.append(
                     PlacedModule(
-                        module=part.module, where=PYTORCH, us=None, clock="unknown",
+                        module=part.module, where=where, us=None, clock="unknown",
                         bytes=part.bytes,
                     )
                 )  # fmt: skip

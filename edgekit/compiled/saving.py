@@ -27,8 +27,6 @@ from edgekit_device.protocol.manifest import ModelSource, TensorEntry
 from edgekit_device.runtime.golden import golden_inputs
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.compiled.cut import Cut
     from edgekit.compiled.parts import Part
     from edgekit.pytorch.document import Tensor
@@ -60,11 +58,11 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     exported = cut.exported
     factories = _factories(cut, python)
     inputs, outputs = _entries(exported.inputs), _entries(exported.outputs)
-    examples = {} if cut.network is None else dict(
-        zip(cut.network.call.names, cut.network.call.tensors, strict=True)
-    )  # fmt: skip
-    if cut.left is not None:
-        examples = run_steps(steps_of_file(Path(exported.file), cut.left), examples)
+    examples: dict[str, Any] = {}
+    if cut.network is not None and cut.left is not None:
+        call = cut.network.call
+        examples = dict(zip(call.names, call.tensors, strict=True))
+        examples = run_steps(steps_of_file(Path(exported.file), cut.left_step), examples)
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
     made = iter(built)
@@ -74,26 +72,32 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
             parts.append(read(here.bundle))
             steps.append(array_step(part.inputs, part.outputs, here.run))
         else:
-            assert cut.left is not None  # an export with such nodes has them
-            tensors = [examples[name] for name in part.inputs]
-            if part.module in factories:
+            tensors = [examples[name] for name in part.inputs if cut.left is not None]
+            if cut.left is not None and part.module in factories:
                 code = left_python(cut.left, part, tensors, factories[part.module])
                 record = canonical(write(code.part))
                 files = {"source": code.source, "state": code.state}
                 parts.append(CpuPart(part.module, record, code.inputs, code.outputs, files))
                 steps.append(array_step(code.inputs, code.outputs, code.run))
                 continue
-            data = left_file(cut.left, part, tensors, exported.tensorrt)
+            data = (
+                cut.left_file(part)
+                if cut.left is None
+                else left_file(cut.left, part, tensors, exported.tensorrt)
+            )
             unique = tuple(dict.fromkeys(part.inputs))
             parts.append(CpuPart(part.module, data, unique, part.outputs))
             steps.append(session_step(data, part.module))
     golden = []
     if len(parts) > 1:
-        ranges = {one.name: _range(array(examples[one.name])) for one in exported.inputs}
+        ranges = {one.name: one.range or (0.0, 0.0) for one in exported.inputs}
         golden.append(_golden(steps, inputs, outputs, ranges))
     file = Path(exported.file)
     source = source_name(exported.source)
-    document = exported.model_copy(update={"file": file.name, "source": source, "cached": False})
+    left = [one.model_copy(update={"file": ""}) for one in exported.left]
+    document = exported.model_copy(
+        update={"file": file.name, "source": source, "cached": False, "left": left}
+    )
     return join(
         parts, name=cut.name, model=ModelSource(file_digest(file), source), inputs=inputs,
         outputs=outputs, golden=golden,
@@ -104,6 +108,12 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
 def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     """Returns the factory of each module that becomes a Python part."""
     modules = list(dict.fromkeys(one.module for one in cut.exported.left))
+    if python and modules and cut.left is None:
+        raise UsageError(
+            "a module of a program, file or factory cannot become a Python part",
+            code="compile.python", where="python",
+            hint="compile the torch.nn.Module itself, or save without python: it is an ONNX file",
+        )  # fmt: skip
     found: dict[str, str] = {}
     for glob, factory in python.items():
         matched = [name for name in modules if fnmatchcase(name, glob)]
@@ -119,10 +129,6 @@ def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
 def _entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
     """Returns inputs or outputs of an export as a manifest has them."""
     return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
-
-
-def _range(values: np.ndarray) -> tuple[float, float]:
-    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
 def _golden(

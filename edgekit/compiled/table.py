@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
     from edgekit.placement.plan import PlacedLayer, Plan
 
-PYTORCH = "PyTorch"
+#: Where left-out modules run.
+PYTORCH, ONNX_RUNTIME = "PyTorch", "ONNX Runtime"
 
 
 @dataclass

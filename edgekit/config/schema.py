@@ -572,6 +572,13 @@ class ModelSection(_Source):
         pattern=r"^[0-9a-fA-F]{64}$",
         description="SHA-256 of a PyTorch file whose pickle may be run.",
     )
+    leave: list[Text] = Field(
+        default_factory=list,
+        description="Globs of the modules that are left out of the network, for check and plan; "
+        "`edgekit.compile` builds the parts around them. See "
+        "[pytorch.md](pytorch.md#what-stays-in-pytorch).",
+        examples=[["head.*"]],
+    )
     networks: list[NetworkSection] = Field(
         default_factory=list,
         max_length=16,
@@ -594,6 +601,8 @@ class ModelSection(_Source):
             raise ValueError(
                 "give 'seed', 'shapes', 'batch', 'outputs' and 'plugins' for each of the networks"
             )
+        if self.leave and (self.networks or self.builtin):
+            raise ValueError("'leave' is for 'python', 'pt2' and 'onnx'")
         names = [network.name for network in self.networks]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)

@@ -21,6 +21,7 @@ from edgekit.dla.rules import Rules, load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LayerVerdict, reason_of
 from edgekit.error_document import VerdictReason
 from edgekit.errors import UsageError
+from edgekit.network.graph import LEFT
 from edgekit.network.model import QDQ, Layer, Network
 from edgekit.targets.loader import get, names
 from edgekit.targets.releases import (
@@ -46,6 +47,7 @@ _COMPOSED_RULE = "operators.composed"
 _OPAQUE = {
     "plugin": ("general.plugin", "TensorRT's built-in layers"),
     "imported": ("general.kind", "the layer types of the DLA chapter"),
+    "left": ("general.kind", "what the network itself computes"),
     "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
 
@@ -332,6 +334,12 @@ class _Judging:
         facts = LayerFacts(layer, self._graph, self._common)
         broken = RuleFailure(layer.op, limit, layer.op)
         reason = replace(reason_of(rule, broken, facts), mends=False)
+        if layer.opaque == LEFT:
+            module = f"the module {layer.params['module']!r}"
+            reason = replace(
+                reason, found=module, message=f"{module} is left out of the network",
+                fix="give leave without it",
+            )  # fmt: skip
         return LayerVerdict(ok=False, reasons=(reason,))
 
     def _key(self, layer: Layer, precision: str) -> Hashable:

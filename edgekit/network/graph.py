@@ -21,6 +21,7 @@ from edgekit.errors import ModelError
 from edgekit.network.module_names import ModuleNames, read_module_names
 from edgekit.network.protos import (
     FLOAT,
+    LEFT_DOMAIN,
     WITH_BODIES,
     dtype_name,
     is_known,
@@ -28,8 +29,9 @@ from edgekit.network.protos import (
     reads,
 )
 
-#: Why a node is opaque: TensorRT needs a plugin for it, or a shape is decided by the data.
-PLUGIN, SHAPES = "plugin", "shapes"
+#: Why a node is opaque: TensorRT needs a plugin for it, a shape is decided by the data, or it
+#: stands for a module that is left out of the network.
+PLUGIN, SHAPES, LEFT = "plugin", "shapes", "left"
 #: Why a layer is opaque: the parser writes layers for an operator of ONNX Runtime or of its own,
 #: and edgekit does not know which.
 IMPORTED = "imported"
@@ -227,6 +229,9 @@ class OnnxGraph:
         there: set[str] = set()
         for node in self._nodes.values():
             assert node.proto is not None
+            if node.domain == LEFT_DOMAIN:
+                found[node.name] = LEFT
+                continue
             asked = node.domain or node.op not in there
             if asked and is_plugin(node.proto, self.opset):
                 found[node.name] = PLUGIN

@@ -8,10 +8,9 @@ from fnmatch import fnmatchcase
 
 from edgekit.errors import UsageError
 from edgekit.network.model import Layer, Network
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing, fits_module
 from edgekit.text import listed
 
-_INSIDE = ".*"
 _WILD = r"[*?\[\]!]+"
 _NEAREST = 3
 _SHOWN = 5
@@ -38,12 +37,7 @@ def layers_matching(network: Network, glob: str, *, nodes: bool = False) -> tupl
         return any(map(fits, layer.origin))
 
     def of_modules(layer: Layer) -> bool:
-        return any(map(inside, enclosing(layer.module)[1:]))
-
-    around = glob.removesuffix(_INSIDE)
-
-    def inside(module: str) -> bool:
-        return fits(module) or module == around or fnmatchcase(module, around)
+        return any(fits_module(path, glob) for path in enclosing(layer.module)[1:])
 
     ways: list[Callable[[Layer], bool]] = [lambda layer: fits(layer.name), of_nodes]
     if nodes:

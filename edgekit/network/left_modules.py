@@ -1,14 +1,23 @@
-"""Cuts a network at the modules that stay in PyTorch (nodes ``edgekit.pytorch::Module``)."""
+"""Modules that are left out of a network: nodes ``edgekit.pytorch::Module``, at which it is cut.
+
+PyTorch's exporter writes the nodes of a module that stays in PyTorch. In a file that holds the
+modules' own operators, :func:`with_left_modules` puts the nodes in their place.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import difflib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-if TYPE_CHECKING:
-    import onnx
+import onnx
+from onnx import helper
 
-DOMAIN, OPERATOR = "edgekit.pytorch", "Module"
+from edgekit.errors import UsageError
+from edgekit.network.model import Model, joined_weights
+from edgekit.network.module_names import enclosing, fits_module, write_module_name
+from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR, reads
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,117 @@ class LeftPart:
     bytes: int
 
 
+def left_paths(names: Sequence[str], globs: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the modules that each glob names, in the order of ``names``.
+
+    Raises:
+        UsageError: "torch.leave": a glob names no module.
+    """
+    found = {glob: [name for name in names if fits_module(name, glob)] for glob in globs}
+    for glob, matched in found.items():
+        if not matched:
+            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3)
+            raise UsageError(
+                f"no module matches {glob!r}",
+                code="torch.leave",
+                where="leave",
+                hint=f"the nearest are {', '.join(near)}" if near else "the network has no modules",
+            )
+    return found
+
+
+def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[Model]]:
+    """Leaves modules out of a file that names the modules of its nodes.
+
+    Args:
+        model: The network.
+        globs: Paths of the modules to leave out.
+
+    Returns:
+        The network with a node ``edgekit.pytorch::Module`` for each call of a left-out module; and
+        what each call computes, in the order of the network. A module whose operators need a result
+        that is computed outside from others of them makes two calls.
+
+    Raises:
+        UsageError: "torch.leave": the file names no modules, or a glob matches none.
+    """
+    graph, names = model.proto.graph, model.graph.modules
+    if names is None:
+        raise UsageError(
+            "the file does not name the modules of its operators, so that none can be left out",
+            code="torch.leave", where="leave",
+            hint="give the torch.nn.Module, a program of torch.export (.pt2) or "
+            "package.module:factory",
+        )  # fmt: skip
+    every = dict.fromkeys(one for path in names.nodes.values() for one in enclosing(path)[1:])
+    # lists of modules are called by nobody
+    called = [one for one in every if one in names.classes] or list(every)
+    chosen = {one for matched in left_paths(called, globs).values() for one in matched}
+
+    def left_out(node: onnx.NodeProto) -> str:
+        around = enclosing(names.nodes.get(node.name, ""))[1:]
+        return next((one for one in around if one in chosen), "")
+
+    stages = _stages(graph, left_out)
+    made: list[onnx.NodeProto] = []
+    calls: list[Model] = []
+    for key in sorted(stages, key=lambda key: (key[0], bool(key[1]))):
+        path, nodes = key[1], stages[key]
+        if not path:
+            made += nodes
+            continue
+        own = {name for node in nodes for name in node.output if name}
+        inside = {node.name for node in nodes}
+        used = {one.name for one in graph.output}
+        used |= {name for node in graph.node if node.name not in inside for name in reads(node)}
+        inputs = list(dict.fromkeys(
+            name for node in nodes for name in reads(node)
+            if name not in own and not model.graph.constant(name)
+        ))  # fmt: skip
+        outputs = [name for node in nodes for name in node.output if name in used]
+        calls.append(model.cut(inside, inputs, outputs))
+        node = helper.make_node(
+            LEFT_OPERATOR, inputs, outputs, f"{path}/{LEFT_OPERATOR}_{len(calls)}",
+            domain=LEFT_DOMAIN, module=path, call=len(calls) - 1,
+        )  # fmt: skip
+        write_module_name(node, names, path)
+        made.append(node)
+    held = {name for node in made for name in reads(node)}
+    known = {name for node in made for name in node.output}
+    proto = helper.make_model(
+        helper.make_graph(
+            made, graph.name, graph.input, graph.output,
+            [one for one in graph.initializer if one.name in held],
+            value_info=[one for one in graph.value_info if one.name in known],
+        ),
+        opset_imports=[*model.proto.opset_import, helper.make_opsetid(LEFT_DOMAIN, 1)],
+        ir_version=model.proto.ir_version,
+    )  # fmt: skip
+    names_held = [name for name in model.weights if name in held]
+    weights = joined_weights({}, model.weights, names_held)
+    return replace(model, proto=proto, weights=weights, stored_digest=None), calls
+
+
+def _stages(
+    graph: onnx.GraphProto,
+    left_out: Callable[[onnx.NodeProto], str],
+) -> dict[tuple[int, str], list[onnx.NodeProto]]:
+    """Returns nodes by stage and left-out module, "" for those that are compiled.
+
+    In a stage the compiled nodes run first; no left-out module of a stage reads from another one of
+    it.
+    """
+    known: dict[str, tuple[int, str]] = {}
+    stages: dict[tuple[int, str], list[onnx.NodeProto]] = defaultdict(list)
+    for node in graph.node:
+        path = left_out(node)
+        before = (known[name] for name in reads(node) if name in known)
+        stage = max((at + (other not in ("", path)) for at, other in before), default=0)
+        stages[stage, path].append(node)
+        known.update(dict.fromkeys(node.output, (stage, path)))
+    return stages
+
+
 def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
     """Returns the steps of a network in an order in which they can run.
 
@@ -58,8 +178,8 @@ def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
     stages: dict[int, list[onnx.NodeProto]] = {}
     left: dict[int, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
-        here = max((depth.get(name, 0) for name in _read(node)), default=0)
-        leaves = (node.domain, node.op_type) == (DOMAIN, OPERATOR)
+        here = max((depth.get(name, 0) for name in reads(node)), default=0)
+        leaves = (node.domain, node.op_type) == (LEFT_DOMAIN, LEFT_OPERATOR)
         (left if leaves else stages).setdefault(here, []).append(node)
         depth.update(dict.fromkeys(node.output, here + leaves))
     steps: list[CompiledPart | LeftPart] = []
@@ -70,34 +190,20 @@ def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
     return steps
 
 
-def _read(node: onnx.NodeProto) -> list[str]:
-    """Returns the tensors that a node reads, those of its bodies (If, Loop, Scan) included."""
-    found = [name for name in node.input if name]
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            inner = {name for each in body.node for name in each.output}
-            inner |= {value.name for value in (*body.input, *body.initializer)}
-            found += [name for each in body.node for name in _read(each) if name not in inner]
-            found += [value.name for value in body.output if value.name not in inner]
-    return found
-
-
 def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPart:
-    import onnx
-
     made = {name for node in nodes for name in node.output if name}
-    wanted = [name for node in nodes for name in _read(node)]
+    wanted = [name for node in nodes for name in reads(node)]
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     inside = {id(node) for node in nodes}
     used = {v.name for v in model.graph.output}
-    used |= {name for node in model.graph.node if id(node) not in inside for name in _read(node)}
+    used |= {name for node in model.graph.node if id(node) not in inside for name in reads(node)}
     inputs = tuple(n for n in dict.fromkeys(wanted) if n not in made and n not in initializers)
     outputs = tuple(name for node in nodes for name in node.output if name in used)
     known = {
         value.name: value
         for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
     }
-    graph = onnx.helper.make_graph(
+    graph = helper.make_graph(
         nodes,
         model.graph.name,
         [known[name] for name in inputs],
@@ -112,8 +218,6 @@ def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPa
 
 
 def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftPart:
-    import onnx
-
     known = {
         value.name: value.type.tensor_type
         for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
@@ -121,11 +225,11 @@ def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftPart:
     size = 0
     for name in (*node.input, *node.output):
         kind = known[name]
-        count = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize
+        count = helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize
         for axis in kind.shape.dim:
             count *= axis.dim_value
         size += count
-    facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    facts = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     return LeftPart(
         facts["module"].decode(), facts["call"], tuple(node.input), tuple(node.output), size
     )

@@ -347,9 +347,9 @@ class Layer:
         macs: Multiply-accumulates for one inference.
         weight_elements: Number of weight values.
         absorbed: The importer's layers that are a part of it now, in the importer's order.
-        opaque: "plugin" where TensorRT needs a plugin for it, "imported" where its parser writes
-            layers that are not known, "shapes" where it reads or writes
-            tensors whose shape the data decide (their unknown sizes are 0 here); else empty.
+        opaque: "left" of a module that is left out; "plugin" where TensorRT needs a plugin for it,
+            "imported" where its parser writes layers that are not known, "shapes" where it reads or
+            writes tensors whose shape the data decide (their unknown sizes are 0 here); else empty.
         formula: Whether ``macs`` and its tensors say what it costs. False for an opaque layer, and
             for an operator without a formula: its cost is unknown and counted nowhere.
         module: Path of the innermost PyTorch module around the ONNX nodes that it computes

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 import onnx
@@ -48,6 +49,7 @@ _PASSING = frozenset(
     {"Cast", "DequantizeLinear", "Identity", "QuantizeLinear", "Reshape", "Transpose"}
 )
 _BATCH_NORM = "batch_norm"
+_ALL_INSIDE = ".*"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,12 @@ def enclosing(path: str) -> list[str]:
     """Returns a module and those around it, from the network ("") inwards."""
     parts = path.split(".") if path else []
     return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
+
+
+def fits_module(path: str, glob: str) -> bool:
+    """Whether a glob names a module; "layer1" and "layer1.*" both name ``layer1``."""
+    around = glob.removesuffix(_ALL_INSIDE)
+    return path in (glob, around) or fnmatchcase(path, glob) or fnmatchcase(path, around)
 
 
 def common_module(paths: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ class ModelPart:
         inputs: Of a PyTorch network, sizes by input: ``{"x": "1x3x224x224:float32"}``.
         exporter: Of a PyTorch network, "dynamo" or "legacy".
         trust: SHA-256 of a PyTorch file whose pickle may be run.
+        leave: Paths (globs) of the modules that are left out of the network.
     """
 
     shapes: Mapping[str, Sequence[int]] | None = None
@@ -30,6 +31,7 @@ class ModelPart:
     inputs: Mapping[str, str] | None = None
     exporter: str | None = None
     trust: str | None = None
+    leave: Sequence[str] | None = None
 
     @property
     def given(self) -> bool:

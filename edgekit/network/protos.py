@@ -24,6 +24,9 @@ RUNTIMES = frozenset({"com.microsoft"})
 UNLISTED = frozenset(
     {"ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
 )
+#: Domain and operator of a node that stands for a module left out of the network: PyTorch or ONNX
+#: Runtime runs it. Its attribute ``module`` is the module's path.
+LEFT_DOMAIN, LEFT_OPERATOR = "edgekit.pytorch", "Module"
 # of onnx.TensorProto
 FLOAT, STRING = 1, 8
 

@@ -17,7 +17,7 @@ from edgekit.network.graph import Node, OnnxGraph, node_of
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.module_names import ModuleNames, last_line
 from edgekit.network.operators import Importer, Refusal, operator_table, refusals
-from edgekit.network.protos import RUNTIMES, dtype_name, is_plugin, subgraphs
+from edgekit.network.protos import LEFT_DOMAIN, RUNTIMES, dtype_name, is_plugin, subgraphs
 from edgekit.parsing.conditions import CONDITIONS, Case
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
@@ -267,6 +267,8 @@ def _bodies(proto: onnx.NodeProto, scope: _Scope) -> Iterator[tuple[Node, _Scope
 def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
     """What the parser refuses of a node and what to do; None where it imports the node."""
     table = operator_table()
+    if node.domain == LEFT_DOMAIN:
+        return None  # no parser gets it
     row = table.operators.get(node.op) or table.missing.get(node.op)
     other = _is_other(node, scope) and not (row is not None and row.foreign)
     if not table.imports(node.op, on.version):

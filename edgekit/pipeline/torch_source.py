@@ -5,7 +5,7 @@ on the ONNX file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
 
 # keys of "model" that say how a network is exported
-_EXPORT = ("inputs", "exporter", "trust")
+_EXPORT = ("inputs", "exporter", "trust", "leave")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def from_torch(
         )
     part = given.pop("model", None) or {}
     part = dict(vars(part) if isinstance(part, ModelPart) else part)
-    how = {key: part.pop(key, None) for key in _EXPORT}
+    how = {key: part.pop(key) for key in _EXPORT if part.get(key)}
     release = release_for(str(target), given.get("tensorrt"), given.get("jetpack"))
     exported = export(source, args, kwargs, release=release, **how)
     given["model"] = part or None
@@ -80,6 +80,15 @@ def from_torch(
         made_of = str(source) if named else exported.source.rpartition(".")[2]
         given["name"] = name_of(made_of)
     return TorchSource(exported, given)
+
+
+def leaving(options: Mapping[str, Any], leave: Sequence[str]) -> dict[str, Any]:
+    """Returns a configuration's keys with the globs of the modules that are left out."""
+    if not leave:
+        return dict(options)
+    part = options.get("model") or {}
+    given = dict(vars(part) if isinstance(part, ModelPart) else part)
+    return {**options, "model": {**given, "leave": list(leave)}}
 
 
 def _is_torch(source: object) -> bool:

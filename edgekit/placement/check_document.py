@@ -16,6 +16,7 @@ from edgekit.dla.memory import CbufUse, LoadableMemory
 from edgekit.dla.sparsity import SparseConvolution, Sparsity
 from edgekit.dla.verdicts import LayerVerdict, MemoryNeed, SlotReason
 from edgekit.errors import GateError
+from edgekit.network.graph import LEFT
 from edgekit.network.module_tree import (
     CHECK_TIMES,
     HEAD,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 
 _ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
+_PYTORCH = "PyTorch"
 _OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
 
 
@@ -65,11 +67,12 @@ class JudgedLayer:
         nodes: The ONNX nodes that it is.
         origin: The ONNX nodes that it was made of or inserted for.
         dla: Whether a DLA runs it, and why not.
-        placed: "DLA" or "GPU"; None without a placement.
+        placed: "DLA" or "GPU"; None without a placement, and of a module that is left out.
         graph_output: Whether it writes an output of the network.
         macs: Its multiply-accumulates.
         steps: A recurrence's steps, which wait for one another.
-        opaque: Why its cost is unknown: "plugin", "imported" or "shapes".
+        opaque: Why its cost is unknown: "plugin", "imported" or "shapes"; "left" of a module that
+            is left out.
         weight_bytes: Its weights, in the precision that it was judged in.
         output_bytes: Its outputs; index and truth-value tensors keep their type.
         dropped: The rule that keeps its candidate on the GPU.
@@ -381,7 +384,9 @@ def checked_modules(
     """Returns a checked network's modules, each before those inside it."""
     times = forecast.layer_us if forecast else {}
     places = {
-        layer.name: LayerPlace(layer.placed or "", times.get(layer.name), rules_against(layer))
+        layer.name: LayerPlace(_PYTORCH)
+        if layer.opaque == LEFT
+        else LayerPlace(layer.placed or "", times.get(layer.name), rules_against(layer))
         for layer in layers
     }
     return module_totals(network.whole, places)
@@ -414,7 +419,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
                 nodes=layer.nodes,
                 origin=layer.origin,
                 dla=judgement.verdicts[layer.name],
-                placed=judgement.placed.get(layer.name),
+                placed=None if layer.opaque == LEFT else judgement.placed.get(layer.name),
                 graph_output=any(name in outputs for name in layer.outputs),
                 macs=layer.macs,
                 steps=layer.params.get("steps"),
@@ -432,11 +437,12 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
 def summary_of(network: Network, judgement: Judgement) -> CheckSummary:
     """Returns how many layers are where; without a placement none counts as placed."""
     layers = len(network.whole.layers)
+    left = [layer for layer in network.whole.layers if layer.opaque == LEFT]
     on_dla = [la for la in network.layers if judgement.placed.get(la.name) == "DLA"]
     return CheckSummary(
         layers=layers,
         dla_layers=len(on_dla),
-        gpu_layers=layers - len(on_dla) if judgement.placed else 0,
+        gpu_layers=layers - len(on_dla) - len(left) if judgement.placed else 0,
         dla_macs_fraction=macs_fraction(network, on_dla),
     )
 

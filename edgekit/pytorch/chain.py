@@ -41,7 +41,7 @@ def run_steps(steps: Iterable[Step], tensors: Mapping[str, Tensor]) -> dict[str,
     return known
 
 
-def left_step(part: LeftPart, left: LeftOut) -> Step:
+def torch_step(part: LeftPart, left: LeftOut) -> Step:
     """Returns the step of a module that stays in PyTorch."""
     return Step(part.inputs, part.outputs, lambda tensors: left.run(part.call, tensors))
 
@@ -60,12 +60,14 @@ def array_step(inputs: tuple[str, ...], outputs: tuple[str, ...], run: RunArrays
     return Step(inputs, outputs, on_arrays)
 
 
-def steps_of_file(path: Path, left: LeftOut | None, *, optimise: bool = True) -> list[Step]:
+def steps_of_file(
+    path: Path, left: Callable[[LeftPart], Step] | None, *, optimise: bool = True
+) -> list[Step]:
     """Opens an exported file for ONNX Runtime and returns its steps.
 
     Args:
         path: The file.
-        left: The modules that stay in PyTorch; None for a file without such nodes.
+        left: Returns the step of a left-out module; None for a file without such nodes.
         optimise: False turns ONNX Runtime's optimisations off, which change a quantised network's
             values: they quantise biases and weights that the network does not.
 
@@ -77,7 +79,7 @@ def steps_of_file(path: Path, left: LeftOut | None, *, optimise: bool = True) ->
     return [
         session_step(part.model.SerializeToString(), str(path), optimise=optimise)
         if isinstance(part, CompiledPart)
-        else left_step(part, left)
+        else left(part)
         for part in parts(onnx.load(path))
     ]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from edgekit.documents import Count, Digest, Document, Figure, Release, omitted
+from edgekit.documents import Count, Digest, Document, Figure, Number, Release, omitted
 
 Exporter = Literal["dynamo", "legacy"]
 
@@ -19,6 +19,9 @@ class Tensor(Document):
     type: str = Field(description='In the file, by NumPy\'s name: "float32".')
     torch_type: str = Field(
         description="In PyTorch, without the prefix: a bfloat16 module is float32 in the file."
+    )
+    range: tuple[Number, Number] | None = omitted(
+        None, description="The smallest and the largest number of the example, of an input."
     )
 
 
@@ -59,13 +62,16 @@ class Agreement(Document):
 
 
 class LeftModule(Document):
-    """A call of a module that stays in PyTorch: a node ``edgekit.pytorch::Module`` of the file."""
+    """A call of a module that is left out: a node ``edgekit.pytorch::Module`` of the file."""
 
     module: str = Field(description="Its path.")
     call: Count = Field(description="The call's number in the order of the network, from 0.")
     inputs: list[str] = Field(description="The tensors among its arguments.")
     outputs: list[str] = Field(description="The tensors among its results.")
     bytes: Count = Field(description="What its inputs and outputs take, in the file's types.")
+    file: str = omitted(
+        "", description="The call's ONNX file, where ONNX Runtime runs it and PyTorch does not."
+    )
 
 
 class Exported(Document):

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.pytorch import keeping
 from edgekit.pytorch.document import Exported, Exporter
-from edgekit.pytorch.networks import Network, network_of, size_words
+from edgekit.pytorch.networks import Network, is_module, network_of, size_words
 from edgekit.pytorch.translation import export_network
 
 
@@ -43,8 +44,9 @@ def export(
             stays in the cache.
         trust: SHA-256 of a file whose pickle may be run.
         dynamic_shapes: Refused: a network has one size.
-        leave: Paths (globs) of the modules that stay in PyTorch, of a module: their calls are nodes
-            ``edgekit.pytorch::Module`` of the file.
+        leave: Paths (globs) of the modules that are left out: their calls are nodes
+            ``edgekit.pytorch::Module`` of the file. Those of a module stay in PyTorch; of a
+            program, file or factory they become ONNX files.
 
     Raises:
         EnvironmentLack: ``torch.missing``: PyTorch is not installed.
@@ -89,24 +91,30 @@ def export_with_network(
 
         if dynamic_shapes:
             raise _dynamic("")
-        if leave:
-            raise UsageError(
-                "modules of a file or factory cannot stay in PyTorch", code="torch.leave",
-                where="leave", hint="give the torch.nn.Module itself",
-            )  # fmt: skip
         outside = export_outside(
             source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
-            save=save, trust=trust,
+            save=None if leave else save, trust=trust,
         )  # fmt: skip
-        return outside, None
+        return _with_left(outside, leave, save), None
     if dynamic_shapes:
         import torch
 
         tensors = {f"input {number}": one for number, one in enumerate(given, 1)
                    if isinstance(one, torch.Tensor)}  # fmt: skip
         raise _dynamic(size_words(tensors))
-    network = network_of(source, given, kwargs or {}, inputs or {}, leave=leave)
-    return export_network(network, release, chosen, save), network
+    live = leave if is_module(source) else ()
+    network = network_of(source, given, kwargs or {}, inputs or {}, leave=live)
+    if live == leave:
+        return export_network(network, release, chosen, save), network
+    return _with_left(export_network(network, release, chosen, None), leave, save), network
+
+
+def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
+    if not leave:
+        return exported
+    from edgekit.pytorch.left_file import leave_in_file
+
+    return keeping.saved(leave_in_file(exported, leave), save)
 
 
 def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:

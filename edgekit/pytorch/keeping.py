@@ -19,6 +19,7 @@ import onnx
 from edgekit.errors import BuildError
 from edgekit.files import read_file, write_atomically, write_folder_atomically
 from edgekit.knowledge import cache_folder
+from edgekit.network import left_modules
 from edgekit.pytorch.document import Exported
 
 FILE, DATA, _RECORD = "model.onnx", "model.onnx.data", "export.json"
@@ -36,7 +37,8 @@ def key(*facts: object) -> str:
 @cache
 def _code() -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    own = sorted(Path(__file__).parent.glob("*.py"))
+    for path in (*own, Path(left_modules.__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -136,7 +138,7 @@ def saved(exported: Exported, save: Path | None) -> Exported:
         return exported
     kept = Path(exported.file)
     with write_atomically(save) as temporary:
-        if (kept.parent / DATA).exists():
+        if any(kept.parent.glob(f"{FILE}.*")):
             _write_apart(onnx.load(kept), temporary, f"{save.name}.data")
         else:
             temporary.write_bytes(kept.read_bytes())

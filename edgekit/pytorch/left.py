@@ -8,15 +8,15 @@ module tree that shares the parameters: the caller's module does not change.
 from __future__ import annotations
 
 import copy
-import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.network.left_modules import DOMAIN, OPERATOR
+from edgekit.network.left_modules import left_paths
+from edgekit.network.module_names import enclosing
+from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -117,18 +117,21 @@ def leave_out(
     """
     import torch
 
-    paths = left_paths([name for name, _ in module.named_modules() if name], globs)
+    globs_of = left_paths([name for name, _ in module.named_modules() if name], globs)
+    matched = {path for paths in globs_of.values() for path in paths}
     found = LeftOut(twin(module))
-    for path in paths:
-        found.twin.get_submodule(path).register_forward_hook(
-            _recorder(found, path), with_kwargs=True
-        )
+    inside: list[str] = []
+    for path in matched:
+        here = found.twin.get_submodule(path)
+        here.register_forward_pre_hook(_entered(inside, path))
+        here.register_forward_hook(_recorder(found, inside, path), with_kwargs=True)
     with torch.no_grad():
         found.twin(*args, **kwargs)
-    missing = [path for path in paths if path not in {call.module for call in found.calls}]
+    paths = {call.module for call in found.calls}
+    missing = [one for one in globs_of.values() if paths.isdisjoint(_around(one))]
     if missing:
         raise UsageError(
-            f"the network never calls {', '.join(missing)}",
+            f"the network never calls {', '.join(one[0] for one in missing)}",
             code="torch.leave-not-called",
             where="leave",
             hint="name the modules inside: a list of modules and one whose weights alone are "
@@ -142,32 +145,6 @@ def leave_out(
         here = found.twin.get_submodule(path)
         here.forward = _node(turn, here.forward)
     return found
-
-
-def left_paths(names: Sequence[str], globs: Sequence[str]) -> list[str]:
-    """Returns the outermost modules that the globs match.
-
-    Raises:
-        UsageError: "torch.leave": a glob matches no module.
-    """
-    found: set[str] = set()
-    for glob in globs:
-        matched = [name for name in names if fnmatchcase(name, glob)]
-        if not matched:
-            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3)
-            raise UsageError(
-                f"no module matches {glob!r}",
-                code="torch.leave",
-                where="leave",
-                hint=f"the nearest are {', '.join(near)}" if near else "the network has no modules",
-            )
-        found.update(matched)
-    return [
-        name
-        for name in names
-        if name in found
-        and not any(name.startswith(f"{other}.") for other in found if other != name)
-    ]
 
 
 def twin(module: nn.Module) -> nn.Module:
@@ -191,10 +168,21 @@ def twin(module: nn.Module) -> nn.Module:
     return made(module)
 
 
-def _recorder(found: LeftOut, path: str) -> Callable[..., None]:
+def _around(paths: Sequence[str]) -> set[str]:
+    return {outer for path in paths for outer in enclosing(path)}
+
+
+def _entered(inside: list[str], path: str) -> Callable[..., None]:
+    return lambda *_: inside.append(path)
+
+
+def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., None]:
     def record(_module: Any, args: Any, kwargs: Any, result: Any) -> None:
         from torch.utils import _pytree
 
+        inside.pop()
+        if inside:
+            return  # a call of the module around it
         given, inputs = _pytree.tree_flatten((args, kwargs))
         made, outputs = _pytree.tree_flatten(result)
         found.calls.append(
@@ -228,7 +216,7 @@ def _node(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., An
         call = next(turn)
         flat, _ = _pytree.tree_flatten((args, kwargs))
         results = torch.onnx.ops.symbolic_multi_out(
-            f"{DOMAIN}::{OPERATOR}",
+            f"{LEFT_DOMAIN}::{LEFT_OPERATOR}",
             [value for value in flat if _is_tensor(value)],
             attrs={"module": call.module, "call": call.number},
             dtypes=[kind for kind, _ in call.kinds],

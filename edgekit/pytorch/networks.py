@@ -107,6 +107,13 @@ def size_words(tensors: Mapping[str, Any]) -> str:
     return listed(f"{name} {size_of(one)}" for name, one in tensors.items())
 
 
+def is_module(source: Any) -> bool:
+    """Whether a source is a module of Python's, whose modules can stay in PyTorch."""
+    import torch
+
+    return isinstance(source, torch.nn.Module) and not isinstance(source, torch.jit.ScriptModule)
+
+
 def network_of(
     source: Any,
     args: tuple[Any, ...],
@@ -123,7 +130,7 @@ def network_of(
         kwargs: The example's keyword arguments.
         inputs: In their place, sizes: ``{"x": "1x3x224x224:float32"}``.
         name: What messages call it; its class without.
-        leave: Paths (globs) of the modules that stay in PyTorch.
+        leave: Paths (globs) of the modules that stay in PyTorch, of a module.
 
     Raises:
         UsageError: It is neither, or cannot be called with the example; "torch.leave".
@@ -132,14 +139,6 @@ def network_of(
     """
     import torch
 
-    is_module = isinstance(source, torch.nn.Module) and not isinstance(
-        source, torch.jit.ScriptModule
-    )
-    if leave and not is_module:
-        raise UsageError(
-            "modules of a program or TorchScript file cannot stay in PyTorch", code="torch.leave",
-            where="leave", hint="give the torch.nn.Module, or package.module:factory",
-        )  # fmt: skip
     if isinstance(source, torch.export.ExportedProgram):
         network = _program(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.jit.ScriptModule):

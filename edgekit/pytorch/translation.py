@@ -7,20 +7,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.left_modules import DOMAIN, LeftPart, parts
+from edgekit.network.left_modules import LeftPart, parts
 from edgekit.network.operators import newest_opset, operator_table
-from edgekit.network.protos import dtype_name
+from edgekit.network.protos import LEFT_DOMAIN, dtype_name
 from edgekit.pytorch import exporters, keeping
-from edgekit.pytorch.agreement import TOLERANCES, compare
+from edgekit.pytorch.agreement import TOLERANCES, array, compare
 from edgekit.pytorch.calling import plain_constants
-from edgekit.pytorch.chain import run_steps, steps_of_file
+from edgekit.pytorch.chain import run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, LeftModule, Tensor
 from edgekit.pytorch.networks import Network
 from edgekit.pytorch.signature import type_name
@@ -60,12 +62,7 @@ def export_network(
     if exporters.widen(proto):
         notes.append("bfloat16 is float32 in the file: its values are exact there")
     exporters.rename(proto, network.call.names, network.result.names)
-    left = [
-        LeftModule(module=one.module, call=one.call, inputs=list(one.inputs),
-                   outputs=list(one.outputs), bytes=one.bytes)
-        for one in parts(proto)
-        if isinstance(one, LeftPart)
-    ]  # fmt: skip
+    left = [left_module(one) for one in parts(proto) if isinstance(one, LeftPart)]
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result is what tells networks apart
@@ -76,7 +73,8 @@ def export_network(
     with keeping.making(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
         file, names = folder / keeping.FILE, network.result.names
-        steps = steps_of_file(file, network.left, optimise=not quantised)
+        left_out = None if network.left is None else partial(torch_step, left=network.left)
+        steps = steps_of_file(file, left_out, optimise=not quantised)
 
         def run(tensors: Sequence[Any]) -> list[Any]:
             found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
@@ -87,7 +85,7 @@ def export_network(
             schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
             source=network.source, kind=network.kind, torch=str(torch.__version__), exporter=made,
             opset=exporters.opset_of(proto), tensorrt=release,
-            inputs=_tensors(proto.graph.input, network.call.tensors),
+            inputs=_tensors(proto.graph.input, network.call.tensors, ranged=True),
             outputs=_tensors(proto.graph.output, network.outputs),
             arguments=Arguments(
                 parameters=list(network.parameters), leaves=list(network.leaves),
@@ -156,20 +154,37 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
 def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
     """The operators that the parser of a release does not import."""
     version = parse_version(release)
-    operators = {node.op_type for node in proto.graph.node if node.domain != DOMAIN}
+    operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
     return sorted(one for one in operators if not operator_table().imports(one, version))
 
 
-def _tensors(values: Sequence[onnx.ValueInfoProto], tensors: Sequence[Any]) -> list[Tensor]:
+def left_module(part: LeftPart, file: str = "") -> LeftModule:
+    """Returns the row of a left-out module's call; ``file``: its ONNX file."""
+    return LeftModule(
+        module=part.module, call=part.call, inputs=list(part.inputs), outputs=list(part.outputs),
+        bytes=part.bytes, file=file,
+    )  # fmt: skip
+
+
+def _tensors(
+    values: Sequence[onnx.ValueInfoProto], tensors: Sequence[Any], *, ranged: bool = False
+) -> list[Tensor]:
     return [
         Tensor(
             name=value.name,
             shape=list(one.shape),
             type=dtype_name(value.type.tensor_type.elem_type),
             torch_type=type_name(one),
+            range=_range(array(one)) if ranged else None,
         )
         for value, one in zip(values, tensors, strict=True)
     ]
+
+
+def _range(values: np.ndarray) -> tuple[float, float] | None:
+    if not values.size or not np.isfinite(values).all():
+        return None
+    return float(values.min()), float(values.max())
 
 
 def digests(proto: onnx.ModelProto) -> tuple[str, str]:

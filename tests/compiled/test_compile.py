@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 import edgekit
-from edgekit.errors import DataError, EdgekitError, UsageError
+from edgekit.errors import DataError, UsageError
 from tests.compiled.conftest import TARGET, gap
 
 
@@ -154,7 +156,7 @@ def test_changed_weights_are_noticed_and_refitted(
         compiled(module, x).refit(nets.called_twice())
 
 
-def test_programs_and_files_are_compiled_too(
+def test_programs_and_files_leave_modules_out_as_onnx_files(
     nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
 ) -> None:
     import torch
@@ -162,8 +164,36 @@ def test_programs_and_files_are_compiled_too(
     module, x = nets.lenet(), nets.image()
     program = torch.export.export(module, (x,))
     torch.export.save(program, tmp_path / "lenet.pt2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch deprecated TorchScript
+        torch.jit.save(torch.jit.trace(module, x), tmp_path / "lenet.ts")
     for source in (program, tmp_path / "lenet.pt2"):
         net = edgekit.compile(source, target=TARGET, precision="fp16", out=tmp_path / "out")
         assert gap(net(x), module(x)) < 0.01
-        with pytest.raises(EdgekitError, match="stay in PyTorch"):
-            edgekit.compile(source, target=TARGET, leave=["feat"])
+    for source in (program, tmp_path / "lenet.pt2", tmp_path / "lenet.ts"):
+        net = compiled(source, x, leave=["classifer.*"])
+        assert gap(net(x), module(x)) < 0.01
+        rows = {one.module: (one.where, one.bytes) for one in net.report.modules}
+        assert rows["classifer"] == ("ONNX Runtime", 4 * (16 * 6 * 6 + 10))
+        assert re.search("classifer +ONNX Runtime", str(net.report))
+        with pytest.raises(UsageError, match="no module matches 'clasifer'") as caught:
+            compiled(source, x, leave=["clasifer"])
+        assert "classifer" in caught.value.hint
+
+
+def test_a_factory_leaves_modules_out_and_travels(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
+) -> None:
+    module, factory = nets.called_twice(), "tests.pytorch.nets:called_twice"
+    options = {"precision": "int8", "calibration": [nets.image(n) for n in range(4)]}
+    net = compiled(factory, nets.image(), leave=["middle"], **options)
+    assert len(net.plans) > 1
+    assert {one.where for one in net.report.modules} >= {"GPU", "ONNX Runtime"}
+    for seed in (1, 2):
+        assert gap(net(nets.image(seed)), module(nets.image(seed))) < 0.05
+    path = net.save(tmp_path / "net.ekb")
+    loaded = edgekit.load(path)
+    assert gap(loaded(nets.image(2)), net(nets.image(2))) < 0.01
+    assert str(tmp_path).encode() not in path.read_bytes()
+    with pytest.raises(UsageError, match="cannot become a Python part"):
+        net.save(tmp_path / "other.ekb", python={"middle": "a.b:make"})

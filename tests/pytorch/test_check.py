@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 import edgekit
-from edgekit.errors import UsageError
+from edgekit.cli.main import app
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.placement.plan import Plan
 
 ORIN = "jetson-agx-orin-64gb"
@@ -87,3 +88,47 @@ def test_what_a_rewrite_makes_of_several_modules_is_of_the_module_around_them(
     new = {one.module for one in found.layers if set(one.nodes) & set(first.new_nodes)}
     assert "block" in new
     assert "block.1" not in {one.module for one in found.modules}
+
+
+def test_left_out_modules_are_pytorchs_in_the_tree(nets: ModuleType) -> None:
+    found = edgekit.check(nets.called_twice(), nets.image(), target=ORIN, leave=["middle.*"])
+    modules = {one.module: one for one in found.modules}
+    assert modules["middle"].devices == {"PyTorch": 2}
+    assert modules["middle"].us is None
+    assert modules["start"].devices == {"DLA": 1}
+    left = [one for one in found.layers if one.opaque == "left"]
+    assert [(one.module, one.placed, one.dla.ok) for one in left] == [("middle", None, False)] * 2
+    assert "the module 'middle' is left out" in left[0].dla.reasons[0].message
+    assert found.summary.dla_layers + found.summary.gpu_layers + len(left) == len(found.layers)
+    assert "left out of the network, and in no figure: middle (2 calls)" in found.warnings
+    with pytest.raises(UsageError, match="no module matches 'midle'") as caught:
+        edgekit.check(nets.called_twice(), nets.image(), target=ORIN, leave=["midle"])
+    assert "middle" in caught.value.hint
+
+
+def test_modules_are_left_out_of_factories_files_and_configurations(
+    nets: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    factory, size = "tests.pytorch.nets:lenet", {"x": "1x1x32x32:float32"}
+    model = {"inputs": size, **LEGACY}
+    planned = edgekit.plan(factory, target=ORIN, precision="fp16", leave=["classifer"], model=model)
+    assert "left out of the network, and in no figure: classifer" in planned.notes
+    file, config = tmp_path / "lenet.onnx", tmp_path / "lenet.yaml"
+    edgekit.export(factory, target=ORIN, inputs=size, exporter="legacy", save=file)
+    config.write_text(
+        f"version: 1\nname: net\ntarget: {ORIN}\nprecision: fp16\n"
+        "model: {onnx: lenet.onnx, leave: [classifer]}\n"
+    )
+    by_file = edgekit.check(file, target=ORIN, precision="fp16", leave=["classifer"])
+    by_config = edgekit.check(config)
+    assert {one.module: one.devices for one in by_file.modules}["classifer"] == {"PyTorch": 1}
+    assert by_file.modules == by_config.modules
+    assert app(["check", str(file), "-t", ORIN, "--leave", "classifer"]) == 0
+    assert "PyTorch" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="a build holds the whole network") as caught:
+        edgekit.bundle(config, out=tmp_path)
+    assert caught.value.code == "build.left"
+    with pytest.raises(UsageError, match="no module matches"):
+        edgekit.check(file, target=ORIN, leave=["clasifer"])
+    with pytest.raises(EdgekitError, match="'leave' is for 'python', 'pt2' and 'onnx'"):
+        edgekit.check("builtin:light_squeezenet", target=ORIN, model={"leave": ["a"]})

@@ -1,4 +1,5 @@
-"""Opaque nodes: those that only the board can run (plugins), or whose shapes the data decide.
+"""Opaque nodes: those that only the board can run (plugins), whose shapes the data decide, or that
+stand for a module which is left out.
 
 An operator that is not ONNX's needs a plugin in the board's TensorRT. A node that reads or writes a
 tensor of unknown shape (NonMaxSuppression, and what follows it) runs on the GPU. Each is one layer
@@ -7,6 +8,7 @@ of unknown cost; ONNX Runtime gets the network up to them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,7 +16,7 @@ import onnx
 from onnx import TensorProto, ValueInfoProto, helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
+from edgekit.network.graph import LEFT, PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
 from edgekit.network.operators import has_importer, operator_table
 from edgekit.network.protos import RUNTIMES, reachable
@@ -57,6 +59,18 @@ def _with_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     )
 
 
+def left_notes(graph: OnnxGraph) -> tuple[str, ...]:
+    """Which modules are left out of a model."""
+    calls = Counter(
+        str(node.attrs["module"]) for node in graph.nodes() if graph.opaque.get(node.name) == LEFT
+    )
+    if not calls:
+        return ()
+    words = [f"{path} ({counted(count, 'call')})" if count > 1 else path
+             for path, count in calls.items()]  # fmt: skip
+    return (f"left out of the network, and in no figure: {listed(words)}",)
+
+
 def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
     """What is known of a model's opaque nodes: what the board must have, and what has no shape."""
     users: dict[str, list[str]] = {}
@@ -64,7 +78,7 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
         if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
             who = f"edgekit does not know which layers TensorRT's parser writes for {node.op}"
             users.setdefault(who, []).append(node.name)
-    notes = [*plugin_notes(graph), *_with_users(users)]
+    notes = [*left_notes(graph), *plugin_notes(graph), *_with_users(users)]
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:
         first = next(iter(graph.unknown))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from edgekit.network.graph import IMPORTED, PLUGIN, LayerSource, Node, OnnxGraph
+from edgekit.network.graph import IMPORTED, LEFT, PLUGIN, LayerSource, Node, OnnxGraph
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
@@ -182,6 +182,9 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
 
 def _opaque(at: Placer, node: Node, why: str) -> None:
     """A layer of which nothing is known but its kind, or which plugin it is."""
+    if why == LEFT:
+        at.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
+        return
     if why == PLUGIN and has_importer(node.op):
         at.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
         return

@@ -12,8 +12,13 @@ import numpy as np
 
 from edgekit.deployment.requirements import require_cudla, require_numpy
 from edgekit.dla.memory import pool_limits
-from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
-from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
+from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem, UsageError
+from edgekit.network.loading.opaque import (
+    before_opaque,
+    left_notes,
+    opaque_notes,
+    plugin_notes,
+)
 from edgekit.network.model import Model
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
@@ -306,6 +311,11 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     if not opaque:
         return
     first = next(iter(opaque))
+    if left := left_notes(came.graph):
+        raise UsageError(
+            f"a build holds the whole network; {left[0]}", code="build.left", where="model.leave",
+            hint="edgekit.compile(...) builds the parts around them, or give no leave",
+        )  # fmt: skip
     ends = before_opaque(came).graph.outputs
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"

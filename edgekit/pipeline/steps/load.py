@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.judge import release_notes
 from edgekit.dla.precision import Join, float_tail, uneven_joins
 from edgekit.dla.scales import LEVELS
+from edgekit.network.left_modules import with_left_modules
 from edgekit.network.loading.load import canonical, load
+from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.zoo import builtin
@@ -46,6 +48,9 @@ def named(context: Context) -> Model:
             path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None
         )
         context.note(*loaded.notes)
+        if section.leave:
+            loaded = with_left_modules(loaded, section.leave)[0]
+            context.note(*left_notes(loaded.graph))
         return loaded if exported is None else replace(loaded, source=exported.source)
     assert section.builtin is not None, "the schema wants one of them"
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
