@@ -54,8 +54,8 @@ class Cut:
             return
         self.parts, self.files = parts(model), {}
         for number, part in enumerate(self.compiled, 1):
-            path = out / f"{name}-{number}" / "network.onnx"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            # beside the export: other weights, which take these engines, have other files
+            path = Path(exported.file).with_name(f"part-{number}.onnx")
             with write_atomically(path) as temporary:
                 temporary.write_bytes(part.model.SerializeToString())
             self.files[f"{name}-{number}"] = path

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from edgekit.bundles.files import write
+from edgekit.compiled import earlier
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, PYTORCH, placed_modules
 from edgekit.config.loader import name_of
-from edgekit.errors import UsageError
+from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.calling import tensors_of
 from edgekit.pytorch.chain import array_step, run_steps
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 # a part's number follows
 _LONGEST_NAME = 60
+_REFITTED = (
+    "only the weights differ from those that it was placed and built with: its engines took the "
+    "new ones"
+)
 
 
 def compile_network(
@@ -104,10 +109,33 @@ def compile_network(
     batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
-    built = [
-        Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
-    ]
+    key = earlier.key(exported, name, building)
+    before = None if any(one.file.precision == "int8" for one in configs) else earlier.found(key)
+    built = None
+    if before is not None and before.weights != exported.weights:
+        built = _refitted(Cut(before, network, name, cut.out), cut, building)
+    if built is None:
+        earlier.put(key, exported)
+        built = [
+            Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
+        ]
     return CompiledNetwork(source, cut, built, building, export)
+
+
+def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
+    """Returns the parts of an earlier compilation with a network's weights; None where its engines
+    do not take them.
+    """
+    configs = building.configurations(before.files, [])
+    try:
+        return [
+            Part(building, config, part, weights)
+            for config, part, weights in zip(configs, cut.compiled, cut.files.values(), strict=True)
+        ]
+    except (DataError, UsageError) as error:
+        if not error.code.startswith("refit."):
+            raise
+        return None
 
 
 class CompiledNetwork:
@@ -164,7 +192,10 @@ class CompiledNetwork:
                 )  # fmt: skip
         self._steps = steps
         documents = [part.document for part in self._built]
-        notes = [*self._cut.exported.notes, *(note for one in documents for note in one.plan.notes)]
+        notes = list(self._cut.exported.notes)
+        if any(part.refitted for part in self._built):
+            notes.append(_REFITTED)
+        notes += [note for one in documents for note in one.plan.notes]
         self.report = Compiled(
             schema="edgekit.compiled/1", target=str(self._building.options["target"]),
             board=self._building.board, exported=self._cut.exported, parts=documents, modules=rows,

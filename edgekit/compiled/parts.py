@@ -17,6 +17,7 @@ from edgekit.errors import BoardError
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.deploy import Deployed
 from edgekit.pipeline.steps.rewrite import network as layers_of
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from edgekit.network.left_modules import CompiledPart as Cut
     from edgekit.network.model import Network
     from edgekit.pipeline.progress import Progress
-    from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed
+    from edgekit.pipeline.steps.deploy import ConnectedBoards
 
 
 @dataclass(frozen=True)
@@ -118,17 +119,23 @@ class Part:
         bundle: The file of its signed bundle, with weights.
     """
 
-    def __init__(self, building: Building, config: Config, cut: Cut) -> None:
-        self._building, self._config = building, config
+    def __init__(
+        self, building: Building, config: Config, cut: Cut, weights: Path | None = None
+    ) -> None:
+        """Places and builds a part; ``weights``: the ONNX file that the engines take weights of."""
+        self._building, self._config, self._weights = building, config, weights
         self.bundle = building.out / config.file.name / "network.ekb"
         if building.board is not None:
             building.connect(config)
         with building.pipeline(config) as pipeline:
             plan = pipeline.plan()
             self.layers: Network = layers_of(pipeline.context)
-            pipeline.bundle(full=self.bundle)
-            if building.board is not None:
-                pipeline.deploy()
+            if weights is None:
+                pipeline.bundle(full=self.bundle)
+                if building.board is not None:
+                    pipeline.deploy()
+            else:
+                self._take(pipeline, weights)
         self._open()
         self.document = CompiledPart(
             name=config.file.name,
@@ -139,6 +146,11 @@ class Part:
             backend=self._model.backend,
             plan=plan,
         )
+
+    @property
+    def refitted(self) -> bool:
+        """Whether it has other weights than those that it was built with."""
+        return self._weights is not None
 
     def _open(self) -> None:
         # this machine signed it just now
@@ -164,13 +176,21 @@ class Part:
 
     def deploy(self, board: str | None) -> Deployed:
         """Installs the part on a board, or on that of the compilation."""
-        if board is None:
-            with self._building.pipeline(self._config) as pipeline:
+        building, config = self._building, self._config
+        if board is not None:
+            config = open_config(config, deploy={"boards": [board_section(board)]})
+            building = dataclasses.replace(building, _connected=[])
+        with building.pipeline(config) as pipeline:
+            if self._weights is None:
                 return pipeline.deploy()
-        config = open_config(self._config, deploy={"boards": [board_section(board)]})
-        elsewhere = dataclasses.replace(self._building, _connected=[])
-        with elsewhere.pipeline(config) as pipeline:
-            return pipeline.deploy()
+            found = pipeline.refit(self._weights)
+            return Deployed(False, found.steps, found.releases)
+
+    def _take(self, pipeline: Pipeline, weights: Path) -> None:
+        if self._building.board is None:
+            pipeline.refit_bundle(weights, self.bundle)
+        else:
+            pipeline.refit(weights, full=self.bundle)
 
     def refit(self, weights: Path) -> None:
         """Takes the weights of another file of the same network.
@@ -179,10 +199,8 @@ class Part:
             DataError: "refit.mismatch": it is another network.
         """
         with self._building.pipeline(self._config) as pipeline:
-            if self._building.board is None:
-                pipeline.refit_bundle(weights, self.bundle)
-            else:
-                pipeline.refit(weights, full=self.bundle)
+            self._take(pipeline, weights)
+        self._weights = weights
         self._open()
         self.document = self.document.model_copy(update={"digest": self._model.digest})
 

@@ -14,6 +14,7 @@ import pytest
 
 import edgekit
 from edgekit.errors import DataError, UsageError
+from edgekit.pipeline.progress import Quiet
 from tests.compiled.conftest import TARGET, gap
 
 
@@ -154,6 +155,42 @@ def test_changed_weights_are_noticed_and_refitted(
     assert gap(net(x), other(x)) < 0.01
     with pytest.raises(UsageError, match="another one"):
         compiled(module, x).refit(nets.called_twice())
+
+
+class Steps(Quiet):
+    """The steps of a compilation, with what became of each."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, set[str]] = {}
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        self.ended.setdefault(name, set()).add(status)
+
+
+@pytest.mark.parametrize("leave", [[], ["classifer.fc1"]])
+def test_other_weights_take_the_plan_and_engines_of_their_structure(
+    nets: ModuleType, compiled: Callable[..., Any], leave: list[str]
+) -> None:
+    x, other, first, again = nets.image(), nets.lenet(seed=5), Steps(), Steps()
+    before = compiled(nets.lenet(), x, leave=leave, progress=first)
+    assert "done" in first.ended["plan"] & first.ended["build"]
+    net = compiled(other, x, leave=leave, progress=again)
+    assert again.ended["plan"] == again.ended["build"] == {"reused"}
+    assert gap(net(x), other(x)) < 0.01
+    assert net.report.exported.structure == before.report.exported.structure
+    note = "only the weights differ"
+    assert any(note in one for one in net.report.notes)
+    assert not any(note in one for one in before.report.notes)
+    assert net.report.parts[0].digest != before.report.parts[0].digest
+    changed, pinned = Steps(), {"feat.conv1": "gpu"}
+    other.feat.conv2 = type(other.feat.conv2)(6, 16, 3, bias=False)
+    third = compiled(other.eval(), x, leave=leave, progress=changed)
+    assert "done" in changed.ended["plan"] & changed.ended["build"]
+    assert gap(third(x), other(x)) < 0.01
+    assert not any(note in one for one in third.report.notes)
+    assert not any(
+        note in one for one in compiled(nets.lenet(1), x, leave=leave, pin=pinned).report.notes
+    )
 
 
 def test_programs_and_files_leave_modules_out_as_onnx_files(

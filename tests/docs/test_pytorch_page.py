@@ -19,11 +19,12 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(str(tmp_path))
     torch.manual_seed(0)
-    first, second, third, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    first, by_name, second, third, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "lenet.py").write_text(module)
     names = {}
     try:
         exec(first, names)
+        exec(by_name, names)
         shown = capsys.readouterr().out
         before = names["y"]
         exec(second, names)

@@ -1,0 +1,52 @@
+"""What a network of one structure was placed and built with first: others of the structure, with
+other weights, take its plan and its engines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.files import read_file, write_atomically
+from edgekit.knowledge import cache_folder
+from edgekit.pytorch import keeping
+from edgekit.pytorch.document import Exported
+
+if TYPE_CHECKING:
+    from edgekit.compiled.parts import Building
+
+_LARGEST = 1 << 24
+
+
+def key(exported: Exported, name: str, building: Building) -> str:
+    """Returns what identifies the compilation of a structure."""
+    structure = exported.model_copy(
+        update={"file": "", "weights": "0" * 64, "cached": False, "agreement": None,
+                "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
+                "left": [one.model_copy(update={"file": ""}) for one in exported.left]}
+    )  # fmt: skip
+    return keeping.key(
+        repr(structure), name, sorted(building.options.items()), sorted(building.pins.items()),
+        building.board, str(building.out.absolute()),
+    )  # fmt: skip
+
+
+def found(name: str) -> Exported | None:
+    """Returns the export that was compiled first, while its file is kept."""
+    try:
+        first = Exported.model_validate_json(read_file(_file(name), _LARGEST))
+    except (OSError, ValueError):
+        return None
+    return first if Path(first.file).is_file() else None
+
+
+def put(name: str, exported: Exported) -> None:
+    """Remembers an export that is compiled."""
+    path = _file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(path) as temporary:
+        temporary.write_text(exported.model_dump_json(by_alias=True, exclude_unset=True))
+
+
+def _file(name: str) -> Path:
+    return cache_folder() / "compiled" / f"{name}.json"
