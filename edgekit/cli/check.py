@@ -61,6 +61,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     "--cache", type=o.FILE, help="Calibration cache; only tensors with a scale can be INT8."
 )
 @o.cut_or_torch
+@o.leave
 @o.parser
 @click.option("--by-layer", is_flag=True, help="Show one line per layer.")
 @click.option(
@@ -172,11 +173,7 @@ def _answer(
         compared = result.compare(log)
         return compared, partial(_comparison_page, compared, verbose)
     if rows == "modules" and not result.document.modules:
-        raise UsageError(
-            "the file names no PyTorch modules", code="check.modules",
-            where=result.document.model,
-            hint="export it with torch.onnx.export, which names them; --by-layer lists the layers",
-        )  # fmt: skip
+        raise o.no_modules(result.document.model)
     return result.document, partial(_check_page, result.document, rows)
 
 

@@ -283,11 +283,6 @@ _torch_options = all_of(
         "--trust", metavar="SHA256",
         help="Run the pickle in a PyTorch file with this SHA-256.",
     ),
-    click.option(
-        "--leave", multiple=True, metavar="GLOB",
-        help="Modules that are left out of the network and run beside it, such as head.*; "
-        "repeatable.",
-    ),
 )  # fmt: skip
 
 
@@ -296,20 +291,37 @@ def cut_or_torch(function: Any) -> Any:
 
     @wraps(function)
     def with_torch(
-        *,
-        part: api.ModelPart,
-        torch_inputs: Any,
-        exporter: Any,
-        trust: Any,
-        leave: Any,
-        **others: Any,
+        *, part: api.ModelPart, torch_inputs: Any, exporter: Any, trust: Any, **others: Any
     ) -> Any:
-        part = replace(
-            part, inputs=torch_inputs, exporter=exporter, trust=trust, leave=leave or None
-        )
+        part = replace(part, inputs=torch_inputs, exporter=exporter, trust=trust)
         return function(part=part, **others)
 
     return _torch_options(cut(with_torch))
+
+
+def no_modules(model: str) -> UsageError:
+    """Returns the error of ``--by-module`` for a file that names no modules."""
+    return UsageError(
+        "the file names no PyTorch modules", code="check.modules", where=model,
+        hint="export it with torch.onnx.export, which names them; `edgekit check --by-layer` lists "
+        "the layers",
+    )  # fmt: skip
+
+
+def leave(function: Any) -> Any:
+    """Gives the ``part`` of a command the modules that are left out, below ``cut_or_torch``."""
+
+    @wraps(function)
+    def with_leave(*, part: api.ModelPart, leave: tuple[str, ...], **others: Any) -> Any:
+        return function(part=replace(part, leave=leave or None), **others)
+
+    option = click.option(
+        "--leave", multiple=True, metavar="GLOB",
+        help="Modules that are left out of the network and run beside it, such as head.*; "
+        "repeatable.",
+    )  # fmt: skip
+    decorated: Any = option(with_leave)
+    return decorated
 
 
 def cut(function: Any) -> Any:

@@ -104,6 +104,11 @@ _QUESTION_OPTIONS = o.all_of(
         "--why", metavar="LAYER", help="Explain why a layer, or a PyTorch module, is where it is."
     ),
     click.option(
+        "--by-module",
+        is_flag=True,
+        help="Show the plan's tree of PyTorch modules, and why layers are on the GPU.",
+    ),
+    click.option(
         "--what-if",
         metavar="CHANGES",
         help='Compare the plan with a changed one, e.g. "pin conv* GPU; mode 30W".',
@@ -142,6 +147,7 @@ class Questions:
     """What is printed instead of the plan: the questions of the options, of which one is given."""
 
     why: str | None
+    by_module: bool
     what_if: str | None
     pareto: str | None
     modes: str | None
@@ -156,7 +162,8 @@ class Questions:
         tables = {"--modes": self.modes, "--targets": self.targets}
         table = " and ".join(name for name, value in tables.items() if value is not None)
         given = {"--pareto": self.pareto, "--why": self.why, "--what-if": self.what_if,
-                 table: table or None, "--report": report}  # fmt: skip
+                 "--by-module": self.by_module or None, table: table or None,
+                 "--report": report}  # fmt: skip
         used = [name for name, value in given.items() if value is not None]
         if len(used) > 1:
             raise UsageError(f"{' and '.join(used)} cannot be combined", hint="give one")
@@ -296,6 +303,7 @@ def parse_metrics(text: str) -> tuple[str, str]:
 @annotate
 @o.tensorrt
 @o.cut_or_torch
+@o.leave
 @o.parser
 @o.force
 @o.reports
@@ -399,6 +407,8 @@ def _answer(
     if asked.why is not None:
         found = api.why(config, asked.why, **settings)
         return found, "why_text" if found.schema_ == "edgekit.why/1" else "why_modules_text"
+    if asked.by_module:
+        return _modules(config, **settings), "why_modules_text"
     if asked.what_if is not None:
         return api.what_if(config, asked.what_if, **settings), "what_if_text"
     if asked.pareto is not None:
@@ -412,6 +422,15 @@ def _answer(
         **settings,
     )
     return rows, "plan_table_text"
+
+
+def _modules(config: api.Config, **settings: Any) -> Any:
+    try:
+        return api.why(config, "*", **settings)
+    except UsageError as error:
+        if error.code == "layer.several":
+            raise o.no_modules(config.path) from error
+        raise
 
 
 def _print_plan(plan: api.Plan, json: bool) -> None:

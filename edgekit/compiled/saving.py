@@ -5,7 +5,6 @@ and how it is called.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from edgekit.errors import UsageError
 from edgekit.files import file_digest
 from edgekit.network.left_modules import CompiledPart
 from edgekit.network.model import Tensor as NetworkTensor
+from edgekit.network.module_names import fits_module
 from edgekit.network.source import source_name
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.chain import Step, array_step, run_steps, session_step, steps_of_file
@@ -116,7 +116,7 @@ def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
         )  # fmt: skip
     found: dict[str, str] = {}
     for glob, factory in python.items():
-        matched = [name for name in modules if fnmatchcase(name, glob)]
+        matched = [name for name in modules if fits_module(name, glob)]
         if not matched:
             raise UsageError(
                 f"no module that stays in PyTorch matches {glob!r}", code="compile.save",

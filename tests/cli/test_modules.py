@@ -119,6 +119,46 @@ def test_why_of_a_module_is_its_tree_with_reasons(
     assert "classifier" in error.hint
 
 
+def test_a_plan_by_module_is_the_tree_of_the_whole_network(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "plan", model, "--precision", "fp16", "--by-module", "-q"
+    found = asked(capsys, *words)
+    placed = asked(capsys, *words[:4], "-q")
+    whole = found["modules"][0]
+    assert whole["module"] == ""
+    assert whole["layers"] == len(placed["layers"])
+    paths = [one["module"] for one in found["modules"]]
+    assert paths == [one["module"] for one in asked(capsys, "check", model)["modules"]]
+    text = told(capsys, *words)
+    assert "(the network)" in text
+    assert "classifier" in text
+    assert "cannot be combined" in str(refused(*words, "--why", "classifier"))
+
+
+def test_modules_are_left_out_of_a_file_that_names_them(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = asked(capsys, "check", model)
+    found = asked(capsys, "check", model, "--leave", "feat.*")
+    modules = {one["module"]: one for one in found["modules"]}
+    assert modules["feat"]["devices"] == {"PyTorch": 1}
+    rest = {one["module"]: one for one in before["modules"]}["classifier"]
+    assert modules["classifier"]["layers"] == rest["layers"]
+    assert "PyTorch" in told(capsys, "check", model, "--leave", "feat")
+    plan = asked(capsys, "plan", model, "--precision", "fp16", "--leave", "feat", "-q")
+    assert "left out of the network, and in no figure: feat" in plan["notes"]
+    for words in (["check", model], ["plan", model, "--precision", "fp16", "-q"]):
+        error = refused(*words, "--leave", "clasifier")
+        assert (error.code, "classifier" in error.hint) == ("torch.leave", True)
+
+
+def test_a_file_without_modules_has_no_tree_and_leaves_none(unnamed: str) -> None:
+    error = refused("plan", unnamed, "--precision", "fp16", "--by-module", "-q")
+    assert (error.code, error.where) == ("check.modules", unnamed)
+    assert "does not name the modules" in str(refused("check", unnamed, "--leave", "feat"))
+
+
 def test_globs_of_a_file_without_modules_still_name_one_layer(unnamed: str) -> None:
     assert refused("plan", unnamed, "--precision", "fp16", "--why", "n*", "-q").code == (
         "layer.several"
