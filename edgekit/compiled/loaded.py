@@ -21,10 +21,9 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.files import read_file
 from edgekit.knowledge import cache_folder
 from edgekit.pipeline.boards.addresses import board_of_host
-from edgekit.pytorch.calling import outputs_of, run_on_gpu, tensors_of
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
-from edgekit.pytorch.signature import rebuild
+from edgekit.pytorch.signature import outputs_of, rebuild, run_on_gpu, tensors_of
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
 from edgekit_device.store.root import default_root

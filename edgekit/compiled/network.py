@@ -21,9 +21,9 @@ from edgekit.compiled.table import ONNX_RUNTIME, PYTORCH, placed_modules
 from edgekit.config.loader import name_of
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
-from edgekit.pytorch.calling import tensors_of
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
+from edgekit.pytorch.signature import tensors_of
 
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Progress

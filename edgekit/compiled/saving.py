@@ -19,8 +19,7 @@ from edgekit.network.module_names import fits_module
 from edgekit.network.source import source_name
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.chain import Step, array_step, run_steps, session_step, steps_of_file
-from edgekit.pytorch.left_file import left_file
-from edgekit.pytorch.left_python import left_python
+from edgekit.pytorch.left_parts import left_file, left_python
 from edgekit.text import listed
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import ModelSource, TensorEntry

@@ -112,7 +112,7 @@ def export_with_network(
 def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
     if not leave:
         return exported
-    from edgekit.pytorch.left_file import leave_in_file
+    from edgekit.pytorch.left_parts import leave_in_file
 
     return keeping.saved(leave_in_file(exported, leave), save)
 
