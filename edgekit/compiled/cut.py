@@ -13,8 +13,7 @@ import onnx
 from edgekit.errors import DataError
 from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftPart, parts
-from edgekit.pytorch.agreement import array
-from edgekit.pytorch.chain import Step, run_steps, session_step, steps_of_file, torch_step
+from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
 from edgekit.pytorch.signature import outputs_of, rebuild, tensors_of
 from edgekit_device.arrays.npz import write_npz
 

@@ -17,8 +17,7 @@ from edgekit.network.left_modules import CompiledPart
 from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.module_names import fits_module
 from edgekit.network.source import source_name
-from edgekit.pytorch.agreement import array
-from edgekit.pytorch.chain import Step, array_step, run_steps, session_step, steps_of_file
+from edgekit.pytorch.chain import Step, array, array_step, run_steps, session_step, steps_of_file
 from edgekit.pytorch.left_parts import left_file, left_python
 from edgekit.text import listed
 from edgekit_device.protocol.codec import write

@@ -1,7 +1,7 @@
 """Loads and exports a file or a factory, in a process of its own.
 
 Usage: child.py REQUEST SECONDS BYTES: within SECONDS of the processor and BYTES of address space,
-it does what the file REQUEST says (``request.Request``), and writes ``answer.json`` into the
+it does what the file REQUEST says (``outside.Request``), and writes ``answer.json`` into the
 request's folder. ``python -I`` starts it; edgekit is found where the request's ``path`` says.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
-    from edgekit.pytorch.request import Request
+    from edgekit.pytorch.outside import Request
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     sys.path[:] = json.loads(text)["path"]
 
     from edgekit.errors import BuildError, EdgekitError
-    from edgekit.pytorch.request import Answer, failed_by, read_request
+    from edgekit.pytorch.outside import Answer, failed_by, read_request
 
     request = read_request(text)
     try:
@@ -50,7 +50,7 @@ def main() -> None:
 
 def _exported(request: Request) -> Exported:
     from edgekit.pytorch.networks import network_of
-    from edgekit.pytorch.request import example_from
+    from edgekit.pytorch.outside import example_from
     from edgekit.pytorch.translation import export_network
 
     args, kwargs = example_from(request)

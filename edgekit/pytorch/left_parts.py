@@ -21,7 +21,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.source import is_factory
 from edgekit.network.writing import save
 from edgekit.pytorch import exporters, keeping
-from edgekit.pytorch.agreement import array, difference
+from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.left import LeftOut
 from edgekit.pytorch.networks import network_of

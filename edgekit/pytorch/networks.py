@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
-from edgekit.pytorch.agreement import array, difference
+from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.exporters import quiet
 from edgekit.pytorch.fake_quant import fix_scales
 from edgekit.pytorch.left import LeftOut, leave_out

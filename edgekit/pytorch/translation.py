@@ -20,8 +20,7 @@ from edgekit.network.left_modules import LeftPart, parts
 from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import LEFT_DOMAIN, dtype_name
 from edgekit.pytorch import exporters, keeping
-from edgekit.pytorch.agreement import TOLERANCES, array, compare
-from edgekit.pytorch.chain import run_steps, steps_of_file, torch_step
+from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, LeftModule, Tensor
 from edgekit.pytorch.networks import Network
 from edgekit.pytorch.signature import plain_constants, type_name
