@@ -49,9 +49,9 @@ def main() -> None:
 
 
 def _exported(request: Request) -> Exported:
+    from edgekit.pytorch.export import export_network
     from edgekit.pytorch.networks import network_of
     from edgekit.pytorch.outside import example_from
-    from edgekit.pytorch.translation import export_network
 
     args, kwargs = example_from(request)
     source = _loaded(request)

@@ -23,10 +23,10 @@ from edgekit.network.writing import save
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.document import Exported
+from edgekit.pytorch.export import export_network, left_module
 from edgekit.pytorch.left import LeftOut
 from edgekit.pytorch.networks import network_of
 from edgekit.pytorch.signature import type_name
-from edgekit.pytorch.translation import export_network, left_module
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import CPU, SegmentEntry
 from edgekit_device.runtime.python_part import (
