@@ -16,9 +16,11 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import EnvironmentLack, ModelError, UsageError
-from edgekit.network.left_modules import LeftPart, parts
+from edgekit.network.left_modules import LeftPart, parts, with_left_modules
+from edgekit.network.loading.load import load
 from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import LEFT_DOMAIN, dtype_name
+from edgekit.network.writing import save as save_model
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, LeftModule, Tensor
@@ -26,6 +28,8 @@ from edgekit.pytorch.networks import Network, is_module, network_of, size_words
 from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
+
+_LARGEST_PART = 1_800_000_000  # bytes of weights
 
 
 def export(
@@ -127,9 +131,43 @@ def export_with_network(
 def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
     if not leave:
         return exported
-    from edgekit.pytorch.left_parts import leave_in_file
+    return keeping.saved(_leave_in_file(exported, leave), save)
 
-    return keeping.saved(leave_in_file(exported, leave), save)
+
+def _leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
+    """Leaves modules out of an exported file that holds them; each call becomes an ONNX file.
+
+    Args:
+        exported: The export, in the cache.
+        globs: Paths of the modules to leave out.
+
+    Returns:
+        The export of a file without them, in the cache, too.
+
+    Raises:
+        UsageError: "torch.leave": the file names no modules, or a glob matches none.
+    """
+    whole = Path(exported.file)
+    key = keeping.key("left", whole.parent.name, *globs)
+    if (found := keeping.found(key)) is not None:
+        return found
+    cut, calls = with_left_modules(load(whole), globs)
+    places = [one for one in parts(cut.proto) if isinstance(one, LeftPart)]
+    with keeping.making(key) as folder:
+        save_model(cut, folder / keeping.FILE)
+        left = []
+        for part, model in zip(places, calls, strict=True):
+            if sum(one.nbytes for one in model.weights.values()) > _LARGEST_PART:
+                raise exporters.too_large(part.module)
+            exporters.tidy(model.proto)
+            name = f"left-{part.call}.onnx"
+            save_model(model, folder / name)
+            left.append(left_module(part, str(keeping.home(key) / name)))
+        made = exported.model_copy(
+            update={"file": str(keeping.home(key) / keeping.FILE), "left": left, "cached": False}
+        )
+        keeping.put(made, folder)
+    return made
 
 
 def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.errors import EdgekitError, ModelError
+from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 
 #: What the exporter of programs writes by itself; it converts to newer versions only.
@@ -367,3 +367,20 @@ def _rename_node(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
                 _rename_node(inner, names)
             for value in body.output:
                 value.name = names.get(value.name, value.name)
+
+
+def tidy(proto: onnx.ModelProto) -> None:
+    """Drops what no other machine needs to know; every ONNX Runtime may run the file then."""
+    for node in proto.graph.node:
+        del node.metadata_props[:]  # where its Python code lies on this machine
+        node.doc_string = ""
+    # older ONNX Runtimes refuse a newer version, whatever the file uses of it
+    proto.ir_version = helper.find_min_ir_version_for(proto.opset_import)
+
+
+def too_large(module: str) -> UsageError:
+    """Returns the error of a left-out module whose weights are more than an ONNX file holds."""
+    return UsageError(
+        "the module is left out and has more weights than an ONNX file holds (1.8 GB)",
+        code="compile.left", where=module, hint="leave out less of the network",
+    )  # fmt: skip

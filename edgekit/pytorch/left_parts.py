@@ -12,18 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
-from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
 from edgekit.files import read_file
-from edgekit.network.left_modules import LeftPart, parts, with_left_modules
-from edgekit.network.loading.load import load
+from edgekit.network.left_modules import LeftPart
 from edgekit.network.source import is_factory
-from edgekit.network.writing import save
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import array, difference
-from edgekit.pytorch.document import Exported
-from edgekit.pytorch.export import export_network, left_module
+from edgekit.pytorch.export import export_network
 from edgekit.pytorch.left import LeftOut
 from edgekit.pytorch.networks import network_of
 from edgekit.pytorch.signature import type_name
@@ -40,43 +36,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-_LARGEST = 1_800_000_000  # bytes of weights
-
-
-def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
-    """Leaves modules out of an exported file that holds them; each call becomes an ONNX file.
-
-    Args:
-        exported: The export, in the cache.
-        globs: Paths of the modules to leave out.
-
-    Returns:
-        The export of a file without them, in the cache, too.
-
-    Raises:
-        UsageError: "torch.leave": the file names no modules, or a glob matches none.
-    """
-    whole = Path(exported.file)
-    key = keeping.key("left", whole.parent.name, *globs)
-    if (found := keeping.found(key)) is not None:
-        return found
-    cut, calls = with_left_modules(load(whole), globs)
-    places = [one for one in parts(cut.proto) if isinstance(one, LeftPart)]
-    with keeping.making(key) as folder:
-        save(cut, folder / keeping.FILE)
-        left = []
-        for part, model in zip(places, calls, strict=True):
-            if sum(one.nbytes for one in model.weights.values()) > _LARGEST:
-                raise _too_large(part.module)
-            _tidy(model.proto)
-            name = f"left-{part.call}.onnx"
-            save(model, folder / name)
-            left.append(left_module(part, str(keeping.home(key) / name)))
-        made = exported.model_copy(
-            update={"file": str(keeping.home(key) / keeping.FILE), "left": left, "cached": False}
-        )
-        keeping.put(made, folder)
-    return made
+_LARGEST_SOURCE = 1 << 24  # of a source file
+_TOLERANCE = 1e-3
 
 
 def left_file(left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], release: str) -> bytes:
@@ -119,31 +80,12 @@ def left_file(left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], release:
             "deploy the compiled parts and run this module beside them",
         ) from error  # fmt: skip
     if (file.parent / keeping.DATA).exists():
-        raise _too_large(part.module)
+        raise exporters.too_large(part.module)
     proto = onnx.load(file)
     exporters.rename(proto, names, part.outputs)
-    _tidy(proto)
+    exporters.tidy(proto)
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
-
-
-def _tidy(proto: onnx.ModelProto) -> None:
-    for node in proto.graph.node:
-        del node.metadata_props[:]  # where its Python code lies on this machine
-        node.doc_string = ""
-    # older ONNX Runtimes refuse a newer version, whatever the file uses of it
-    proto.ir_version = helper.find_min_ir_version_for(proto.opset_import)
-
-
-def _too_large(module: str) -> UsageError:
-    return UsageError(
-        "the module is left out and has more weights than an ONNX file holds (1.8 GB)",
-        code="compile.left", where=module, hint="leave out less of the network",
-    )  # fmt: skip
-
-
-_LARGEST_SOURCE = 1 << 24  # of a source file
-_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)

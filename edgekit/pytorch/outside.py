@@ -151,6 +151,7 @@ def failed_by(error: EdgekitError) -> Failed:
     )  # fmt: skip
 
 
+_CHILD = Path(__file__).with_name("child.py")
 # of address space: PyTorch's libraries reserve much more than they use
 _MEMORY = 64 << 30
 _COPIES = 8  # of a file, on top
@@ -292,12 +293,10 @@ def pickled_modules(path: Path) -> list[str]:
 
 def _asked(request: Request, folder: Path) -> Exported:
     """Runs the child, and returns its answer or raises its error."""
-    from edgekit.pytorch import child
-
     asked = folder / "request.json"
     asked.write_text(request.model_dump_json(), encoding="utf-8")
     size = 0 if request.kind == "factory" else Path(request.source).stat().st_size
-    command = [sys.executable, "-I", child.__file__, str(asked), str(timeouts.EXPORT_CPU_S),
+    command = [sys.executable, "-I", str(_CHILD), str(asked), str(timeouts.EXPORT_CPU_S),
                str(_MEMORY + _COPIES * size)]  # fmt: skip
     if request.kind == "factory":
         environment = dict(os.environ)
