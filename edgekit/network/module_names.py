@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import onnx
+
+from edgekit_device.protocol.codec import document
 
 #: What the dynamo exporter says of a node, as Python literals of equal length: the paths of its
 #: modules from the network ('') inwards, and of these the classes; last the operator in both.
@@ -50,7 +52,7 @@ _PASSING = frozenset(
 _BATCH_NORM = "batch_norm"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ModuleNames:
     """The modules of a network's nodes.
 

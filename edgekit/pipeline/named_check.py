@@ -5,7 +5,7 @@ configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from edgekit.network.source import has_torch_ending, is_builtin, is_config_file,
 from edgekit.parsing.nvidia import wheels
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -68,7 +69,7 @@ _INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
 }
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CheckedModels:
     """Checks of several models.
 

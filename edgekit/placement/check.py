@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 from edgekit.targets.releases import release_for, release_sources, unstated_dla
 from edgekit.text import counted
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.parsing.nvidia import ParserWord
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
 _NO_GAIN = "none needed: the layer takes no time where it is"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Memory:
     """The candidates whose memory decides: those that are kept, and those that a limit refuses."""
 
@@ -139,7 +140,7 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
 SHOWN = 3  # more fixes at once are not read
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class CheckResult:
     """A checked model.
 
