@@ -17,6 +17,7 @@ from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.validity import Reason
 from edgekit.bundles.files import PackedBundle
 from edgekit.documents import (
+    Band,
     ClockName,
     Coded,
     Core,
@@ -216,7 +217,7 @@ class Predicted(Document):
     rate_hz: Figure | None = Field(
         default=None, description="frames a second that the energies are of; null: back to back"
     )
-    latency_band_us: Annotated[tuple[Figure, Figure], Field(strict=False)] | None = Field(
+    latency_band_us: Band | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"
     )
     doubts: list[str] = Field(
