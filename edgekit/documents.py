@@ -92,6 +92,8 @@ Count = Annotated[int, Ruled(fields.count)]
 Figure = Annotated[float, Ruled(fields.figure)]
 #: A figure that may be below zero, such as a difference.
 Number = Annotated[float, Ruled(fields.difference)]
+#: Two figures, the lower first. JSON has lists, which a strict model does not take for tuples.
+Band = Annotated[tuple[Figure, Figure], Field(strict=False)]
 #: A part of a whole, 0 to 1.
 Fraction = Annotated[float, Ruled(fields.share)]
 #: "fp32", "fp16" or "int8".

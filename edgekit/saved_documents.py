@@ -5,7 +5,6 @@ one that was saved is read. Start with ``read_document``.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -250,8 +249,7 @@ def _of_model(kind: Any, document: object) -> Any:
     from edgekit.documents import first_fault
 
     try:
-        # from JSON text: in Python's values a list is no tuple
-        return kind.model_validate_json(json.dumps(document))
+        return kind.model_validate(document)
     except ValidationError as error:
         where, message = first_fault(error)
         raise DeviceError(message, code="", where=where) from error

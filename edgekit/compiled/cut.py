@@ -12,7 +12,7 @@ import onnx
 
 from edgekit.errors import DataError
 from edgekit.files import write_atomically
-from edgekit.network.left_modules import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.calling import outputs_of, tensors_of
 from edgekit.pytorch.chain import run_steps, steps_of_file
@@ -48,7 +48,7 @@ class Cut:
         if not exported.left:
             inputs = tuple(one.name for one in exported.inputs)
             outputs = tuple(one.name for one in exported.outputs)
-            self.parts: list[CompiledPart | LeftPart] = [CompiledPart(model, inputs, outputs)]
+            self.parts: list[CompiledPart | LeftModule] = [CompiledPart(model, inputs, outputs)]
             self.files = {name: Path(exported.file)}
             return
         self.parts, self.files = parts(model), {}

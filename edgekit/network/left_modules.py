@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import array, document, long_text, member
+
 if TYPE_CHECKING:
     import onnx
 
@@ -26,26 +29,26 @@ class CompiledPart:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class LeftPart:
-    """A call of a module that stays in PyTorch.
+@document(frozen=True)
+class LeftModule:
+    """A call of a module that stays in PyTorch: a node ``edgekit.pytorch::Module`` of the file.
 
     Attributes:
         module: The module's path.
         call: The call's number in the order of the network, from 0.
         inputs: The tensors among its arguments.
         outputs: The tensors among its results.
-        bytes: What its inputs and outputs take, in the types of the ONNX file.
+        bytes: Bytes that its inputs and outputs take, in the types of the ONNX file.
     """
 
-    module: str
-    call: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    bytes: int
+    module: str = member(long_text)
+    call: int = member(fields.count)
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    bytes: int = member(fields.count)
 
 
-def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
+def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftModule]:
     """Returns the steps of a network in an order in which they can run.
 
     A compiled part is as large as the left-out modules allow: a node is in the earliest part in
@@ -62,7 +65,7 @@ def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
         leaves = (node.domain, node.op_type) == (DOMAIN, OPERATOR)
         (left if leaves else stages).setdefault(here, []).append(node)
         depth.update(dict.fromkeys(node.output, here + leaves))
-    steps: list[CompiledPart | LeftPart] = []
+    steps: list[CompiledPart | LeftModule] = []
     for stage in range(max([*stages, *left], default=0) + 1):
         if stage in stages:
             steps.append(_compiled(model, stages[stage]))
@@ -111,7 +114,7 @@ def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPa
     return CompiledPart(cut, inputs, outputs)
 
 
-def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftPart:
+def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftModule:
     import onnx
 
     known = {
@@ -126,6 +129,6 @@ def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftPart:
             count *= axis.dim_value
         size += count
     facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    return LeftPart(
+    return LeftModule(
         facts["module"].decode(), facts["call"], tuple(node.input), tuple(node.output), size
     )

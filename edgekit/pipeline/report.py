@@ -55,25 +55,19 @@ from edgekit.reports.schema import (
     Accuracy as ReportedAccuracy,
 )
 from edgekit.reports.schema import (
-    Facts,
     RefitAnswer,
     Report,
     ReportedRewrite,
 )
+from edgekit.rewriting.graph import Applied
 from edgekit.tensorrt.built import BoardBuild
 from edgekit.version import __version__
-from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.fields import Clock
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reports.facts import RunFacts
-
-
-_ACCURACY = (
-    "cosine", "snr_db", "max_abs", "top1_agreement", "groups", "scores", "failures",
-)  # fmt: skip
 
 
 class RunCheck(Document):
@@ -129,7 +123,7 @@ class RunDocument(Document):
     backend: str
     steps: list[Annotated[FinishedStep, Coded()]]
     check: RunCheck
-    rewrites: list[Facts]
+    rewrites: list[Annotated[Applied, Coded()]]
     calibration: RunCalibration | None
     plan: Annotated[Plan, Coded()]
     built: list[Annotated[BoardBuild, Coded()]]
@@ -175,7 +169,7 @@ def run_document(
         backend=builds[0].artefacts.backend,
         steps=list(steps),
         check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
-        rewrites=write(rewrites.applied),
+        rewrites=list(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
             choice=choice(context),
@@ -221,21 +215,27 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = write(accuracy(context))
-    figures = {
-        **{key: error[key] for key in _ACCURACY},
-        "data": error["data"],
-        "stand_in": _stand_in(context),
-        "inputs": error["count"],
-        "metric": gate.metric,
-        "min": gate.min,
+    error = accuracy(context)
+    figures = ReportedAccuracy(
+        cosine=error.cosine,
+        snr_db=error.snr_db,
+        max_abs=error.max_abs,
+        top1_agreement=error.top1_agreement,
+        groups=list(error.groups),
+        scores=list(error.scores),
+        failures=list(error.failures),
+        data=error.data,
+        stand_in=_stand_in(context),
+        inputs=error.count,
+        metric=gate.metric,
+        min=gate.min,
         # a run that misses its gate ends before the report
-        "passed": None if gate.min is None else True,
-        "computed": "emulated on a CPU",  # also where a board built engines of its own
-        "nonfinite": error["nonfinite"],
-        "constant": error["constant"],
-        "segments": error["per_segment"],
-    }
+        passed=None if gate.min is None else True,
+        computed="emulated on a CPU",  # also where a board built engines of its own
+        nonfinite=list(error.nonfinite),
+        constant=list(error.constant),
+        segments=list(error.per_segment),
+    )
     return RunFacts(
         name=context.file.name,
         model=source(context).source,
@@ -246,7 +246,7 @@ def report_facts(
         mode=context.file.build.mode,
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
-        accuracy=ReportedAccuracy.model_validate(figures),
+        accuracy=figures,
         bundle=bundle,
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,

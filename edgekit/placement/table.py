@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgekit.documents import (
+    Band,
     Coded,
     Core,
     Count,
@@ -52,7 +53,7 @@ class TableRow(Document):
     throughput_qps: Figure | None = Field(None, description="frames a second")
     energy_uj: Figure | None = None
     gpu_us: Figure | None = None
-    bands: dict[str, tuple[Figure, Figure] | None] = Field(description="by figure")
+    bands: dict[str, Band | None] = Field(description="where each figure may lie, in its unit")
     plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
     notes: list[str]
     error: Annotated[Failure, Coded()] | None = Field(None, description="why the row has no plan")

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.network.left_modules import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.session import open_session
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.left import LeftOut
@@ -41,7 +41,7 @@ def run_steps(steps: Iterable[Step], tensors: Mapping[str, Tensor]) -> dict[str,
     return known
 
 
-def left_step(part: LeftPart, left: LeftOut) -> Step:
+def left_step(part: LeftModule, left: LeftOut) -> Step:
     """Returns the step of a module that stays in PyTorch."""
     return Step(part.inputs, part.outputs, lambda tensors: left.run(part.call, tensors))
 

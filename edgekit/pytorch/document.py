@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Count, Digest, Document, Figure, Release, omitted
+from edgekit.documents import Coded, Count, Digest, Document, Figure, Release, omitted
+from edgekit.network.left_modules import LeftModule
 
 Exporter = Literal["dynamo", "legacy"]
 
@@ -58,16 +59,6 @@ class Agreement(Document):
     output: str = Field(description="The output with the largest difference.")
 
 
-class LeftModule(Document):
-    """A call of a module that stays in PyTorch: a node ``edgekit.pytorch::Module`` of the file."""
-
-    module: str = Field(description="Its path.")
-    call: Count = Field(description="The call's number in the order of the network, from 0.")
-    inputs: list[str] = Field(description="The tensors among its arguments.")
-    outputs: list[str] = Field(description="The tensors among its results.")
-    bytes: Count = Field(description="What its inputs and outputs take, in the file's types.")
-
-
 class Exported(Document):
     """An ONNX file that was made of a PyTorch network."""
 
@@ -88,7 +79,9 @@ class Exported(Document):
     agreement: Agreement
     cached: bool = Field(description="Whether the file was made before.")
     notes: list[str]
-    left: list[LeftModule] = omitted([], description="In the order of the network.")
+    left: list[Annotated[LeftModule, Coded()]] = omitted(
+        [], description="In the order of the network."
+    )
 
     def words(self) -> str:
         """Returns by what the file was made, and how far it is from PyTorch, for people."""

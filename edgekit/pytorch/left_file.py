@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.left_modules import LeftPart
+from edgekit.network.left_modules import LeftModule
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.left import LeftOut
 from edgekit.pytorch.networks import network_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def left_file(left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], release: str) -> bytes:
+def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], release: str) -> bytes:
     """Returns the ONNX file of a left-out module's call, with its weights.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.files import read_file
-from edgekit.network.left_modules import LeftPart
+from edgekit.network.left_modules import LeftModule
 from edgekit.network.source import is_factory
 from edgekit.pytorch.agreement import array, difference
 from edgekit.pytorch.left import LeftOut
@@ -69,7 +69,7 @@ class _Name:
 
 
 def left_python(
-    left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], factory: str
+    left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], factory: str
 ) -> LeftPython:
     """Returns a left-out module's call as a Python part.
 
@@ -122,7 +122,7 @@ def left_python(
     return made
 
 
-def _tree(value: Any, part: LeftPart) -> dict[str, Any]:
+def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
     """Returns arguments as a Python part's record has them."""
     if isinstance(value, _Name):
         return {"tensor": value.name}
@@ -135,7 +135,7 @@ def _tree(value: Any, part: LeftPart) -> dict[str, Any]:
     raise _refused(part, f"an argument of {type(value).__qualname__} cannot stand in a bundle")
 
 
-def _refused(part: LeftPart, problem: str) -> UsageError:
+def _refused(part: LeftModule, problem: str) -> UsageError:
     return UsageError(
         f"the module cannot become a Python part: {problem}", code="compile.python",
         where=part.module,

@@ -14,14 +14,14 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.left_modules import DOMAIN, LeftPart, parts
+from edgekit.network.left_modules import DOMAIN, LeftModule, parts
 from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import dtype_name
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.agreement import TOLERANCES, compare
 from edgekit.pytorch.calling import plain_constants
 from edgekit.pytorch.chain import run_steps, steps_of_file
-from edgekit.pytorch.document import Arguments, Exported, Exporter, LeftModule, Tensor
+from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.networks import Network
 from edgekit.pytorch.signature import type_name
 from edgekit.targets.releases import parse_version
@@ -60,12 +60,7 @@ def export_network(
     if exporters.widen(proto):
         notes.append("bfloat16 is float32 in the file: its values are exact there")
     exporters.rename(proto, network.call.names, network.result.names)
-    left = [
-        LeftModule(module=one.module, call=one.call, inputs=list(one.inputs),
-                   outputs=list(one.outputs), bytes=one.bytes)
-        for one in parts(proto)
-        if isinstance(one, LeftPart)
-    ]  # fmt: skip
+    left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result is what tells networks apart

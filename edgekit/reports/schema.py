@@ -17,6 +17,7 @@ from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.validity import Reason
 from edgekit.bundles.files import PackedBundle
 from edgekit.documents import (
+    Band,
     ClockName,
     Coded,
     Core,
@@ -33,24 +34,26 @@ from edgekit.documents import (
     load_json,
     omitted,
 )
-from edgekit.error_document import FinishedStep
+from edgekit.error_document import FinishedStep, VerdictReason
 from edgekit.errors import DataError
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
-from edgekit.placement.plan import FrameTimes, SlackChoice
+from edgekit.placement.plan import DeviceWork, FrameTimes, SlackChoice
 from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.accuracy import (
     ChannelGroup,
     ConstantOutput,
     KeptScores,
     NonfiniteOutput,
+    SegmentMeasures,
 )
 from edgekit.results.comparison import Comparison
 from edgekit.rewriting.graph import Applied
 from edgekit.tensorrt.built import BoardBuild
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, long_text, member
 from edgekit_device.protocol.fields import Clock
 
@@ -128,23 +131,24 @@ class Loadable(Document):
     formats: dict[str, str] = Field({}, description="by tensor")
 
 
-class PlanDevice(Document):
-    """What a device has of a frame of one of several plans."""
+@document(frozen=True, kw_only=True)
+class PlanDevice(DeviceWork):
+    """What a device has of a frame of one of several plans.
 
-    clock: Literal["predicted"] = "predicted"
-    device: Device
-    layers: Count
-    segments: Count = 0
-    busy_us: Micro | None
-    macs: Count
-    macs_fraction: Fraction
+    Attributes:
+        macs: Multiply-accumulates of its layers.
+        macs_fraction: Their part of all of the network's.
+    """
+
+    macs: int = member(fields.count)
+    macs_fraction: float = member(fields.share)
 
 
 class ReportedPlanShare(Document):
     """The frames that a plan has, and its devices."""
 
     share: Fraction
-    devices: list[PlanDevice]
+    devices: list[Annotated[PlanDevice, Coded()]]
 
 
 class Placement(Document):
@@ -213,7 +217,7 @@ class Predicted(Document):
     rate_hz: Figure | None = Field(
         default=None, description="frames a second that the energies are of; null: back to back"
     )
-    latency_band_us: Annotated[tuple[Figure, Figure], Field(strict=False)] | None = Field(
+    latency_band_us: Band | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"
     )
     doubts: list[str] = Field(
@@ -319,31 +323,18 @@ class ReportedPower(Document):
     settings: Annotated[PowerReport, Coded()] | None = None
 
 
-class ReportedDeviation(Document):
-    """How far outputs are from FP32; ``cosine_min`` is of the worst input."""
-
-    cosine: Number | None = None
-    cosine_min: Number | None = None
-    snr_db: Number | None = Field(
-        default=None, description="null with max_abs 0: exact, else nothing varies"
-    )
-    max_abs: Figure | None = None
-    exact: bool | None = Field(None, description="no error at all; null: not kept")
-
-
-class SegmentDeviation(ReportedDeviation):
-    """Accumulated up to the end of a segment."""
-
-    lane: Count | None = None
-    segment: Count | None = None
-    device: Device | Literal[""] = ""
-    tensor: str = Field("", description="the worst output")
-    constant: bool | None = None
-
-
-class Accuracy(ReportedDeviation):
+class Accuracy(Document):
     """How far the build is from FP32, the worst output's figures, and what these may hide."""
 
+    cosine: Number | None = Field(None, description="the mean over the inputs, -1 to 1")
+    cosine_min: Number | None = Field(None, description="the worst input's")
+    snr_db: Number | None = Field(
+        default=None, description="decibels; null with max_abs 0: exact, else nothing varies"
+    )
+    max_abs: Figure | None = Field(
+        None, description="largest absolute difference, in the output's unit"
+    )
+    exact: bool | None = Field(None, description="no error at all; null: not kept")
     top1_agreement: Fraction | None = None
     metric: Literal["cosine", "snr_db", "top1_agreement"] = "cosine"
     min: Number | None = Field(None, description="the gate's limit")
@@ -363,7 +354,7 @@ class Accuracy(ReportedDeviation):
     nonfinite: list[Annotated[NonfiniteOutput, Coded()]] = Field(
         [], description="outputs with NaN or infinity"
     )
-    segments: list[SegmentDeviation] = Field([])
+    segments: list[Annotated[SegmentMeasures, Coded()]] = Field([])
 
     def figure(self) -> float | None:
         """Returns what the gate's metric came to."""
@@ -438,17 +429,6 @@ class TraceSummary(Document):
     unbooked: list[UnbookedTime] = Field([])
 
 
-class LayerReason(Document):
-    """A rule that keeps a layer off the DLA."""
-
-    rule: str
-    message: str
-    found: str = ""
-    limit: str = ""
-    source: str = ""
-    fix: str = ""
-
-
 class OnGpu(Document):
     """Why a layer is on the GPU that could run on a DLA."""
 
@@ -487,7 +467,7 @@ class ReportedLayer(Document):
     segment: Count
     dla_ok: bool | None
     certainty: str
-    reasons: list[LayerReason]
+    reasons: list[Annotated[VerdictReason, Coded()]]
     macs: Count
     predicted_us: Micro
     predicted_uj: Figure | None = Field(None, description="microjoules")
