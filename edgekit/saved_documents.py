@@ -74,7 +74,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.fleet/1": ("edgekit.fleet.store:FleetRollout", "edgekit fleet deploy"),
     "edgekit.fleets/1": ("edgekit.fleet.store:FleetListing", "edgekit fleet status"),
     "edgekit.from-qdq/1": (
-        "edgekit.pipeline.scale_documents:SplitModel",
+        "edgekit.quantize.qdq.documents:SplitModel",
         "edgekit calibrate from-qdq",
     ),
     "edgekit.health/1": ("edgekit_device.release.changed:Health", "edgekit deploy"),
@@ -140,7 +140,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.status/1": ("edgekit.pipeline.boards.status:Status", "edgekit status"),
     "edgekit.targets/1": ("edgekit.targets.listing:Targets", "edgekit targets"),
     "edgekit.to-qdq/1": (
-        "edgekit.pipeline.scale_documents:LoweredModel",
+        "edgekit.quantize.qdq.documents:LoweredModel",
         "edgekit calibrate to-qdq",
     ),
     "edgekit.top/1": ("edgekit.benchmark.monitor:Top", "edgekit top --once"),

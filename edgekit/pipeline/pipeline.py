@@ -35,7 +35,7 @@ from edgekit.pipeline.run import (
     remember,
     run_step,
 )
-from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, WrittenScales
+from edgekit.pipeline.scale_documents import MeasuredScales, WrittenScales
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.report import RunDocument
     from edgekit.placement.check import CheckResult
     from edgekit.placement.plan import Plan
+    from edgekit.quantize.qdq.documents import LoweredModel
     from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report
 

@@ -1,16 +1,14 @@
 """The fewest layers to keep out of INT8 for a required accuracy, verified build by build;
-layers by glob, and a plan with some of them in FP16.
+and a plan with some layers in FP16.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgekit.network.layer_names import layers_matching, unmatched
-from edgekit.network.model import Network
 from edgekit.reference.accuracy import Accuracy, describe_metric
 from edgekit.reference.sensitivity import Impact, Proposal
 from edgekit.text import all_of
@@ -21,29 +19,6 @@ if TYPE_CHECKING:
 
 # to find the head of the ranking takes about ten; the rest gives back halves, quarters and eighths
 _BUILDS = 32
-
-
-def layers_named(
-    network: Network, patterns: Iterable[str], *, where: str = "", strict: bool = True
-) -> frozenset[str]:
-    """Returns the layers whose name, ONNX nodes or PyTorch modules match a glob.
-
-    Args:
-        network: The layer graph.
-        patterns: Globs, as :func:`~edgekit.network.layer_names.layers_matching` reads them.
-        where: What to say where a glob matches nothing.
-        strict: Whether that is an error.
-
-    Raises:
-        UsageError: "calibration.fp16": a glob matches nothing.
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        names = layers_matching(network, pattern, nodes=True)
-        if not names and strict:
-            raise unmatched(pattern, network, code="calibration.fp16", where=where)
-        found.update(names)
-    return frozenset(found)
 
 
 def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:

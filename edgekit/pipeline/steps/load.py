@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.judge import release_notes
 from edgekit.dla.precision import Join, float_tail, uneven_joins
 from edgekit.dla.scales import LEVELS
+from edgekit.network.layer_names import layers_named
 from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
@@ -200,8 +201,6 @@ def _fp16_chosen(context: Context, network: Network, *, strict: bool, gate: bool
     globs, names = _fp16_requested(context, gate)
     if not (globs or names):
         return frozenset()
-    from edgekit.reference.proposal import layers_named
-
     where = "calibration.fp16_layers"
     return layers_named(network, globs, where=where, strict=strict) | layers_named(
         network, names, strict=False

@@ -1,0 +1,144 @@
+"""The documents of Q/DQ models: one taken apart (``from-qdq``), and one made of a plain model
+(``to-qdq``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import QDQ, Network
+from edgekit.quantize.qdq.to_implicit import Propagated
+from edgekit.quantize.scales import ChangedScale
+from edgekit.removed import FormerDict
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    flag,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+)
+
+
+@document(frozen=True)
+class SplitFiles:
+    """Where a Q/DQ model was split to; None for what was not written."""
+
+    model: str | None = member(nullable(long_text))
+    cache: str | None = member(nullable(long_text))
+    precisions: tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True, kw_only=True)
+class SplitModel(FormerDict):
+    """An ``edgekit.from-qdq/1``: a Q/DQ model as a plain model, scales and FP16 layers.
+
+    Attributes:
+        model: The Q/DQ model.
+        tensorrt: The release that reads the cache, or None.
+        quantizers: Scales of its Q/DQ nodes.
+        weights: Its quantised constants.
+        scales: By tensor.
+        tied: Whether scales that the builder has one for are written as it takes them.
+        changes: What the builder changes.
+        propagated: Scales that follow from others.
+        missing: Tensors without a scale.
+        fp16_nodes: What runs in FP16.
+        other_codes: Tensors that are quantised to other types.
+        notes: What a person should know.
+        files: What was written.
+        trtexec: The line that builds it; None where files for it were not written.
+    """
+
+    schema: str = member(choice("edgekit.from-qdq/1"), default="edgekit.from-qdq/1")
+    model: str = member(long_text)
+    tensorrt: str | None = member(nullable(fields.release))
+    quantizers: int = member(fields.count)
+    weights: int = member(fields.count)
+    scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
+    tied: bool = member(flag)
+    changes: tuple[ChangedScale, ...] = member(records(ChangedScale))
+    propagated: tuple[Propagated, ...] = member(records(Propagated))
+    missing: tuple[str, ...] = member(array(long_text))
+    fp16_nodes: tuple[str, ...] = member(array(long_text))
+    other_codes: tuple[str, ...] = member(array(long_text))
+    notes: tuple[str, ...] = member(array(long_text))
+    files: SplitFiles = member(record(SplitFiles))
+    trtexec: str | None = member(nullable(long_text))
+
+
+@document(frozen=True)
+class RefusedLayer:
+    """A layer that the DLA cannot run, and the rule that it breaks."""
+
+    layer: str = member(long_text)
+    rule: str = member(long_text)
+
+
+@document(frozen=True)
+class LoweredCheck:
+    """How many layers of a Q/DQ model could run on the DLA, in how many loadables."""
+
+    layers: int = member(fields.count)
+    dla_layers: int = member(fields.count)
+    int8_layers: int = member(fields.count)
+    loadables: int = member(fields.count)
+    gpu: tuple[RefusedLayer, ...] = member(records(RefusedLayer))
+
+    @classmethod
+    def of(cls, network: Network, judgement: Judgement) -> LoweredCheck:
+        """Returns the verdicts on the layers of a Q/DQ model other than its Q/DQ nodes."""
+        own = [layer for layer in network.layers if layer.op not in QDQ]
+        verdicts = judgement.verdicts
+        refused = [layer.name for layer in own if not verdicts[layer.name].ok]
+        return cls(
+            layers=len(own),
+            dla_layers=len(own) - len(refused),
+            int8_layers=sum(judgement.precision_of(layer.name) == "int8" for layer in own),
+            loadables=sum(group.retained for group in judgement.candidates),
+            gpu=tuple(RefusedLayer(name, verdicts[name].reasons[0].rule) for name in refused),
+        )
+
+
+@document(frozen=True, kw_only=True)
+class LoweredModel(FormerDict):
+    """An ``edgekit.to-qdq/1``: a plain model and its scales as a Q/DQ model.
+
+    Attributes:
+        model: The plain model.
+        target: The board.
+        tensorrt: The release.
+        method: How the scales were measured.
+        data: On what data.
+        opset: The Q/DQ model's ai.onnx.
+        activations: Activations between Q/DQ nodes.
+        weights: Constants between Q/DQ nodes.
+        casts: Cast nodes.
+        fp16_layers: Layers in FP16.
+        check: Where its layers could run.
+        notes: What a person should know.
+        file: The Q/DQ model.
+        trtexec: The line that builds it.
+    """
+
+    schema: str = member(choice("edgekit.to-qdq/1"), default="edgekit.to-qdq/1")
+    model: str = member(long_text)
+    target: str = member(fields.target)
+    tensorrt: str = member(fields.release)
+    method: str = member(long_text)
+    data: str = member(long_text)
+    opset: int = member(fields.count)
+    activations: int = member(fields.count)
+    weights: int = member(fields.count)
+    casts: int = member(fields.count)
+    fp16_layers: tuple[str, ...] = member(array(long_text))
+    check: LoweredCheck = member(record(LoweredCheck))
+    notes: tuple[str, ...] = member(array(long_text))
+    file: str = member(long_text)
+    trtexec: str = member(long_text)
