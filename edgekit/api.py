@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.measured_scales import MeasuredScales
+    from edgekit.pipeline.measured_scales import WrittenScales as WrittenScales
     from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.scale_documents import MeasuredScales
-    from edgekit.pipeline.scale_documents import WrittenScales as WrittenScales
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted

@@ -113,7 +113,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.rollback/1": ("edgekit.pipeline.boards.changes:Rollback", "edgekit rollback"),
     "edgekit.rule/1": ("edgekit.dla.explanation:ExplainedRule", "edgekit explain"),
     "edgekit.run/1": ("edgekit.pipeline.report:RunDocument", "edgekit run"),
-    "edgekit.scales/1": ("edgekit.pipeline.scale_documents:MeasuredScales", "edgekit calibrate"),
+    "edgekit.scales/1": ("edgekit.pipeline.measured_scales:MeasuredScales", "edgekit calibrate"),
     "edgekit.selftest/1": (
         "edgekit.pipeline.boards.selftest:Selftest",
         "edgekit doctor --selftest",
