@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.measured_scales import MeasuredScales
+    from edgekit.pipeline.measured_scales import WrittenScales as WrittenScales
     from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, SplitModel
-    from edgekit.pipeline.scale_documents import WrittenScales as WrittenScales
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from edgekit.quantize.cache_files import MergedCache
     from edgekit.quantize.cache_files import ReadCache as ReadCache
     from edgekit.quantize.cache_files import ShownCache as ShownCache
+    from edgekit.quantize.qdq.documents import LoweredModel, SplitModel
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.reports.schema import Report

@@ -73,7 +73,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.fleet/1": ("edgekit.fleet.store:FleetRollout", "edgekit fleet deploy"),
     "edgekit.fleets/1": ("edgekit.fleet.store:FleetListing", "edgekit fleet status"),
     "edgekit.from-qdq/1": (
-        "edgekit.pipeline.scale_documents:SplitModel",
+        "edgekit.quantize.qdq.documents:SplitModel",
         "edgekit calibrate from-qdq",
     ),
     "edgekit.health/1": ("edgekit_device.release.changed:Health", "edgekit deploy"),
@@ -112,7 +112,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.rollback/1": ("edgekit.pipeline.boards.changes:Rollback", "edgekit rollback"),
     "edgekit.rule/1": ("edgekit.dla.explanation:ExplainedRule", "edgekit explain"),
     "edgekit.run/1": ("edgekit.pipeline.report:RunDocument", "edgekit run"),
-    "edgekit.scales/1": ("edgekit.pipeline.scale_documents:MeasuredScales", "edgekit calibrate"),
+    "edgekit.scales/1": ("edgekit.pipeline.measured_scales:MeasuredScales", "edgekit calibrate"),
     "edgekit.selftest/1": (
         "edgekit.pipeline.boards.selftest:Selftest",
         "edgekit doctor --selftest",
@@ -139,7 +139,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.status/1": ("edgekit.pipeline.boards.status:Status", "edgekit status"),
     "edgekit.targets/1": ("edgekit.targets.listing:Targets", "edgekit targets"),
     "edgekit.to-qdq/1": (
-        "edgekit.pipeline.scale_documents:LoweredModel",
+        "edgekit.quantize.qdq.documents:LoweredModel",
         "edgekit calibrate to-qdq",
     ),
     "edgekit.top/1": ("edgekit.benchmark.monitor:Top", "edgekit top --once"),

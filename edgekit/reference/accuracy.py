@@ -5,7 +5,7 @@ first has values that are not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -517,3 +517,37 @@ def accuracy_text(accuracy: Accuracy, figures: str, metric: str, minimum: float 
     return f"accuracy {NOT_KNOWN}" + (
         f"; accuracy.min ({metric}) is not checked" if unjudged else ""
     )
+
+
+def accuracy_of_variants(
+    model: Model | Float32,
+    artefacts: Artefacts,
+    data: Callable[[int, int], Iterable[Mapping[str, np.ndarray]]],
+    *,
+    scores: float,
+) -> Accuracy:
+    """Compares all plan variants of a build: the figures are those of the worst.
+
+    ``per_segment`` and ``failures`` are of all; variants that differ in nothing but the DLA core
+    are one.
+
+    Args:
+        model: As of ``accuracy``.
+        artefacts: As of ``accuracy``.
+        data: Returns the inputs for a variant, by its number and how many there are.
+        scores: As of ``accuracy``.
+
+    Raises:
+        EdgekitError: As of ``accuracy``.
+    """
+    lanes: dict[tuple[str, ...], int] = {}
+    for lane, (_, parts) in enumerate(artefacts.lanes):
+        lanes.setdefault(tuple(part.engine for part in parts), lane)
+    found = [
+        (lane, accuracy(model, artefacts, data(number, len(lanes)), lane=lane, scores=scores))
+        for number, lane in enumerate(lanes.values())
+    ]
+    worst = min((one for _, one in found), key=lambda one: one.cosine)
+    segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)
+    failures = dict.fromkeys(text for _, one in found for text in one.failures)
+    return replace(worst, failures=tuple(failures), per_segment=tuple(segments))

@@ -205,9 +205,7 @@ class NewestMeasurement:
             frames = identity_of_path(context.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
         document = context.config.document
-        self._given = sorted(
-            {str(path[1]) for path in document.given if path[:1] == ("bench",) and path[1:]}
-        )
+        self._given = sorted(document.given_keys("bench"))
         self._file = (document.value if document.file is None else document.file).get("bench")
 
     def find(self) -> Measurement | None:

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.deployment.requirements import require_cudla, require_numpy
-from edgekit.dla.memory import pool_limits
-from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
+from edgekit.deployment.requirements import (
+    release_of,
+    require_cores,
+    require_cudla,
+    require_numpy,
+    require_release,
+)
+from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
 from edgekit.network.model import Model
 from edgekit.pipeline.steps.calibrate import calibration_inputs
@@ -21,9 +26,8 @@ from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
-from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
-from edgekit_device.protocol.codec import write
-from edgekit_device.protocol.fields import DEVICES, dla_core
+from edgekit.targets.releases import drives_dla
+from edgekit_device.protocol.fields import dla_core
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -54,7 +58,7 @@ def request_of(
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
     """
-    from edgekit.tensorrt.requests import BuildOptions, build_request
+    from edgekit.tensorrt.requests import BuildOptions, build_request, memory_pools
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
@@ -72,7 +76,12 @@ def request_of(
         precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs_scales(p, used)),
         constraints=file.build.constraints,
         optimization_level=file.build.optimization_level,
-        pools=_pools(context),
+        pools=memory_pools(
+            context.target,
+            file.placement.pool_limits or {},
+            plan(context).pools,
+            file.build.workspace_mib,
+        ),
         calibration=None
         if strong or not scales
         else cache_of(scales.scales, context.tensorrt).text,
@@ -197,16 +206,6 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
     )
 
 
-def has_module(probe: Probe) -> bool:
-    """Whether a board has TensorRT's Python module with its builder."""
-    return probe.tensorrt.python.full is not None
-
-
-def release_of(probe: Probe) -> str:
-    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
-    return probe.fingerprint.get("tensorrt") or ""
-
-
 def _needs_scales(precision: str, used: set[str]) -> bool:
     return precision in used or (precision == "fp16" and "int8" in used)
 
@@ -226,23 +225,6 @@ def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
     ranges = {name: Range(low, high) for name, (low, high) in spans.items()}
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
-
-
-def _pools(context: Context) -> dict[str, int]:
-    """Returns the memory pools by TensorRT's names.
-
-    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
-    """
-    section = context.file.placement.pools
-    given = {} if section == "auto" else section.model_dump(exclude_none=True)
-    limits: dict[str, int] = write(pool_limits(context.target))
-    found = {
-        f"DLA_{name.upper()}": given.get(name)
-        or max(limits[name], plan(context).pools.get(name, 0))
-        for name in limits
-    }
-    workspace = context.file.build.workspace_mib
-    return {**found, "WORKSPACE": workspace << 20} if workspace else found
 
 
 def check_build_options(context: Context) -> None:
@@ -376,7 +358,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
     require_parse(context, release_of(probe))
     dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
     if dla:
-        _cores(context, client, probe, dla)
+        require_cores(client.name, probe, context.target, dla)
     build = context.file.build
     if dla and build.mode != "hybrid":
         require_cudla(client.name, probe, f"build.mode: {build.mode} builds DLA loadables")
@@ -385,35 +367,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
 def check_software(context: Context, client: BoardClient, probe: Probe) -> None:
     """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
     require_numpy(client.name, probe)
-    _release(context, client, probe)
+    require_release(client.name, probe, context.tensorrt)
     build = context.file.build
     if build.mode == "standalone":
         require_cudla(client.name, probe, "build.mode: standalone builds DLA loadables")
-
-
-def _release(context: Context, client: BoardClient, probe: Probe) -> None:
-    release, planned = release_of(probe), context.tensorrt
-    if release and not is_planned_release(release, planned):
-        raise BoardError(
-            f"the board has TensorRT {release}, but the plan is for {planned}",
-            code="board.other-tensorrt",
-            where=client.name,
-            hint=f"set tensorrt: {as_planned(release, planned)} in the configuration, "
-            "because the DLA rules differ",
-        )
-
-
-def _cores(context: Context, client: BoardClient, probe: Probe, used: set[str]) -> None:
-    release, cores = release_of(probe), probe.dla.cores
-    if release and not drives_dla(context.target, release):
-        why = f"TensorRT {release} on the board does not support its DLA"
-    elif cores is not None and used.difference(DEVICES[: cores + 1]):
-        why = f"TensorRT has {cores} DLA cores on the board"
-    else:
-        return
-    raise BoardError(
-        f"the plan uses {', '.join(sorted(used))}, but {why}",
-        code="board.no-dla",
-        where=client.name,
-        hint="edgekit doctor shows the reason; placement.dla_cores: [] plans for the GPU alone",
-    )

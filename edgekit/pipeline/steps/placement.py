@@ -38,7 +38,6 @@ def options_of(context: Context) -> Options:
     if section.rate_hz is not None:
         # the plan keeps up with the frames, whatever its objective is
         bounds["period_us"] = min(bounds.get("period_us", math.inf), 1e6 / section.rate_hz)
-    pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
     cores, why = tuple(dict.fromkeys(section.dla_cores)), ""
     there = all(core < context.target.dla.cores for core in cores)
     if mode == "hybrid" and section.objective != "throughput" and there and cores[1:]:
@@ -56,7 +55,7 @@ def options_of(context: Context) -> Options:
         max_loadables=section.max_loadables,
         max_transitions=section.max_transitions,
         min_loadable_layers=section.min_loadable_layers,
-        pools=pools,
+        pools=section.pool_limits,
         profile=_profile(context),
         cores_why=why,
         split=mode == "split",
