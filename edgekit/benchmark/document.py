@@ -28,7 +28,7 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Coded, Count, Document, Figure, Precision, TargetName
+from edgekit.documents import Coded, Count, Device, Document, Figure, Precision, TargetName
 from edgekit.errors import BoardError
 from edgekit.placement.plan import PredictedCost
 from edgekit.targets.board import Target
@@ -69,6 +69,8 @@ PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost mo
 _TIMES = 2.0
 _LEAST_US = 50.0
 _NOTES_SHOWN = 3
+#: A layer's name and its device. JSON has lists, which a strict model does not take for tuples.
+PlacedName = Annotated[tuple[str, Device], Field(strict=False)]
 #: Of a measurement that reports none: written as {}.
 UNKNOWN_RUNTIME = read(UsedRuntime, {})
 UNKNOWN_SETTINGS = read(MeasuredSettings, {})
@@ -150,7 +152,7 @@ class Bench(Document):
     target: TargetName | None = None
     planned_power_mode: str | None = None
     precision: Precision | None = None
-    placement: list[list[list[str]]] = Field(
+    placement: list[list[PlacedName]] = Field(
         [], description="layer and device, by plan: a hybrid engine is a segment of several devices"
     )
     predicted: PredictedRun | None = None
@@ -254,7 +256,7 @@ def bench_document(
         planned_power_mode=plan.power_mode if plan else "",
         precision=(plan.precision or None) if plan else None,
         placement=[
-            [[layer.name, layer.device] for layer in share.layers]
+            [(layer.name, layer.device) for layer in share.layers]
             for share in (plan.plans if plan else ())
         ],
         predicted=_predicted(plan) if plan else None,
