@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edgekit.buildlog.known_errors import RAISED, KnownError, known_errors
