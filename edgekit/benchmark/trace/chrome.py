@@ -295,11 +295,10 @@ def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> E
 
     ``flow`` is its ``id`` there; None for an event of no flow.
     """
-    row, at = event.to_json(), round(event.ts + shift_us, 3)
-    row["pid"], row["ts"] = pid, at
-    if flow is not None:
-        row["id"] = flow
-    return at, at + event.dur, str(event.cat), dumps(row)
+    at = round(event.ts + shift_us, 3)
+    changed = {"pid": pid, "ts": at} if flow is None else {"pid": pid, "ts": at, "id": flow}
+    text = event.model_copy(update=changed).model_dump_json(by_alias=True, exclude_unset=True)
+    return at, at + event.dur, str(event.cat), text
 
 
 class EventLines:

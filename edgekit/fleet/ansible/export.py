@@ -5,6 +5,7 @@ loader, playbooks, and a role that calls the board's one command (``install``).
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -247,7 +248,7 @@ def _check(
     for member in members:
         _host_vars(member)
     ours = not folder.exists() or (folder / "roles" / _ROLE).is_dir()
-    if not ours and (not folder.is_dir() or any(folder.iterdir())):
+    if not ours and (not folder.is_dir() or os.listdir(folder)):
         raise UsageError(
             "another file or folder is here",
             code="write.occupied",

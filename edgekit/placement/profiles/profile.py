@@ -23,6 +23,7 @@ from edgekit.documents import (
     Precision,
     Release,
     fault_words,
+    faults,
 )
 from edgekit.errors import DataError
 from edgekit.text import listed
@@ -382,7 +383,7 @@ def table_from_json(document: object, path: Path | str) -> ProfileTable:
     try:
         return ProfileTable.model_validate(document)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
+        fault = faults(error)[0]
         if fault["loc"][-1] in ("us", "sd_us") and fault["type"] != "extra_forbidden":
             raise DataError(
                 f"{fault['input']!r} us is not a valid time"
