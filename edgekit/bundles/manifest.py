@@ -202,6 +202,15 @@ def tensor_io(
     return TensorEntry(tensor.name, tensor.dtype, tuple(tensor.shape), layout, tuple(strides))
 
 
+#: Of the generated inputs of golden vectors.
+GOLDEN_SEED = 7
+
+
+def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+    """Returns (low, high) by input name: what a calibration input spans."""
+    return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
+
+
 def golden_inputs(
     network: Network, seed: int, ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, np.ndarray]:

@@ -28,7 +28,7 @@ from edgekit.documents import (
 )
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, named_things, nearest_names
-from edgekit.network.model import Layer, Network
+from edgekit.network.model import Layer, Model, Network
 from edgekit.placement.assembly import gpu_best_note
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import FusedRegions
@@ -251,6 +251,43 @@ def find_layer(network: Network, name: str) -> Layer:
         if near
         else "`edgekit check --by-layer` lists the layers",
     )
+
+
+_REASONS_WITHOUT_LAYER = {
+    "constant": "it is computed from constants",
+    "identity": "it passes its input on",
+    "branch": "it is a branch whose condition is known",
+    "function": "it is a call that was inlined",
+    "given": "its values were given",
+    "unused": "no output needs it",
+}
+
+
+def layer_named(network: Network, model: Model, name: str) -> str:
+    """Returns the layer that a name stands for, also an ONNX node's that loading removed.
+
+    Args:
+        network: The layers.
+        model: The model as it came.
+        name: A layer's or an ONNX node's.
+
+    Raises:
+        UsageError: "layer.unknown": there is none.
+    """
+    gone = model.folded.get(name)
+    try:
+        if gone is None:
+            return find_layer(network, name).name
+        writers = [x.name for x in network.layers if set(x.outputs) & set(gone.outputs)]
+        return writers[0] if writers else find_layer(network, gone.after).name
+    except UsageError as error:
+        error.where = model.source
+        if gone is not None:
+            error.message = (
+                f"no layer corresponds to the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
+            )
+            error.hint = "`edgekit check --by-layer` lists the layers"
+        raise
 
 
 def _costing(query: PlacementQuery, plan: Plan) -> KernelCosts:

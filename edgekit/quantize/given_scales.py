@@ -16,7 +16,7 @@ from edgekit.network.layer_names import layers_named
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import FOLLOWED, SAME_VALUES, Model, Network
 from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
-from edgekit.quantize.scales import Change, Scales, tie, violations
+from edgekit.quantize.scales import Change, Scales, tie, tied, violations
 from edgekit.text import counted, listed, yaml_list
 from edgekit_device.protocol.codec import write
 
@@ -285,6 +285,15 @@ def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scale
         f"{yaml_list(one.layer for one in found)}}}"
     )
     return replace(scales, warnings=(*scales.warnings, warning))
+
+
+def tie_qdq(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
+    """Returns the scales of Q/DQ nodes as a build without these nodes takes them, with a warning of
+    those that change.
+    """
+    scales = tied(scales, network, **bound)
+    widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
+    return replace(scales, warnings=(*scales.warnings, *widened))
 
 
 def describe_widened(changes: Sequence[Change], what: str) -> list[str]:

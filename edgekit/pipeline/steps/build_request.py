@@ -4,11 +4,9 @@ are wrong without any board, what the board lacks, and the request itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from edgekit.deployment.requirements import (
     release_of,
@@ -21,7 +19,7 @@ from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.loading.opaque import before_opaque, opaque_notes, plugin_notes
 from edgekit.network.model import Model
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
+from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
@@ -36,14 +34,6 @@ if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
-
-
-GOLDEN_SEED = 7
-
-
-def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
-    """Returns (low, high) by input name: what a calibration input spans."""
-    return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
 
 
 def request_of(
@@ -63,7 +53,7 @@ def request_of(
 
     file = context.file
     decision = _decided(context)
-    _note(context, decision)
+    context.note(*decision.notes)
     strong = decision.typing == "strong"
     scales = plan_scales(context)
     lanes = _lanes(context, strong, other)
@@ -73,7 +63,9 @@ def request_of(
         tensorrt=context.tensorrt,
         typing=decision.typing,
         # a DLA runs an INT8 network's other layers in FP16
-        precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs_scales(p, used)),
+        precisions=()
+        if strong
+        else tuple(p for p in ("fp16", "int8") if p in used or (p == "fp16" and "int8" in used)),
         constraints=file.build.constraints,
         optimization_level=file.build.optimization_level,
         pools=memory_pools(
@@ -117,7 +109,7 @@ def request_without_known_failures(
         probe.fingerprint,
         dla=_on_dla(context),
     )
-    _note(context, decision)
+    context.note(*decision.notes)
     return request.trying(_attempts(decision))
 
 
@@ -142,34 +134,18 @@ def _on_dla(context: Context) -> bool:
     return any(x.device != "GPU" for part in plan(context).plans for x in part.layers)
 
 
-def _note(context: Context, decision: Decision) -> None:
-    context.note(*decision.notes)
-
-
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
     from edgekit.placement.segments import segmented
     from edgekit.tensorrt.requests import lanes_of
 
     scales = plan_scales(context)
     given = None if strong else (scales.scales if scales else {})
-    given_model = _model(context, strong, other)
+    types = strong and context.file.precision != "fp32"
+    given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
     if given_model is not parts.model:
         parts = segmented(given_model, network(context), plan(context))
     return lanes_of(parts, context.file.build.mode, given)
-
-
-def _model(context: Context, strong: bool, other: Model | None) -> Model:
-    """Returns the model that the board builds from, with types in it for a strongly typed one."""
-    if not strong or context.file.precision == "fp32":
-        return other or model(context)
-    scales, net = plan_scales(context), network(context)
-    if scales is not None and other is None:
-        return typed_model(context)
-    from edgekit.quantize.qdq.to_explicit import to_qdq
-
-    known = {} if scales is None else scales.scales
-    return to_qdq(other or model(context), net, known, fp16_layers=fp16_layers(context, net))
 
 
 def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> RequestedBuild:
@@ -206,10 +182,6 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
     )
 
 
-def _needs_scales(precision: str, used: set[str]) -> bool:
-    return precision in used or (precision == "fp16" and "int8" in used)
-
-
 def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     from edgekit_device.build.request import Attempt
 
@@ -218,6 +190,7 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
 
 
 def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
+    from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
     from edgekit_device.protocol.manifest import Range
 

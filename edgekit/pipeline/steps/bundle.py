@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.bundles.files import PackedBundle
+from edgekit.bundles.labels import MOST_BYTES, label_lines, read_labels
 from edgekit.error_document import FinishedStep
-from edgekit.errors import BundleError, DataError
+from edgekit.errors import BundleError
 from edgekit.files import read_file
 from edgekit.network.model import Model
 from edgekit.network.session import session
@@ -26,7 +27,6 @@ from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.build import BuiltPlan, reweighed
-from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     data_name,
@@ -42,8 +42,6 @@ from edgekit.placement.plan import Plan
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
-from edgekit.text import counted
-from edgekit_device.arrays.classes import classes_of
 from edgekit_device.protocol.codec import (
     choice,
     document,
@@ -60,9 +58,6 @@ if TYPE_CHECKING:
     from edgekit.reference.artefacts import Artefacts
 
 
-_MOST_BYTES = 16 << 20
-
-
 @document(frozen=True, kw_only=True)
 class Packed(FormerDict, PackedBundle):
     """``edgekit.packed/1``: a signed bundle; ``full`` is its file with weights, or None."""
@@ -72,49 +67,6 @@ class Packed(FormerDict, PackedBundle):
     schema: str = member(choice("edgekit.packed/1"), default="edgekit.packed/1")
 
 
-def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]:
-    """Reads a class number a line, in the order of the calibration inputs.
-
-    Args:
-        path: The file; empty lines and what follows a ``#`` are passed over.
-        cases: Inputs that travel.
-        shape: Of the network's first output: what it is of classes follows from it.
-
-    Returns:
-        For each case a class for each of the batch.
-
-    Raises:
-        DataError: "data.labels".
-    """
-    found = classes_of(shape)
-    if found is None:
-        raise _bad_labels(
-            path,
-            f"the first output has shape {list(shape)}, not one class per input",
-            "labels work only for classification networks; leave them out",
-        )
-    rows, classes = found
-    labels: list[int] = []
-    for number, line in enumerate(_lines(path), 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        if not text.isdecimal() or not text.isascii() or len(text) > 9 or int(text) >= classes:
-            raise _bad_labels(
-                path,
-                f"line {number}: {text[:40]!r} is not one of the {classes} classes",
-                "write one class number per line, starting at 0",
-            )
-        labels.append(int(text))
-    if len(labels) < cases * rows:
-        raise _bad_labels(
-            path,
-            f"{counted(len(labels), 'label')} for {counted(cases * rows, 'input')}",
-            "write one for each, or lower deploy.health.samples",
-        )
-    return [labels[n * rows : (n + 1) * rows] for n in range(cases)]
-
-
 def check_labels(context: Context) -> None:
     """Refuses a file of labels that cannot be read; the network is not needed for it.
 
@@ -122,20 +74,7 @@ def check_labels(context: Context) -> None:
         DataError: "data.labels".
     """
     if context.file.deploy.health.labels is not None:
-        _lines(context.config.resolve(context.file.deploy.health.labels))
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_file(path, _MOST_BYTES).decode("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise _bad_labels(
-            path, f"it cannot be read: {error}", "write one class number per line"
-        ) from error
-
-
-def _bad_labels(path: Path, message: str, hint: str) -> DataError:
-    return DataError(message, code="data.labels", where=str(path), hint=hint)
+        label_lines(context.config.resolve(context.file.deploy.health.labels))
 
 
 def health_key(context: Context) -> list[Any]:
@@ -145,7 +84,7 @@ def health_key(context: Context) -> list[Any]:
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
-            data = read_file(context.config.resolve(health.labels), _MOST_BYTES)
+            data = read_file(context.config.resolve(health.labels), MOST_BYTES)
             key.append(hashlib.sha256(data).hexdigest())
     return key
 
@@ -334,7 +273,7 @@ def _loosened(context: Context, built: BuiltPlan, golden: list[Golden]) -> list[
 
 def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     """Returns what a build answered to the generated inputs, wherever it ran."""
-    from edgekit.bundles.manifest import Golden
+    from edgekit.bundles.manifest import Golden, golden_ranges
 
     if built.golden is None:
         return _own_golden(context)
@@ -382,7 +321,7 @@ def _golden(context: Context, built: Artefacts, runner: Runner | None = None) ->
 
     Each lane by itself, where there are several: they round at other places.
     """
-    from edgekit.bundles.manifest import Golden, golden_inputs
+    from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
 
     ranges = golden_ranges(first_input(context))
     inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
