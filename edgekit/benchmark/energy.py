@@ -63,6 +63,10 @@ class TotalEnergy(Power):
 class Energy(Document):
     """What an inference costs. The rails are a board's always, but what the reference backend draws
     for an inference is no board's energy: ``clock`` is the measurement's.
+
+    Attributes:
+        samples: How many samples of the rails were used.
+        idle_samples: How many of them the baseline is of.
     """
 
     by_rail: dict[str, RailEnergy]

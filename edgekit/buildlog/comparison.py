@@ -172,6 +172,11 @@ class PoolComparison:
     """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's.
 
     ``verdict`` is "right", "one power above", "above" or "below".
+
+    Attributes:
+        predicted: Bytes that were predicted.
+        builder: Bytes that the builder's log names.
+        powers: Base-2 logarithm of predicted over builder's.
     """
 
     pool: str = member(long_text)

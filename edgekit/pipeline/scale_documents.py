@@ -29,6 +29,11 @@ from edgekit_device.protocol.codec import (
 class WrittenScales:
     """What a calibration cache got: tensors, those without a scale (written as 0), and those of
     the network before its rewriting.
+
+    Attributes:
+        tensors: How many tensors have an entry.
+        without: How many of them have no scale.
+        original: How many are tensors of the network before its rewriting.
     """
 
     tensors: int = member(fields.count)
@@ -70,7 +75,11 @@ class MeasuredScales(FormerDict):
 
 @document(frozen=True)
 class DerivedScale:
-    """A scale that follows from those of Q/DQ nodes, by a rule."""
+    """A scale that follows from those of Q/DQ nodes, by a rule.
+
+    Attributes:
+        scale: The value of one step of INT8.
+    """
 
     tensor: str = member(long_text)
     scale: float = member(fields.figure)
@@ -134,7 +143,14 @@ class RefusedLayer:
 
 @document(frozen=True)
 class LoweredCheck:
-    """How many layers of a Q/DQ model could run on the DLA, in how many loadables."""
+    """How many layers of a Q/DQ model could run on the DLA, in how many loadables.
+
+    Attributes:
+        layers: How many layers there are.
+        dla_layers: How many layers can run on a DLA.
+        int8_layers: How many of these can run in INT8.
+        loadables: How many loadables they form.
+    """
 
     layers: int = member(fields.count)
     dla_layers: int = member(fields.count)

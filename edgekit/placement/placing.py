@@ -672,7 +672,11 @@ class PlanProof(Document):
 
 
 class ParetoPlan(PlanProof):
-    """A plan of the front; figures are null where no layer has a known time."""
+    """A plan of the front; figures are null where no layer has a known time.
+
+    Attributes:
+        dla_layers: How many layers run on a DLA.
+    """
 
     latency_us: Figure | None
     throughput_qps: Figure | None = Field(description="frames a second")

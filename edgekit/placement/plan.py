@@ -169,6 +169,7 @@ class PlacedLayer:
     """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order.
 
     Attributes:
+        segment: Number of its segment in running order.
         predicted_us: Microseconds by the cost model.
         predicted_uj: Microjoules by the cost model.
     """
@@ -191,6 +192,7 @@ class PlannedLoadable:
     ``plan`` is the index in ``Plan.plans`` of the plan that has it.
 
     Attributes:
+        core: Number of the DLA core.
         launch_us: Microseconds that starting it takes.
         launch_uj: Microjoules of the same.
         border_us: Microseconds that border tensors take more than in their best formats.
@@ -215,6 +217,9 @@ class Reformat:
 
     ``clock`` says whether the time is "measured" or "predicted"; ``plan`` is the index in
     ``Plan.plans`` of the plan that does it.
+
+    Attributes:
+        plan: Index of the plan that does it.
     """
 
     tensor: str = member(fields.name)
@@ -232,6 +237,9 @@ class Unfused:
 
     ``what`` is the tensor at the border, or says how many layers would be fused; ``plan`` is the
     index in ``Plan.plans`` of the plan that pays it.
+
+    Attributes:
+        plan: Index of the plan that pays it.
     """
 
     what: str = member(fields.name)
@@ -800,7 +808,11 @@ def percent_change(before: float, after: float) -> float | None:
 
 @document(frozen=True)
 class Change:
-    """By how much a figure grew, and by how many percent; None where that is not known."""
+    """By how much a figure grew, and by how many percent; None where that is not known.
+
+    Attributes:
+        by: The difference, in the figure's unit.
+    """
 
     by: float | None = member(nullable(fields.difference))
     percent: float | None = member(nullable(fields.difference))

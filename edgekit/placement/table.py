@@ -30,7 +30,11 @@ OBJECTIVES = ("latency", "throughput", "energy")
 
 
 class TablePlan(PlanProof):
-    """What is proved of a row's plan, and what it has on each device."""
+    """What is proved of a row's plan, and what it has on each device.
+
+    Attributes:
+        dla_share: The DLA's part of the devices' working time for a frame, 0 to 1.
+    """
 
     value: Figure | None = Field(description="the objective's, in the unit")
     unit: Unit = Field(description="us, uj or qps")

@@ -71,7 +71,16 @@ class ExpectedCost(Document):
 
 
 class TriedPlan(Document):
-    """A plan that was measured, or dropped; costs are in the objective's unit."""
+    """A plan that was measured, or dropped; costs are in the objective's unit.
+
+    Attributes:
+        number: The plan's number in the tuning.
+        predicted: What the cost model predicts.
+        runs: How often it was measured.
+        layers_on_dla: How many layers run on a DLA.
+        loadables: How many loadables it has.
+        transitions: Changes between devices along the running order.
+    """
 
     number: Count
     plan: str = Field(description="what distinguishes it from others")
@@ -109,7 +118,11 @@ class LearntSum(Document):
 
 
 class LearntKind(LearntSum):
-    """All layers of a kind on a device that some measured sum holds."""
+    """All layers of a kind on a device that some measured sum holds.
+
+    Attributes:
+        layers: How many layers there are.
+    """
 
     kind: str
     layers: Count
@@ -139,7 +152,12 @@ class Learnt(Document):
 
 
 class SideTimes(Document):
-    """Microseconds on the device that layers leave, and on that to which they move."""
+    """Microseconds on the device that layers leave, and on that to which they move.
+
+    Attributes:
+        from: Microseconds on the device that the layers leave.
+        to: Microseconds on the device to which they move.
+    """
 
     before: Figure = Field(alias="from")
     after: Figure = Field(alias="to")

@@ -54,7 +54,13 @@ class PresentMode:
 
 @document(frozen=True)
 class ClockEntry:
-    """A clock in Hz; ``locked``: it cannot move."""
+    """A clock in Hz; ``locked``: it cannot move.
+
+    Attributes:
+        min: Hertz.
+        max: Hertz.
+        current: Hertz.
+    """
 
     locked: bool = member(flag, absent=False, as_given=True)
     min: Optional[int] = member(fields.count, absent=None)

@@ -133,7 +133,12 @@ class ProbedPower:
 
 @document(frozen=True)
 class Memory:
-    """Bytes of memory."""
+    """Bytes of memory.
+
+    Attributes:
+        total: Bytes that the board has.
+        available: Bytes that programs can still get.
+    """
 
     total: Optional[int] = member(nullable(fields.count))
     available: Optional[int] = member(nullable(fields.count))

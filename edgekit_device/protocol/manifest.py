@@ -205,7 +205,12 @@ class Samples:
 
 @document(frozen=True)
 class TensorEntry:
-    """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes."""
+    """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes.
+
+    Attributes:
+        shape: Sizes of the axes.
+        strides: Bytes.
+    """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
@@ -227,6 +232,9 @@ class SegmentEntry:
 
     On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs, or the record of
     a Python part (``edgekit.python-part/1``), which PyTorch runs.
+
+    Attributes:
+        index: Its number in running order.
     """
 
     index: int = member(integer(0, 1 << 20))
@@ -244,7 +252,11 @@ class SegmentEntry:
 
 @document(frozen=True)
 class Lane:
-    """The segments of one plan variant in running order and the share of frames it takes."""
+    """The segments of one plan variant in running order and the share of frames it takes.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+    """
 
     share: float = member(number(0, 1))
     segments: Tuple[SegmentEntry, ...] = member(records(SegmentEntry, 1))
@@ -252,7 +264,11 @@ class Lane:
 
 @document(frozen=True)
 class WeightEntry:
-    """A tensor that the stripped engines lack."""
+    """A tensor that the stripped engines lack.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     digest: str = member(digest)
     dtype: str = member(choice(*WEIGHT_DTYPES))
@@ -282,6 +298,11 @@ class IoEntry:
 
     ``strides`` are bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR;
     ``scale`` is the value of one step of an INT8 tensor, None where the elements are the values.
+
+    Attributes:
+        shape: Sizes of the axes.
+        strides: Bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR.
+        scale: The value of one step of an INT8 tensor; None where the elements are the values.
     """
 
     name: str = member(text())
@@ -340,7 +361,12 @@ class EngineEntry:
 
 @document(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``."""
+    """Numbers from ``low`` to ``high``.
+
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+    """
 
     low: float = member(number(-_LARGEST, _LARGEST))
     high: float = member(number(-_LARGEST, _LARGEST))
@@ -353,7 +379,11 @@ class Range:
 
 @document(frozen=True)
 class GoldenOutput:
-    """An expected output: the blob of its bytes, its type and its shape."""
+    """An expected output: the blob of its bytes, its type and its shape.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     blob: str = member(digest)
     dtype: str = member(text())
@@ -362,7 +392,11 @@ class GoldenOutput:
 
 @document(frozen=True)
 class Tolerance:
-    """How far an output may be off: ``relative`` is max|a-b| / max|b|."""
+    """How far an output may be off: ``relative`` is max|a-b| / max|b|.
+
+    Attributes:
+        relative: The largest max|a-b| / max|b|.
+    """
 
     relative: float = member(number(0, 1e9))
 
@@ -372,6 +406,10 @@ class GoldenCase:
     """Inputs by range and seed, expected outputs, and how far those may be off.
 
     ``lane`` says which lane (plan variant) gives them; None: every one.
+
+    Attributes:
+        seed: Of the random inputs.
+        lane: Index of the plan that gives the outputs; None: every plan.
     """
 
     seed: int = member(integer(0, (1 << 63) - 1))
@@ -388,7 +426,12 @@ class GoldenCase:
 
 @document(frozen=True)
 class PlacedLoadable:
-    """A loadable of the plan: its DLA core, its layers, and bytes of each pool."""
+    """A loadable of the plan: its DLA core, its layers, and bytes of each pool.
+
+    Attributes:
+        core: Number of the DLA core.
+        memory: Bytes, by pool.
+    """
 
     core: int = member(fields.core)
     layers: Tuple[str, ...] = member(fields.names)

@@ -107,7 +107,13 @@ class FailedAnswer:
 
 @document(frozen=True)
 class Latency:
-    """Milliseconds of the last requests, from a request's arrival to its answer."""
+    """Milliseconds of the last requests, from a request's arrival to its answer.
+
+    Attributes:
+        p50: Median, in milliseconds.
+        p99: 99th percentile, in milliseconds.
+        of_last: How many requests these are of.
+    """
 
     p50: float = member(number(0.0, 1e12))
     p99: float = member(number(0.0, 1e12))

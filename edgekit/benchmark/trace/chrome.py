@@ -84,7 +84,12 @@ class EventArgs(OpenDocument):
 
 
 class TraceEvent(Document):
-    """An event of the format; times are microseconds."""
+    """An event of the format; times are microseconds.
+
+    Attributes:
+        pid: Number of the trace's process.
+        tid: Number of the process's track.
+    """
 
     name: str
     cat: str | None = Field(None, description="segment, layer, frame, copy, counter, flow, ...")
