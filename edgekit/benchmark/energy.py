@@ -36,7 +36,11 @@ _Reading = tuple[float, dict[str, float]]
 
 
 class Power(Document):
-    """Power in milliwatts and energy of an inference in microjoules."""
+    """Power in milliwatts and energy of an inference in microjoules.
+
+    Attributes:
+        uj_per_inference: Microjoules of one inference.
+    """
 
     mean_mw: Number
     median_mw: Number

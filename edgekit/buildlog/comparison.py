@@ -201,7 +201,11 @@ def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, .
 
 @document(frozen=True)
 class LayerRange:
-    """Layers in graph order: how many, the first and the last."""
+    """Layers in graph order: how many, the first and the last.
+
+    Attributes:
+        layers: How many layers there are.
+    """
 
     layers: int = member(fields.count)
     first: str = member(long_text)

@@ -660,7 +660,12 @@ def explain_conflict(
 
 
 class PlanProof(Document):
-    """What is proved of a plan."""
+    """What is proved of a plan.
+
+    Attributes:
+        loadables: How many loadables the plan has.
+        transitions: Changes between devices along the running order.
+    """
 
     optimal: bool = Field(description="proved, for predicted times")
     bound: Figure = Field(description="what no plan is better than")
@@ -693,7 +698,11 @@ class ParetoPlan(PlanProof):
 
 
 class Pareto(Document):
-    """The placements of which no other one is better in both metrics; all is predicted."""
+    """The placements of which no other one is better in both metrics; all is predicted.
+
+    Attributes:
+        bounds: The most a figure may come to, in its unit.
+    """
 
     schema_: Literal["edgekit.pareto/1"] = Field(alias="schema")
     clock: Literal["predicted"]

@@ -395,7 +395,16 @@ class MeasuredPart:
 
 @document(frozen=True)
 class Constraints:
-    """What a plan keeps to; the attributes are those of :class:`Options`."""
+    """What a plan keeps to; the attributes are those of :class:`Options`.
+
+    Attributes:
+        dla_cores: Numbers of the cores that may be used.
+        bounds: The most a figure may come to, in its unit.
+        max_loadables: The most loadables of a core.
+        max_transitions: The most changes between devices; None: no limit.
+        min_loadable_layers: The fewest layers of a loadable.
+        pools: Bytes that a loadable may have, by pool; None: the board's.
+    """
 
     dla_cores: tuple[int, ...] = member(array(fields.core), default=(0,))
     gpu: bool = member(flag, default=True)
@@ -436,6 +445,13 @@ class Plan:
     ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     What its parts add up to is computed whenever a plan is made, whatever was given: ``frame``,
     ``doubts`` (why the prediction alone does not decide), and ``devices`` of ``plans``.
+
+    Attributes:
+        pools: Bytes that a loadable needs at most, by pool.
+        transitions: Changes between devices along the running order.
+        bound: No plan's objective is better; in the objective's unit.
+        gap: How far the objective is from the bound, as a share.
+        bands: Where each figure may lie by the prediction error, in its unit.
     """
 
     target: str = member(fields.target)

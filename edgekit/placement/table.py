@@ -45,7 +45,11 @@ class TablePlan(PlanProof):
 
 
 class TableRow(Document):
-    """One plan; figures are null where no layer has a known time, or there is no plan."""
+    """One plan; figures are null where no layer has a known time, or there is no plan.
+
+    Attributes:
+        dla_cores: Numbers of the cores that may be used.
+    """
 
     target: TargetName
     power_mode: str

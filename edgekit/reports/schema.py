@@ -356,7 +356,14 @@ class Timeline(Document):
 
 
 class Line(Document):
-    """A value over time; points are [seconds, value]."""
+    """A value over time; points are [seconds, value].
+
+    Attributes:
+        min: In the unit of the series.
+        mean: In the unit of the series.
+        max: In the unit of the series.
+        points: Seconds of the measurement, and the value then.
+    """
 
     name: str
     min: Number

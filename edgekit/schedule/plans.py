@@ -125,7 +125,11 @@ class LeastValue:
 
 @document(frozen=True)
 class ReachedValue:
-    """The objective's value with contention as it was measured, in the unit."""
+    """The objective's value with contention as it was measured, in the unit.
+
+    Attributes:
+        value: In the objective's unit.
+    """
 
     value: float = member(fields.figure)
 

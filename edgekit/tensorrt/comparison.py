@@ -49,7 +49,11 @@ class Disagreement:
 
 @document(frozen=True, kw_only=True)
 class Capability:
-    """What ``can_run_on_DLA`` answered, by number of layers."""
+    """What ``can_run_on_DLA`` answered, by number of layers.
+
+    Attributes:
+        asked: How many layers were asked for.
+    """
 
     asked: int = member(fields.count)
     disagree: tuple[Disagreement, ...] = member(records(Disagreement))

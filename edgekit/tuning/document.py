@@ -64,7 +64,11 @@ _MANY_PINS = 200
 
 
 class ExpectedCost(Document):
-    """What a plan was expected to cost before it was measured, and its relative deviation."""
+    """What a plan was expected to cost before it was measured, and its relative deviation.
+
+    Attributes:
+        relative_deviation: Standard deviation over the value.
+    """
 
     value: Figure = Field(description="in the objective's unit")
     relative_deviation: Figure
@@ -137,7 +141,12 @@ class LearntRow(LearntSum):
 
 
 class Learnt(Document):
-    """What a tuning learnt of layers' times."""
+    """What a tuning learnt of layers' times.
+
+    Attributes:
+        transfer_factor: Learnt over predicted time of transfers.
+        launch_factor: Learnt over predicted time of starting loadables.
+    """
 
     devices: dict[DeviceKind, Figure] = Field(description="learnt by predicted time, by device")
     by_kind: list[LearntKind]

@@ -181,6 +181,9 @@ class SampleCase:
     """Inputs and the FP32 network's outputs by name, as digests of the arrays' bytes.
 
     ``labels`` are the right classes, one for each of the batch; None without labels.
+
+    Attributes:
+        labels: The right class of each input of the batch; None without labels.
     """
 
     inputs: Mapping[str, str] = member(mapping(digest))
@@ -194,6 +197,9 @@ class Samples:
 
     ``source`` says where they are from; ``synthetic`` that they are generated, so that the
     figure describes the engines alone. ``least`` is what the value must reach, None for no gate.
+
+    Attributes:
+        least: What the metric must reach; None: no gate.
     """
 
     metric: str = member(choice(*METRICS, LABELLED))

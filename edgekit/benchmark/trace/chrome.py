@@ -43,7 +43,14 @@ SCHEMA: Final = "edgekit.trace/1"
 
 
 class EventArgs(OpenDocument):
-    """What an event says beside its times; further keys are another profiler's own."""
+    """What an event says beside its times; further keys are another profiler's own.
+
+    Attributes:
+        sort_index: Place of a process or a track among the others.
+        frame: Number of the shown frame.
+        segment: Number of the segment in running order.
+        iteration: Number of trtexec's iteration.
+    """
 
     clock: Clock | None = Field(None, description="whose times they are; a counter has none")
     name: str | None = Field(None, description="of a process or a track")
@@ -109,7 +116,11 @@ class TraceEvent(Document):
 
 
 class TracedProcess(Document):
-    """A process of a trace: whose clock its times are of, and how it was placed."""
+    """A process of a trace: whose clock its times are of, and how it was placed.
+
+    Attributes:
+        pid: Number of the trace's process.
+    """
 
     pid: Count
     name: str
