@@ -77,7 +77,12 @@ UNKNOWN_SETTINGS = read(MeasuredSettings, {})
 
 
 class Limits(Document):
-    """How long a VALID measurement is, and how much its times may vary."""
+    """How long a VALID measurement is, and how much its times may vary.
+
+    Attributes:
+        iterations: The least number of frames.
+        coefficient_of_variation: The largest standard deviation of the latencies over their mean.
+    """
 
     iterations: Count
     duration_s: Figure
@@ -115,6 +120,10 @@ class BoardName(Document):
 class Bench(Document):
     """What was measured, what was predicted, and whether to trust it; what another backend lacks is
     null. ``Measurement`` describes the values that the board's loader measured.
+
+    Attributes:
+        iterations: Frames of all streams.
+        coefficient_of_variation: Standard deviation of the latencies over their mean.
     """
 
     schema_: Literal["edgekit.bench/1"] = Field(SCHEMA, alias="schema")
@@ -181,7 +190,11 @@ class Bench(Document):
 
 
 class Histogram(Document):
-    """Counts of equal bins from the fastest to the slowest latency."""
+    """Counts of equal bins from the fastest to the slowest latency.
+
+    Attributes:
+        counts: How many latencies each bin has.
+    """
 
     low_ms: Milli
     high_ms: Milli

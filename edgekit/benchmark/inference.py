@@ -12,7 +12,13 @@ from edgekit_device.release.journal import TakenBack
 
 
 class InferredOutput(Document):
-    """An output: its extremes without infinities and NaN, and where its largest value is."""
+    """An output: its extremes without infinities and NaN, and where its largest value is.
+
+    Attributes:
+        shape: Sizes of the axes.
+        min: Smallest finite value.
+        max: Largest finite value.
+    """
 
     name: str
     dtype: str

@@ -35,6 +35,11 @@ from edgekit_device.protocol.codec import (
 class WrittenScales:
     """What a calibration cache got: tensors, those without a scale (written as 0), and those of
     the network before its rewriting.
+
+    Attributes:
+        tensors: How many tensors have an entry.
+        without: How many of them have no scale.
+        original: How many are tensors of the network before its rewriting.
     """
 
     tensors: int = member(fields.count)

@@ -100,7 +100,14 @@ class Bind(Document):
 
 
 class MovedAlone(Document):
-    """What it takes to move the kernel and nothing else; counts are differences."""
+    """What it takes to move the kernel and nothing else; counts are differences.
+
+    Attributes:
+        difference: Of the objective from the plan's, in the objective's unit.
+        transitions: How many more changes between devices there are.
+        loadables: How many more loadables there are.
+        reformats: How many more reformats there are.
+    """
 
     value: Figure = Field(description="the objective's")
     difference: Number
@@ -111,7 +118,13 @@ class MovedAlone(Document):
 
 
 class Otherwise(Document):
-    """The best plan with the kernel on the other device."""
+    """The best plan with the kernel on the other device.
+
+    Attributes:
+        difference: Of the objective from the plan's, in the objective's unit.
+        transitions: Changes between devices.
+        loadables: How many loadables there are.
+    """
 
     device: Device | None
     pinned: list[str] = Field(description="the kernel's layers")

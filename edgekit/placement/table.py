@@ -32,7 +32,11 @@ OBJECTIVES = ("latency", "throughput", "energy")
 
 
 class TablePlan(PlanProof):
-    """What is proved of a row's plan, and what it has on each device."""
+    """What is proved of a row's plan, and what it has on each device.
+
+    Attributes:
+        dla_share: The DLA's part of the devices' working time for a frame, 0 to 1.
+    """
 
     value: Figure | None = Field(description="the objective's, in the unit")
     unit: Unit = Field(description="us, uj or qps")
@@ -43,7 +47,11 @@ class TablePlan(PlanProof):
 
 
 class TableRow(Document):
-    """One plan; figures are null where no layer has a known time, or there is no plan."""
+    """One plan; figures are null where no layer has a known time, or there is no plan.
+
+    Attributes:
+        dla_cores: Numbers of the cores that may be used.
+    """
 
     target: TargetName
     power_mode: str

@@ -13,7 +13,11 @@ Exporter = Literal["dynamo", "legacy"]
 
 
 class Tensor(Document):
-    """An input or output of the ONNX file."""
+    """An input or output of the ONNX file.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     name: str
     shape: list[Count]

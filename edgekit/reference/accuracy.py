@@ -68,7 +68,12 @@ class ChannelGroup(SimilarChannels):
 
 @document(frozen=True)
 class KeptScores:
-    """How many of a detector's scores above 0.25 stay above it."""
+    """How many of a detector's scores above 0.25 stay above it.
+
+    Attributes:
+        above: How many of FP32's scores are above 0.25.
+        kept: How many of these are above 0.25 in the build, too.
+    """
 
     output: str = member(fields.name)
     above: int = member(fields.count)
@@ -77,7 +82,11 @@ class KeptScores:
 
 @document(frozen=True)
 class NodePlace:
-    """A node, and the segment and device that compute it."""
+    """A node, and the segment and device that compute it.
+
+    Attributes:
+        segment: Number of the segment.
+    """
 
     node: str = member(fields.name)
     segment: int = member(fields.count)
@@ -109,6 +118,9 @@ class ConstantOutput:
 
     ``variation`` is how much of the FP32 output's root mean square differs between the inputs, 0 to
     1; ``told`` says it in a sentence.
+
+    Attributes:
+        variation: How much of FP32's root mean square differs between the inputs, 0 to 1.
     """
 
     output: str = member(fields.name)

@@ -145,7 +145,15 @@ class WatchedEvent(NumberedEvent):
 
 @document(frozen=True)
 class JobRow:
-    """A row of ``job-list``: of the state what is for people, and the last event."""
+    """A row of ``job-list``: of the state what is for people, and the last event.
+
+    Attributes:
+        queued_at: Seconds of Unix time.
+        started_at: Seconds of Unix time.
+        ended_at: Seconds of Unix time.
+        done: How much of the phase is done.
+        total: How much the phase has in all.
+    """
 
     job: str = member(text())
     kind: Optional[str] = member(nullable(text()))

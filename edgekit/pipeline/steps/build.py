@@ -105,7 +105,13 @@ class BuildRecord:
 
 @document(frozen=True)
 class BuiltSegment:
-    """A segment of a build: ``share`` of the frames goes through its lane."""
+    """A segment of a build: ``share`` of the frames goes through its lane.
+
+    Attributes:
+        lane: Index of the plan that the segment is of.
+        share: Part of the frames that go through the plan, 0 to 1.
+        index: The segment's number in running order.
+    """
 
     lane: int = member(fields.count)
     share: float = member(fields.share)

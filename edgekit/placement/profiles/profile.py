@@ -214,7 +214,11 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
 
 
 class LayerRow(Document):
-    """A sum of layers that ran as one on a device, in the formats of its border tensors."""
+    """A sum of layers that ran as one on a device, in the formats of its border tensors.
+
+    Attributes:
+        samples: How many values the mean is of.
+    """
 
     device: DeviceKind
     layers: list[str]
@@ -236,7 +240,11 @@ class LayerRow(Document):
 
 
 class FramePart(Document):
-    """A plan that a share of the frames takes: its layers by device, and what else takes time."""
+    """A plan that a share of the frames takes: its layers by device, and what else takes time.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+    """
 
     share: Fraction = Field(ge=0, le=1 + 1e-6)
     layers: dict[DeviceKind, list[str]]
@@ -244,7 +252,11 @@ class FramePart(Document):
 
 
 class FrameRow(Document):
-    """The mean time of whole frames; the other attributes are those of ``LayerRow``."""
+    """The mean time of whole frames; the other attributes are those of ``LayerRow``.
+
+    Attributes:
+        samples: How many values the mean is of.
+    """
 
     parts: list[FramePart]
     device: Literal[""] = ""

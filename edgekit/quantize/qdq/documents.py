@@ -83,7 +83,14 @@ class RefusedLayer:
 
 @document(frozen=True)
 class LoweredCheck:
-    """How many layers of a Q/DQ model could run on the DLA, in how many loadables."""
+    """How many layers of a Q/DQ model could run on the DLA, in how many loadables.
+
+    Attributes:
+        layers: How many layers there are.
+        dla_layers: How many layers can run on a DLA.
+        int8_layers: How many of these can run in INT8.
+        loadables: How many loadables they form.
+    """
 
     layers: int = member(fields.count)
     dla_layers: int = member(fields.count)
