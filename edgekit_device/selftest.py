@@ -531,7 +531,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
     return enqueued, tuple(timed(graph.launch) for _ in range(_LAUNCHES))
 
 
-def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> Dict[str, Any]:
+def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> Dict[str, object]:
     """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
     arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:
