@@ -1480,7 +1480,7 @@ def target_names() -> tuple[str, ...]:
     return names()
 
 
-def read_document(source: str | Path | Mapping[str, Any]) -> Any:
+def read_document(source: str | Path | Mapping[str, object]) -> Any:
     """Returns a saved JSON document as an object of the class that its ``schema`` names.
 
     ``source`` is a file, as ``--json`` or ``--out`` left it, or the object parsed from JSON.

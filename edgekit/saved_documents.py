@@ -190,7 +190,7 @@ def _imported(text: str) -> type[Any]:
     return found
 
 
-def read_document(source: str | Path | Mapping[str, Any]) -> Any:
+def read_document(source: str | Path | Mapping[str, object]) -> Any:
     """Returns a document as an object of its class, which its ``schema`` chooses.
 
     Args:

@@ -131,9 +131,7 @@ def read_whole(path: str | Path) -> WholeLog:
         return replace(found, recognised=found.recognised + doctor.recognised)
 
     log = _read(path, take)
-    return WholeLog(
-        log, times.result(), parse_summary(ends), doctor.result(), parser.reason_lines
-    )
+    return WholeLog(log, times.result(), parse_summary(ends), doctor.result(), parser.reason_lines)
 
 
 def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildLog:

@@ -156,7 +156,7 @@ def blob_view(blob: Blob) -> memoryview:
     return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
 
 
-def canonical(document: Mapping[str, Any]) -> bytes:
+def canonical(document: Mapping[str, object]) -> bytes:
     """Returns a document as canonical JSON: keys sorted, no spaces, one newline at the end."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.bundles.manifest import (
     Blob,
@@ -60,7 +60,7 @@ def pack(
     artefacts: Artefacts,
     golden: Sequence[Golden] = (),
     mode: str = "hybrid",
-    rewrites: Mapping[str, Any] | None = None,
+    rewrites: Mapping[str, object] | None = None,
     samples: BundleSamples | None = None,
     counter: int | None = None,
     valid_until: str | None = None,

@@ -141,7 +141,7 @@ class RolloutFacts:
 class _Change:
     """A line of a rollout's file: new values by JSON's keys, of a board or of the rollout."""
 
-    values: Mapping[str, Any] = member(mapping(anything), key="set")
+    values: Mapping[str, object] = member(mapping(anything), key="set")
     at: float = member(_TIME)
     board: str | None = member(text(), absent=None)
 

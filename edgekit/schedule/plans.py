@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
@@ -204,7 +203,7 @@ class Plans(FormerDict):
     clock: str = member(choice("predicted"), default="predicted")
     schema: str = member(choice("edgekit.plans/1"), default="edgekit.plans/1")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the ``edgekit.plans/1`` document; its plans are without a proof of their own."""
         document = dict(write(self))
         for network in document["networks"]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.dla.memory import pool_limits
@@ -330,7 +330,7 @@ class BuildRequest:
     blobs: Mapping[str, bytes]
 
     @cached_property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """The request as it is sent."""
         return dict(write(self.job))
 

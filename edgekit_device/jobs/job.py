@@ -71,7 +71,7 @@ class JobRequest:
     """request.json, and what starts a job: its kind, and that kind's own document."""
 
     kind: str = member(text())
-    request: Dict[str, Any] = member(mapping(anything))
+    request: Dict[str, object] = member(mapping(anything))
 
 
 STATES = (*LIVE, "done", "failed", "cancelled", "lost")
@@ -185,7 +185,7 @@ class JobContext:
         request: The request, as it came.
     """
 
-    def __init__(self, root: Root, folder: Path, request: Mapping[str, Any], work: Path) -> None:
+    def __init__(self, root: Root, folder: Path, request: Mapping[str, object], work: Path) -> None:
         self.root = root
         self.folder = folder
         self.work = work
@@ -272,7 +272,7 @@ class JobContext:
 
 @contextmanager
 def job_context(
-    root: Root, folder: Path, request: Optional[Mapping[str, Any]] = None
+    root: Root, folder: Path, request: Optional[Mapping[str, object]] = None
 ) -> Iterator[JobContext]:
     """A context for the job whose folder is ``folder``; ``request`` is read there when None."""
     if request is None:
@@ -364,7 +364,7 @@ class Job:
         except FileNotFoundError:
             return b"", 0
 
-    def result(self) -> Dict[str, Any]:
+    def result(self) -> Dict[str, object]:
         """The result of a job that is done.
 
         Raises:

@@ -443,9 +443,9 @@ def says(rule: Rule, **schema: Any) -> Rule:
     return rule
 
 
-def stated(rule: Rule) -> Dict[str, Any]:
+def stated(rule: Rule) -> Dict[str, object]:
     """The JSON Schema that ``says`` gave a rule; of a rule without one, any value."""
-    found: Dict[str, Any] = rule.__dict__.get(_SCHEMA, {})
+    found: Dict[str, object] = rule.__dict__.get(_SCHEMA, {})
     return found
 
 
@@ -493,7 +493,7 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
     """An object of any names that ``keys`` takes, each with what ``rule`` takes."""
     checked = keys or text()
 
-    def found(value: Any) -> Dict[str, Any]:
+    def found(value: Any) -> Dict[str, object]:
         if not isinstance(value, dict):
             fail("", "expected an object, found {}".format(_kind(value)))
         if len(value) < least:
@@ -670,7 +670,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
         DeviceError: ``code``, when it is anything else.
     """
 
-    def pairs(items: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    def pairs(items: List[Tuple[str, Any]]) -> Dict[str, object]:
         found = dict(items)
         if len(found) != len(items):
             fail(where, "a key occurs twice in one object", code=code)
