@@ -675,7 +675,7 @@ def explain_gpu_only(
     A plan that uses a DLA comes back as it is, and so does one whose network has nothing for the
     DLA or that would be the same without any constraint.
     """
-    if any(layer.device != "GPU" for part in plan.plans for layer in part.layers):
+    if plan.dla_cores:
         return plan
     if not usable_cores(query.options, query.target, query.precision):
         return plan  # a note says so
@@ -694,8 +694,7 @@ def explain_gpu_only(
             other = query.plan(constraints.without(frozenset(dropped)))
         except GateError:
             return None
-        used = any(layer.device != "GPU" for part in other.plans for layer in part.layers)
-        return other if used else None
+        return other if other.dla_cores else None
 
     if not own or (free := without(*own)) is None:
         return plan

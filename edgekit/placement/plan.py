@@ -501,6 +501,12 @@ class Plan:
         object.__setattr__(self, "doubts", doubts(self))
 
     @property
+    def dla_cores(self) -> frozenset[str]:
+        """The DLA cores that its layers run on, "DLA0" and so on; of all ``plans``."""
+        devices = {layer.device for share in self.plans for layer in share.layers}
+        return frozenset(devices - {"GPU"})
+
+    @property
     def rate_hz(self) -> float | None:
         """Frames a second that the energies are of; None: back to back."""
         return self.energy.rate_hz
@@ -785,8 +791,7 @@ def within_error(plan: Plan) -> tuple[str, ...]:
     Empty for a plan without a DLA: the same model predicts both, so their errors are the same.
     """
     alone = plan.baselines.get("gpu_only")
-    on_dla = any(layer.device != "GPU" for share in plan.plans for layer in share.layers)
-    if not on_dla or alone is None:
+    if not plan.dla_cores or alone is None:
         return ()
     figures = alone.to_json()
     return tuple(

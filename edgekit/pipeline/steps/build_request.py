@@ -25,7 +25,6 @@ from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
-from edgekit_device.protocol.fields import dla_core
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -107,7 +106,7 @@ def request_without_known_failures(
         _decided(context),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
-        dla=_on_dla(context),
+        dla=bool(plan(context).dla_cores),
     )
     context.note(*decision.notes)
     return request.trying(_attempts(decision))
@@ -124,14 +123,10 @@ def _decided(context: Context) -> Decision:
     return decide(
         requested_build(
             context,
-            dla=_on_dla(context),
+            dla=bool(plan(context).dla_cores),
             plugins=any(layer.kind.startswith("PLUGIN") for layer in network(context).layers),
         )
     )
-
-
-def _on_dla(context: Context) -> bool:
-    return any(x.device != "GPU" for part in plan(context).plans for x in part.layers)
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
@@ -228,8 +223,7 @@ def check_cuda_graph(context: Context) -> None:
     """
     if not context.file.bench.graph:
         return
-    devices = {layer.device for share in plan(context).plans for layer in share.layers}
-    cores = sorted(device for device in devices if dla_core(device) is not None)
+    cores = sorted(plan(context).dla_cores)
     if cores:
         raise ConfigError(
             [Problem(
@@ -329,7 +323,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
     """
     check_software(context, client, probe)
     require_parse(context, release_of(probe))
-    dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
+    dla = plan(context).dla_cores
     if dla:
         require_cores(client.name, probe, context.target, dla)
     build = context.file.build

@@ -128,10 +128,6 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
     )
 
 
-# of max|a-b| / max|b|, where a board answers what this machine predicted
-_LOOSE = 0.02
-
-
 @computed()
 def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
     """Returns a build's bundle, signed; read back from the cache when it was packed before."""
@@ -241,34 +237,20 @@ def bundle_with_weights(
 def _with_weights(
     context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
 ) -> Bundle:
-    from edgekit.bundles.pack import with_weights
+    from edgekit.bundles.pack import loosened, with_weights
     from edgekit.bundles.sign import sign
 
     golden = _golden(context, made)
     weights, values = made.weights, made.values
     if built.golden is not None:
         weights, values = reweighed(context, built, other)
-        golden = _loosened(context, built, golden)
+        golden = loosened(golden, _own_golden(context), _answers(context, built))
     bundle = with_weights(
         bundle_of(context, built, signing), weights, values, golden, other,
         samples=samples_of(context, other), counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
     )  # fmt: skip
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
-
-
-def _loosened(context: Context, built: BuiltPlan, golden: list[Golden]) -> list[Golden]:
-    """Gives this machine's answers the tolerance that a board's engines need.
-
-    No board has run these weights yet: they may be twice as far from this machine's answer as the
-    board's engines were with the weights that they were built with.
-    """
-    apart = max(
-        _relative(ours.outputs[name], theirs.outputs[name])
-        for ours, theirs in zip(_own_golden(context), _answers(context, built), strict=True)
-        for name in ours.outputs
-    )
-    return [dataclasses.replace(case, relative=max(_LOOSE, 2 * apart)) for case in golden]
 
 
 def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
@@ -380,13 +362,6 @@ def write_typed(context: Context, path: Path) -> Path | None:
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items()}
-
-
-def _relative(a: np.ndarray, b: np.ndarray) -> float:
-    """Returns max|a-b| / max|b|."""
-    most = float(np.abs(b).max(initial=0.0))
-    apart = float(np.abs(a.astype(np.float64) - b).max(initial=0.0))
-    return apart / most if most else apart
 
 
 def _digest(path: Path) -> str:

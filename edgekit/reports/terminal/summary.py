@@ -381,7 +381,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             )
     else:
         yield counted(plan.transitions, "device change")
-    if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
+    if not plan.dla_cores:
         auto = plan.baselines.get("tensorrt_auto")
         if plan.kept_off:
             few = " and ".join(text.clean(one) for one in plan.kept_off)
