@@ -109,6 +109,10 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
+# A function of a configuration opens it as a `Pipeline` (`open_pipeline`) and calls one method or
+# question of it; boards alone are asked by `pipeline.boards`; all else is a package's own function.
+
+
 def check(
     config: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> Check:
