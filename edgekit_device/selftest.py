@@ -608,7 +608,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
 
 def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
     """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
-    arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={}".format(core)])]
+    arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:
         (work / "plan").write_bytes(plan)
         result = run_plan(program, arguments, work, core, _TIMEOUT_S)
