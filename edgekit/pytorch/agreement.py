@@ -64,11 +64,11 @@ def compare(
 
 
 def array(tensor: Any) -> np.ndarray:
-    """Returns a tensor's values in NumPy; bfloat16 becomes float32."""
+    """Returns a tensor's values in NumPy; bfloat16 and float64 become float32, as in the file."""
     import torch
 
     plain = tensor.detach().cpu()
-    if plain.dtype == torch.bfloat16:
+    if plain.dtype in (torch.bfloat16, torch.float64):
         plain = plain.float()
     found: np.ndarray = plain.contiguous().numpy()
     return found

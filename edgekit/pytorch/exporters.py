@@ -22,6 +22,8 @@ from edgekit.pytorch.agreement import array
 
 #: What the exporter of programs writes by itself; it converts to newer versions only.
 DYNAMO_OPSET = 18
+# TensorRT has no float64, ONNX Runtime few kernels of either
+_OTHER_FLOATS: dict[int, str] = {TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
 _SMALL = 1024  # bytes of a tensor that a conversion may have to read
 # facts of a node that hold the Python code; names of modules and the line are kept
 _DROPPED = ("pkg.torch.onnx.fx_node", "namespace", "pkg.onnxscript.rewriter.rule_name")
@@ -385,34 +387,34 @@ def is_float(kind: int) -> bool:
     )
 
 
-def widen(proto: onnx.ModelProto) -> bool:
-    """Makes bfloat16 float32, in which its values are exact; returns whether there was any."""
-    changed = False
+def in_float32(proto: onnx.ModelProto) -> list[str]:
+    """Makes bfloat16 and float64 float32; returns what there was, as PyTorch calls it."""
+    found: set[int] = set()
     for tensor in proto.graph.initializer:
-        changed |= _widen_tensor(tensor)
+        _tensor_in_float32(tensor, found)
     for node in proto.graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                changed |= _widen_tensor(attribute.t)
+                _tensor_in_float32(attribute.t, found)
             is_type = (node.op_type, attribute.name) in (
                 ("Cast", "to"), ("RandomNormalLike", "dtype"), ("EyeLike", "dtype"),
             )  # fmt: skip
-            if is_type and attribute.i == TensorProto.BFLOAT16:
+            if is_type and attribute.i in _OTHER_FLOATS:
+                found.add(attribute.i)
                 attribute.i = TensorProto.FLOAT
-                changed = True
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
-        if value.type.tensor_type.elem_type == TensorProto.BFLOAT16:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT
-            changed = True
-    return changed
+        kind = value.type.tensor_type
+        if kind.elem_type in _OTHER_FLOATS:
+            found.add(kind.elem_type)
+            kind.elem_type = TensorProto.FLOAT
+    return sorted(_OTHER_FLOATS[one] for one in found)
 
 
-def _widen_tensor(tensor: onnx.TensorProto) -> bool:
-    if tensor.data_type != TensorProto.BFLOAT16:
-        return False
-    value = numpy_helper.to_array(tensor).astype("float32")
-    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    return True
+def _tensor_in_float32(tensor: onnx.TensorProto, found: set[int]) -> None:
+    if tensor.data_type in _OTHER_FLOATS:
+        found.add(tensor.data_type)
+        value = numpy_helper.to_array(tensor).astype("float32")
+        tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
 
 
 def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:

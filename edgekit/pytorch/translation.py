@@ -57,8 +57,11 @@ def export_network(
             return keeping.saved(found, save)
     with torch.no_grad():
         made, proto = _translated(network, program, release, exporter, notes)
-    if exporters.widen(proto):
+    other = exporters.in_float32(proto)
+    if "bfloat16" in other:
         notes.append("bfloat16 is float32 in the file: its values are exact there")
+    if "float64" in network.types():
+        notes.append("float64 is float32 in the file: TensorRT has no float64")
     exporters.rename(proto, network.call.names, network.result.names)
     exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
     left = [
