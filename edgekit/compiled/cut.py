@@ -13,6 +13,7 @@ import onnx
 from edgekit.errors import DataError
 from edgekit.files import write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
+from edgekit.network.protos import reads
 from edgekit.pytorch.agreement import array
 from edgekit.pytorch.calling import outputs_of, tensors_of
 from edgekit.pytorch.chain import run_steps, steps_of_file
@@ -46,7 +47,9 @@ class Cut:
         self.exported, self.network, self.name, self.out = exported, network, name, out
         model = onnx.load(exported.file, load_external_data=bool(exported.left))
         if not exported.left:
-            inputs = tuple(one.name for one in exported.inputs)
+            # a build drops an input that nothing reads
+            read = {name for node in model.graph.node for name in reads(node)}
+            inputs = tuple(one.name for one in exported.inputs if one.name in read)
             outputs = tuple(one.name for one in exported.outputs)
             self.parts: list[CompiledPart | LeftModule] = [CompiledPart(model, inputs, outputs)]
             self.files = {name: Path(exported.file)}

@@ -59,7 +59,9 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         )
     exported = cut.exported
     factories = _factories(cut, python)
-    inputs, outputs = _entries(exported.inputs), _entries(exported.outputs)
+    read_by_parts = {name for part in cut.parts for name in part.inputs}
+    inputs = _entries([one for one in exported.inputs if one.name in read_by_parts])
+    outputs = _entries(exported.outputs)
     examples = {} if cut.network is None else dict(
         zip(cut.network.call.names, cut.network.call.tensors, strict=True)
     )  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit.errors import GateError
 from edgekit.pytorch.document import Agreement
+from edgekit.pytorch.source_errors import free_size
 
 #: The largest difference, by the output's largest magnitude, for the module's least precise type:
 #: sums in another order, and for short types their rounding at each node.
@@ -36,9 +37,14 @@ def compare(
 
     Raises:
         GateError: ``torch.differs``: they differ by more.
+        ModelError: ``torch.dynamic_shapes``: PyTorch's outputs have another size in each case.
     """
     worst, name, count = 0.0, outputs[0], 0
+    sizes: dict[str, Any] = {}
     for tensors, expected in cases:
+        for output, theirs in zip(outputs, expected, strict=True):
+            if sizes.setdefault(output, theirs.shape) != theirs.shape:
+                raise free_size(None, output)
         found = run(tensors)
         count += 1
         for output, ours, theirs in zip(outputs, found, expected, strict=True):
@@ -58,11 +64,11 @@ def compare(
 
 
 def array(tensor: Any) -> np.ndarray:
-    """Returns a tensor's values in NumPy; bfloat16 becomes float32."""
+    """Returns a tensor's values in NumPy; bfloat16 and float64 become float32, as in the file."""
     import torch
 
     plain = tensor.detach().cpu()
-    if plain.dtype == torch.bfloat16:
+    if plain.dtype in (torch.bfloat16, torch.float64):
         plain = plain.float()
     found: np.ndarray = plain.contiguous().numpy()
     return found

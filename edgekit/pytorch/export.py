@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,9 @@ from typing import Any, cast
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.pytorch.document import Exported, Exporter
 from edgekit.pytorch.networks import Network, network_of, size_words
+from edgekit.pytorch.signature import call_of, parameter_names
 from edgekit.pytorch.translation import export_network
+from edgekit.text import listed
 
 
 def export(
@@ -88,7 +91,7 @@ def export_with_network(
         from edgekit.pytorch.outside import export_outside
 
         if dynamic_shapes:
-            raise _dynamic("")
+            raise _dynamic((), given, kwargs, inputs)
         if leave:
             raise UsageError(
                 "modules of a file or factory cannot stay in PyTorch", code="torch.leave",
@@ -100,11 +103,7 @@ def export_with_network(
         )  # fmt: skip
         return outside, None
     if dynamic_shapes:
-        import torch
-
-        tensors = {f"input {number}": one for number, one in enumerate(given, 1)
-                   if isinstance(one, torch.Tensor)}  # fmt: skip
-        raise _dynamic(size_words(tensors))
+        raise _dynamic(parameter_names(getattr(source, "forward", source)), given, kwargs, inputs)
     network = network_of(source, given, kwargs or {}, inputs or {}, leave=leave)
     return export_network(network, release, chosen, save), network
 
@@ -142,11 +141,20 @@ def need_torch() -> None:
         )
 
 
-def _dynamic(example: str) -> UsageError:
+def _dynamic(
+    parameters: Sequence[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    inputs: Mapping[str, str] | None,
+) -> UsageError:
+    sizes = listed(f"{name} {text}" for name, text in (inputs or {}).items())
+    with contextlib.suppress(UsageError):  # without an example
+        call = call_of(parameters, args, kwargs or {})
+        sizes = sizes or size_words(dict(zip(call.names, call.tensors, strict=True)))
     return UsageError(
         "a network for TensorRT has one size: dynamic_shapes is refused",
         code="torch.dynamic_shapes",
         hint="leave dynamic_shapes out and give inputs of the size that you need"
-        + (f" (the example's: {example})" if example else "")
+        + (f" (the example's: {sizes})" if sizes else "")
         + "; export once for each size",
     )

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from edgekit.errors import ModelError, UsageError
+from edgekit.errors import GateError, ModelError, UsageError
 from edgekit.network.left_modules import DOMAIN, LeftModule, parts
 from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import dtype_name
@@ -22,7 +22,7 @@ from edgekit.pytorch.agreement import TOLERANCES, compare
 from edgekit.pytorch.calling import plain_constants
 from edgekit.pytorch.chain import run_steps, steps_of_file
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
-from edgekit.pytorch.networks import Network
+from edgekit.pytorch.networks import Network, clones
 from edgekit.pytorch.signature import type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
@@ -57,9 +57,13 @@ def export_network(
             return keeping.saved(found, save)
     with torch.no_grad():
         made, proto = _translated(network, program, release, exporter, notes)
-    if exporters.widen(proto):
+    other = exporters.in_float32(proto)
+    if "bfloat16" in other:
         notes.append("bfloat16 is float32 in the file: its values are exact there")
+    if "float64" in network.types():
+        notes.append("float64 is float32 in the file: TensorRT has no float64")
     exporters.rename(proto, network.call.names, network.result.names)
+    exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
@@ -77,7 +81,15 @@ def export_network(
             found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 
-        agreement = compare(run, names, network.cases(), tolerance)
+        try:
+            agreement = compare(run, names, network.cases(), tolerance)
+        except GateError:
+            if made == "legacy" and network.kind != "torchscript":
+                # the trace may hold a number of the example that Python read
+                exporters.refuse_control_flow(
+                    network.make(), network.call.tensors, constants=False
+                )  # fmt: skip
+            raise
         exported = Exported(
             schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
             source=network.source, kind=network.kind, torch=str(torch.__version__), exporter=made,
@@ -142,7 +154,8 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
     made = []
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
-        made.append(exporters.legacy(module, call.tensors, call.names, opset))
+        # the exporter runs it, and it may write to its inputs
+        made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
         if not _lacking(made[-1], release):
             break
     return min(made, key=lambda proto: len(_lacking(proto, release)))
