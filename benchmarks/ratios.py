@@ -1,7 +1,7 @@
 """Holds what edgekit costs against work that nobody can leave out, on the same machine at the same
 time: ratios, which depend little on the machine and on what else it does.
 
-    python benchmarks/ratios.py [--only rewrite|plan|transfer|load|release|call] [--runs 9]
+    python benchmarks/ratios.py [--only rewrite|plan|transfer|load|release|call|trace] [--runs 9]
 
 Both sides of a ratio run in turns, RUNS times each; the ratio of their medians must not be above
 its limit, in one of three tries. Exit status 1 when one is. ``check`` has its own, of whole
@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import hashlib
 import io
+import json
 import statistics
 import sys
 import tempfile
@@ -32,6 +33,8 @@ import onnxruntime
 import edgekit_device
 from benchmarks.rewriting import residual, shuffle
 from benchmarks.transfer import Sending
+from edgekit.benchmark.trace.chrome import HOST, EventArgs, TraceProcess
+from edgekit.benchmark.trace.sources import PreparedSource, read_trace, write_trace
 from edgekit.bundles.files import write
 from edgekit.dla.judge import judge
 from edgekit.network.lowering.layers import layers
@@ -165,6 +168,24 @@ def _sending(folder: Path) -> Iterator[tuple[Work, Work]]:
         yield sending.ours, sending.plain_channel
 
 
+@contextlib.contextmanager
+def _reading_a_trace(folder: Path) -> Iterator[tuple[Work, Work]]:
+    """Of 1,000 frames with 20 layers each."""
+    process = TraceProcess(1, "a board", "board-measured", 1)
+    for frame in range(1000):
+        start = 1_000_000 * frame
+        process.add(HOST, "frame", start, start + 900_000, "frame", EventArgs(frame=frame))
+        for layer in range(20):
+            begin = start + 40_000 * layer
+            process.add("GPU", f"conv_{layer}", begin, begin + 30_000, "layer", EventArgs(
+                layer=f"conv_{layer}", nodes=[f"conv_{layer}"], device="GPU", precision="fp16",
+                segment=0, measured_us=30.0,
+            ))  # fmt: skip
+    path = folder / "trace.json"
+    write_trace(path, [PreparedSource("net", [process])], name="net")
+    yield lambda: read_trace(path), lambda: json.loads(path.read_bytes())
+
+
 RATIOS = {
     "rewrite": Ratio(_rewriting, "100 inferences of all shapes", 2.5),
     "plan": Ratio(_placing, "50 inferences of all shapes", 2.0),
@@ -172,6 +193,7 @@ RATIOS = {
     "load": Ratio(_loading, "reading and hashing the bundle once", 6.0),
     "release": Ratio(_loading_a_release, "reading and hashing its bundle once", 6.0),
     "call": Ratio(_calling, "ONNX Runtime alone", 1.6),
+    "trace": Ratio(_reading_a_trace, "`json.loads` of the same file", 4.0),
 }
 
 

@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
     from edgekit.pipeline.exports import Traced, TraceFiles
+    from edgekit.pipeline.measured_scales import MeasuredScales
+    from edgekit.pipeline.measured_scales import WrittenScales as WrittenScales
     from edgekit.pipeline.named_check import CheckedModels
     from edgekit.pipeline.pipeline import Pipeline as Pipeline
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, SplitModel
-    from edgekit.pipeline.scale_documents import WrittenScales as WrittenScales
     from edgekit.pipeline.steps.build import Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from edgekit.quantize.cache_files import MergedCache
     from edgekit.quantize.cache_files import ReadCache as ReadCache
     from edgekit.quantize.cache_files import ShownCache as ShownCache
+    from edgekit.quantize.qdq.documents import LoweredModel, SplitModel
     from edgekit.reference.accuracy import Accuracy as Accuracy
     from edgekit.reference.sensitivity import SensitivityRanking as SensitivityRanking
     from edgekit.reports.schema import Report
@@ -106,6 +107,10 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.serving import LastError as LastError
     from edgekit_device.protocol.serving import ServingStatus as ServingStatus
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
+
+
+# A function of a configuration opens it as a `Pipeline` (`open_pipeline`) and calls one method or
+# question of it; boards alone are asked by `pipeline.boards`; all else is a package's own function.
 
 
 def check(
@@ -1490,7 +1495,7 @@ def target_names() -> tuple[str, ...]:
     return names()
 
 
-def read_document(source: str | Path | Mapping[str, Any]) -> Any:
+def read_document(source: str | Path | Mapping[str, object]) -> Any:
     """Returns a saved JSON document as an object of the class that its ``schema`` names.
 
     ``source`` is a file, as ``--json`` or ``--out`` left it, or the object parsed from JSON.

@@ -28,10 +28,17 @@ class StatedProblem:
 
 @document(frozen=True)
 class VerdictReason:
-    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
+    """Why a layer cannot run on a DLA.
 
-    ``mends`` is False if the fix only says to leave the layer on the GPU; ``rewritten`` is True if
-    the fix is ``edgekit rewrite``.
+    Attributes:
+        rule: The rule's id, such as "convolution.groups".
+        message: What is wrong, in a sentence.
+        found: What the layer has.
+        limit: What the rule allows.
+        source: Where the rule stands.
+        fix: What to change.
+        mends: False if the fix only says to leave the layer on the GPU; not in JSON.
+        rewritten: Whether the fix is ``edgekit rewrite``; not in JSON.
     """
 
     rule: str = member(long_text)

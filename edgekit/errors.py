@@ -19,10 +19,11 @@ are first met, so that no command ever shows a traceback without ``--debug``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.expansion import hidden, hidden_document
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.error_document import ErrorDocument, StatedError
@@ -99,7 +100,7 @@ class UsageError(EdgekitError):
     default_code = "usage"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Problem:
     """One fault of a configuration file, ``where`` being file:line:column."""
 

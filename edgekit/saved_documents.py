@@ -5,7 +5,6 @@ one that was saved is read. Start with ``read_document``.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -74,7 +73,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.fleet/1": ("edgekit.fleet.store:FleetRollout", "edgekit fleet deploy"),
     "edgekit.fleets/1": ("edgekit.fleet.store:FleetListing", "edgekit fleet status"),
     "edgekit.from-qdq/1": (
-        "edgekit.pipeline.scale_documents:SplitModel",
+        "edgekit.quantize.qdq.documents:SplitModel",
         "edgekit calibrate from-qdq",
     ),
     "edgekit.health/1": ("edgekit_device.release.changed:Health", "edgekit deploy"),
@@ -113,7 +112,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.rollback/1": ("edgekit.pipeline.boards.changes:Rollback", "edgekit rollback"),
     "edgekit.rule/1": ("edgekit.dla.explanation:ExplainedRule", "edgekit explain"),
     "edgekit.run/1": ("edgekit.pipeline.report:RunDocument", "edgekit run"),
-    "edgekit.scales/1": ("edgekit.pipeline.scale_documents:MeasuredScales", "edgekit calibrate"),
+    "edgekit.scales/1": ("edgekit.pipeline.measured_scales:MeasuredScales", "edgekit calibrate"),
     "edgekit.selftest/1": (
         "edgekit.pipeline.boards.selftest:Selftest",
         "edgekit doctor --selftest",
@@ -140,7 +139,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.status/1": ("edgekit.pipeline.boards.status:Status", "edgekit status"),
     "edgekit.targets/1": ("edgekit.targets.listing:Targets", "edgekit targets"),
     "edgekit.to-qdq/1": (
-        "edgekit.pipeline.scale_documents:LoweredModel",
+        "edgekit.quantize.qdq.documents:LoweredModel",
         "edgekit calibrate to-qdq",
     ),
     "edgekit.top/1": ("edgekit.benchmark.monitor:Top", "edgekit top --once"),
@@ -191,7 +190,7 @@ def _imported(text: str) -> type[Any]:
     return found
 
 
-def read_document(source: str | Path | Mapping[str, Any]) -> Any:
+def read_document(source: str | Path | Mapping[str, object]) -> Any:
     """Returns a document as an object of its class, which its ``schema`` chooses.
 
     Args:
@@ -250,8 +249,7 @@ def _of_model(kind: Any, document: object) -> Any:
     from edgekit.documents import first_fault
 
     try:
-        # from JSON text: in Python's values a list is no tuple
-        return kind.model_validate_json(json.dumps(document))
+        return kind.model_validate(document)
     except ValidationError as error:
         where, message = first_fault(error)
         raise DeviceError(message, code="", where=where) from error

@@ -4,6 +4,7 @@ are those of ``edgekit doctor --selftest``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,15 +14,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union, cast
 
 from edgekit_device.account import account_name
 from edgekit_device.benchmark.trtexec import run_plan
 from edgekit_device.board.identity import fingerprint
 from edgekit_device.board.inventory import find_trtexec, output_of
 from edgekit_device.board.monitor import Sampler
-from edgekit_device.board.power import held_power
-from edgekit_device.board.power_tools import read_modes
+from edgekit_device.board.power import PowerReport, held_power
+from edgekit_device.board.power_tools import NvpmodelMode, read_modes
 from edgekit_device.board.probe import probe
 from edgekit_device.build.attempt import isolated
 from edgekit_device.build.request import (
@@ -29,6 +30,7 @@ from edgekit_device.build.request import (
     BuildJobRequest,
     BuildResult,
     EngineResult,
+    TimingCacheUse,
     read_request,
 )
 from edgekit_device.cuda.cudla import open_loadable
@@ -37,21 +39,25 @@ from edgekit_device.cuda.memory import io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import workspace
 from edgekit_device.jobs.job import JobCancelled, JobContext
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
-    anything,
     array,
     choice,
     document,
     flag,
+    long_text,
     mapping,
     member,
+    nullable,
     number,
     read,
     record,
     records,
+    says,
     text,
     write,
 )
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header
@@ -180,6 +186,94 @@ ITEMS: Tuple[SelftestItem, ...] = (
 
 
 @document(frozen=True)
+class LoadedAnswer:
+    """What loading a plan found.
+
+    Attributes:
+        plan: The version in the plan's header.
+        runtime: The version of what loads it.
+        weights: The weights that a refit can set.
+        enqueued_ms: Milliseconds of ten enqueues.
+        launched_ms: Milliseconds of ten launches of the same work as a CUDA graph.
+    """
+
+    plan: str = member(text())
+    runtime: str = member(text())
+    loaded: bool = member(flag)
+    weights: Optional[Mapping[str, RefitWeight]] = member(mapping(record(RefitWeight)), absent=None)
+    enqueued_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
+    launched_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
+
+
+@document(frozen=True)
+class CudlaTensor:
+    """A tensor that a loadable reads or writes, and its bytes by cuDLA's descriptor."""
+
+    name: str = member(long_text)
+    bytes: int = member(fields.count)
+
+
+@document(frozen=True)
+class CudlaAnswer:
+    """What cuDLA says of a loadable."""
+
+    inputs: Tuple[CudlaTensor, ...] = member(records(CudlaTensor))
+    outputs: Tuple[CudlaTensor, ...] = member(records(CudlaTensor))
+
+
+@document(frozen=True)
+class TrtexecAnswer:
+    """What trtexec said of a plan.
+
+    Attributes:
+        command: Without the paths that the board put in.
+        why: Why there are no times.
+        lines: What it printed of times, warnings and errors.
+        times: The first 1,000 characters of what ``--exportTimes`` wrote.
+    """
+
+    command: Optional[str] = member(nullable(long_text))
+    why: Optional[str] = member(nullable(long_text))
+    lines: Tuple[str, ...] = member(array(long_text))
+    times: str = member(long_text)
+
+
+@document(frozen=True)
+class PowerAnswer:
+    """The power modes of the board's nvpmodel.conf, and what ``nvpmodel -q`` printed."""
+
+    modes: Tuple[NvpmodelMode, ...] = member(records(NvpmodelMode))
+    now: Tuple[str, ...] = member(array(long_text))
+
+
+_ANSWERS = (LoadedAnswer, CudlaAnswer, TrtexecAnswer, PowerAnswer, TimingCacheUse, Failure,
+            PowerReport)  # fmt: skip
+#: What a check found. A mapping of flags is by layer; other mappings are a build's facts, and the
+#: board's probe and monitor without what is private or long.
+Found = Union[
+    str, Tuple[str, ...], LoadedAnswer, CudlaAnswer, TrtexecAnswer, PowerAnswer, TimingCacheUse,
+    Failure, PowerReport, Mapping[str, Any],
+]  # fmt: skip
+
+
+def _found(value: Any) -> Found:
+    if isinstance(value, list):
+        lines: Tuple[str, ...] = _LINES(value)
+        return lines
+    if not isinstance(value, dict):
+        text_found: str = long_text(value)
+        return text_found
+    for kind in _ANSWERS:
+        with contextlib.suppress(DeviceError):
+            return cast(Found, read(kind, value))
+    return value
+
+
+_LINES = array(long_text)
+says(_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"}))
+
+
+@document(frozen=True)
 class SelftestAnswer:
     """The answer to one question.
 
@@ -187,7 +281,8 @@ class SelftestAnswer:
         id: Stable name.
         what: What is done, as a command or in words.
         expected: What is believed today, and why.
-        found: What was found; the error where it failed, and why where it was skipped.
+        found: What was found; the error where it failed, and why where it was skipped. An object of
+            another form is a build's facts, flags by layer, or the board's probe or monitor.
         seconds: How long it took.
     """
 
@@ -195,7 +290,7 @@ class SelftestAnswer:
     what: str = member(text())
     expected: str = member(text())
     status: str = member(choice("answered", "failed", "skipped"))
-    found: Any = member(anything)
+    found: Found = member(_found)
     seconds: float = member(number(0.0, 1e9))
 
 
@@ -329,26 +424,6 @@ def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return found
 
 
-@document(frozen=True)
-class LoadedAnswer:
-    """What loading a plan found.
-
-    Attributes:
-        plan: The version in the plan's header.
-        runtime: The version of what loads it.
-        weights: The weights that a refit can set.
-        enqueued_ms: Milliseconds of ten enqueues.
-        launched_ms: Milliseconds of ten launches of the same work as a CUDA graph.
-    """
-
-    plan: str = member(text())
-    runtime: str = member(text())
-    loaded: bool = member(flag)
-    weights: Optional[Mapping[str, RefitWeight]] = member(mapping(record(RefitWeight)), absent=None)
-    enqueued_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
-    launched_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
-
-
 def _load(
     context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]
 ) -> Tuple[LoadedPlan, LoadedAnswer]:
@@ -390,10 +465,10 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     # opening compares cuDLA's descriptors with what the build expects, and says a difference
     loadable = open_loadable(context.blob(made.engine), 0, io)
     try:
-        return {
-            side: [{"name": one.name, "bytes": size} for one, size in getattr(loadable, side)]
-            for side in ("inputs", "outputs")
-        }
+        return CudlaAnswer(
+            tuple(CudlaTensor(one.name, size) for one, size in loadable.inputs),
+            tuple(CudlaTensor(one.name, size) for one, size in loadable.outputs),
+        )
     finally:
         loadable.close()
 
@@ -443,14 +518,14 @@ def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
-    return {"modes": write(read_modes()), "now": (said or "").splitlines()}
+    return PowerAnswer(tuple(read_modes()), tuple((said or "").splitlines()))
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     _need("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
-    return write(power.report)
+    return power.report
 
 
 def _need(program: str) -> str:
@@ -531,7 +606,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
     return enqueued, tuple(timed(graph.launch) for _ in range(_LAUNCHES))
 
 
-def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> Dict[str, Any]:
+def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
     """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
     arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:
@@ -542,9 +617,4 @@ def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> D
         for line in result.console.splitlines()
         if any(word in line for word in _SHOWN_PREFIXES)
     ]
-    return {
-        "command": result.command,
-        "why": result.why,
-        "lines": lines,
-        "times": (result.times or "")[:1000],
-    }
+    return TrtexecAnswer(result.command, result.why, tuple(lines), (result.times or "")[:1000])

@@ -95,7 +95,7 @@ def read(folder: Path, release: str, flavour: str, loader: Path) -> dict[str, An
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise Unavailable("no C compiler for the stand-in libraries")
-    name = next(one.name for one in folder.iterdir() if one.name.endswith("_bindings"))
+    name = next(name for name in os.listdir(folder) if name.endswith("_bindings"))
     with tempfile.TemporaryDirectory() as work:
         while len(_SYMBOLS) < _MOST_SYMBOLS:
             _stand_ins(Path(work), release.partition(".")[0], flavour, compiler)

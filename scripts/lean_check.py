@@ -153,7 +153,7 @@ def _lean_library() -> str:
     import importlib
 
     folder = Path(str(importlib.import_module("tensorrt_lean_libs").__file__)).parent
-    return str(next(folder.glob("libnvinfer_lean.so*")))
+    return str(sorted(folder.glob("libnvinfer_lean.so*"))[0])
 
 
 def _own_library() -> str:

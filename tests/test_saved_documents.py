@@ -242,3 +242,29 @@ def test_the_sensitivity_of_a_module_may_be_below_zero_decibels() -> None:
         data="samples.npz", method="entropy", notes=(), modules=(worst,),
     )  # fmt: skip
     assert edgekit.read_document(write(ranking)) == ranking
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        ("2024.5.4", "str"),
+        (["RAM 1/2MB"], "tuple"),
+        ({"conv": True}, "dict"),
+        ({"reused": True, "after": 3}, "TimingCacheUse"),
+        ({"plan": "10.3", "runtime": "10.3", "loaded": True}, "LoadedAnswer"),
+        ({"inputs": [{"name": "x", "bytes": 64}], "outputs": []}, "CudlaAnswer"),
+        ({"command": None, "why": "no times", "lines": [], "times": ""}, "TrtexecAnswer"),
+        ({"modes": [], "now": ["NV Power Mode: MAXN"]}, "PowerAnswer"),
+        ({"code": "a.b", "message": "no", "where": "", "hint": ""}, "Failure"),
+    ],
+)
+def test_what_a_selftest_found_is_of_its_class(found: Any, kind: str) -> None:
+    row = {"id": "a", "what": "b", "expected": "c", "status": "answered", "seconds": 1.0}
+    document = {
+        "schema": "edgekit.selftest/1",
+        "fingerprint": {},
+        "items": [{**row, "found": found}],
+    }
+    (item,) = edgekit.read_document(document).items
+    assert type(item.found).__name__ == kind
+    assert json.loads(json.dumps(write(item.found))) == found

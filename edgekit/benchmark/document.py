@@ -28,7 +28,7 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Coded, Count, Document, Figure, Precision, TargetName
+from edgekit.documents import Coded, Count, Device, Document, Figure, Precision, TargetName
 from edgekit.errors import BoardError
 from edgekit.placement.plan import PredictedCost
 from edgekit.targets.board import Target
@@ -69,13 +69,20 @@ PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost mo
 _TIMES = 2.0
 _LEAST_US = 50.0
 _NOTES_SHOWN = 3
+#: A layer's name and its device. JSON has lists, which a strict model does not take for tuples.
+PlacedName = Annotated[tuple[str, Device], Field(strict=False)]
 #: Of a measurement that reports none: written as {}.
 UNKNOWN_RUNTIME = read(UsedRuntime, {})
 UNKNOWN_SETTINGS = read(MeasuredSettings, {})
 
 
 class Limits(Document):
-    """How long a VALID measurement is, and how much its times may vary."""
+    """How long a VALID measurement is, and how much its times may vary.
+
+    Attributes:
+        iterations: The least number of frames.
+        coefficient_of_variation: The largest standard deviation of the latencies over their mean.
+    """
 
     iterations: Count
     duration_s: Figure
@@ -113,6 +120,10 @@ class BoardName(Document):
 class Bench(Document):
     """What was measured, what was predicted, and whether to trust it; what another backend lacks is
     null. ``Measurement`` describes the values that the board's loader measured.
+
+    Attributes:
+        iterations: Frames of all streams.
+        coefficient_of_variation: Standard deviation of the latencies over their mean.
     """
 
     schema_: Literal["edgekit.bench/1"] = Field(SCHEMA, alias="schema")
@@ -150,7 +161,7 @@ class Bench(Document):
     target: TargetName | None = None
     planned_power_mode: str | None = None
     precision: Precision | None = None
-    placement: list[list[list[str]]] = Field(
+    placement: list[list[PlacedName]] = Field(
         [], description="layer and device, by plan: a hybrid engine is a segment of several devices"
     )
     predicted: PredictedRun | None = None
@@ -179,7 +190,11 @@ class Bench(Document):
 
 
 class Histogram(Document):
-    """Counts of equal bins from the fastest to the slowest latency."""
+    """Counts of equal bins from the fastest to the slowest latency.
+
+    Attributes:
+        counts: How many latencies each bin has.
+    """
 
     low_ms: Milli
     high_ms: Milli
@@ -254,7 +269,7 @@ def bench_document(
         planned_power_mode=plan.power_mode if plan else "",
         precision=(plan.precision or None) if plan else None,
         placement=[
-            [[layer.name, layer.device] for layer in share.layers]
+            [(layer.name, layer.device) for layer in share.layers]
             for share in (plan.plans if plan else ())
         ],
         predicted=_predicted(plan) if plan else None,

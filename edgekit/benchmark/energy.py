@@ -36,7 +36,11 @@ _Reading = tuple[float, dict[str, float]]
 
 
 class Power(Document):
-    """Power in milliwatts and energy of an inference in microjoules."""
+    """Power in milliwatts and energy of an inference in microjoules.
+
+    Attributes:
+        uj_per_inference: Microjoules of one inference.
+    """
 
     mean_mw: Number
     median_mw: Number
@@ -63,6 +67,10 @@ class TotalEnergy(Power):
 class Energy(Document):
     """What an inference costs. The rails are a board's always, but what the reference backend draws
     for an inference is no board's energy: ``clock`` is the measurement's.
+
+    Attributes:
+        samples: How many samples of the rails were used.
+        idle_samples: How many of them the baseline is of.
     """
 
     by_rail: dict[str, RailEnergy]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from edgekit.benchmark.document import BoardName
@@ -12,7 +13,13 @@ from edgekit_device.release.journal import TakenBack
 
 
 class InferredOutput(Document):
-    """An output: its extremes without infinities and NaN, and where its largest value is."""
+    """An output: its extremes without infinities and NaN, and where its largest value is.
+
+    Attributes:
+        shape: Sizes of the axes.
+        min: Smallest finite value.
+        max: Largest finite value.
+    """
 
     name: str
     dtype: str
@@ -20,6 +27,19 @@ class InferredOutput(Document):
     min: Number | None
     max: Number | None
     argmax: Count | None = Field(description="of the flattened output")
+
+    @classmethod
+    def of(cls, name: str, value: np.ndarray) -> InferredOutput:
+        """Returns the facts of an output's values."""
+        finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+        return cls(
+            name=name,
+            dtype=str(value.dtype),
+            shape=list(value.shape),
+            min=float(finite.min()) if finite.size else None,
+            max=float(finite.max()) if finite.size else None,
+            argmax=int(value.reshape(-1).argmax()) if value.size else None,
+        )
 
 
 class Inference(Document):

@@ -132,6 +132,11 @@ class TrtexecEngine(Document):
     """One plan: our median next to trtexec's; ``difference`` is a share of trtexec's.
 
     ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
+
+    Attributes:
+        lane: The plan that the segment is of.
+        index: The segment's number in the plan.
+        difference: Our median's difference from trtexec's, as a share of trtexec's.
     """
 
     lane: Count | None = None

@@ -172,6 +172,11 @@ class PoolComparison:
     """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's.
 
     ``verdict`` is "right", "one power above", "above" or "below".
+
+    Attributes:
+        predicted: Bytes that were predicted.
+        builder: Bytes that the builder's log names.
+        powers: Base-2 logarithm of predicted over builder's.
     """
 
     pool: str = member(long_text)
@@ -196,7 +201,11 @@ def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, .
 
 @document(frozen=True)
 class LayerRange:
-    """Layers in graph order: how many, the first and the last."""
+    """Layers in graph order: how many, the first and the last.
+
+    Attributes:
+        layers: How many layers there are.
+    """
 
     layers: int = member(fields.count)
     first: str = member(long_text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edgekit.buildlog.known_errors import RAISED, KnownError, known_errors
@@ -116,8 +117,8 @@ class Diagnosis:
         passed: Whether trtexec or Ultralytics says that it passed, False after a crash and after an
             exception that ends a Python program; None where the log says neither.
         errors: Known errors, in the order of the log.
-        unknown: Lines of severity E or F with no known cause that repeat no other error; at most
-            twenty.
+        unknown: Errors (severity E or F) with no known cause that repeat no other error, by their
+            words, with the line where each stands first; at most twenty.
         crash: How the process crashed, or None.
         devices: Of a kernel's log, the devices that it names, such as "nvdla0"; else empty.
     """
@@ -125,7 +126,7 @@ class Diagnosis:
     program: str = ""
     passed: bool | None = None
     errors: tuple[LogError, ...] = ()
-    unknown: tuple[str, ...] = field(default=())
+    unknown: Mapping[str, int] = field(default_factory=dict)
     crash: Crash | None = None
     devices: tuple[str, ...] = ()
 
@@ -145,7 +146,7 @@ class LogDoctor:
         self._program = ""
         self._passed: bool | None = None
         self._errors: dict[tuple[str, str], LogError] = {}
-        self._unknown: dict[str, None] = {}
+        self._unknown: dict[str, int] = {}
         self._parser = ParserErrorReader()
         self._traceback = TracebackReader()
         self._block = ("", 0)
@@ -194,7 +195,7 @@ class LogDoctor:
         if (node := self._parser.end()) is not None:
             self._of_parser(node)
         return Diagnosis(
-            self._program, self._passed, tuple(self._errors.values()), tuple(self._unknown),
+            self._program, self._passed, tuple(self._errors.values()), dict(self._unknown),
             self._crash, tuple(sorted(self._devices)),
         )  # fmt: skip
 
@@ -256,7 +257,7 @@ class LogDoctor:
         if repeats and self._known.failures.search(text):
             self._passed = False
         if fatal and not repeats and len(self._unknown) < _MOST:
-            self._unknown.setdefault(text)
+            self._unknown.setdefault(text, self._number)
             if not self._errors:
                 self._before = (text, self._number)
 

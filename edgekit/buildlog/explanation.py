@@ -49,12 +49,9 @@ def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
     errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
     rules, unexplained = _broken(log, whole.diagnosis.errors, errors)
     errors += _undriven(log, boards, {error.id for error in errors})
-    reasons = tuple(
-        reason for one in log.fallbacks for words in one.words
-        for reason in (words, f"{one.layer}: {words}")
-    )  # fmt: skip
-    # the builder may go on with what it does with the layer
-    unknown = [words for words in whole.diagnosis.unknown if not words.startswith(reasons)]
+    unknown = [
+        words for words, line in whole.diagnosis.unknown.items() if line not in whole.reason_lines
+    ]
     notes: list[str] = []
     traced = whole.diagnosis.program == "kernel" or log.evidence == "placement"
     if not traced and log.requested_dla is not False and not errors:

@@ -67,7 +67,11 @@ class Unexplained(Fallback):
 
 @document(frozen=True)
 class LoggedNode:
-    """The node that the ONNX parser refused; None for what no line names."""
+    """The node that the ONNX parser refused; None for what no line names.
+
+    Attributes:
+        number: The node's number in the file.
+    """
 
     operator: str | None = member(nullable(long_text))
     number: int | None = member(nullable(fields.count))

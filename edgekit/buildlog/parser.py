@@ -224,6 +224,8 @@ class Build:
         self._engine: dict[str, None] = {}
         self._reasons: dict[str, list[str]] = {}
         self._loose: list[tuple[int, str]] = []
+        #: Lines of the log that say why a layer was refused.
+        self.reason_lines: set[int] = set()
         self._last = ""
         self._cut = False
 
@@ -286,7 +288,8 @@ class Build:
         """A sentence about the DLA; the line that refuses a layer comes next, if any."""
         self._loose = [*self._loose[-_LOOSE + 1 :], (line, text)]
 
-    def reason(self, layer: str, words: str) -> None:
+    def reason(self, layer: str, words: str, line: int) -> None:
+        self.reason_lines.add(line)
         found = self._reasons.setdefault(layer, []) if len(self._reasons) < MOST else []
         if words not in found and len(found) < _LOOSE:
             found.append(words)
@@ -295,19 +298,19 @@ class Build:
         """A layer goes to the GPU, for the reasons that stood just before."""
         for number, text in self._loose:
             if text.startswith(f"{layer}: "):
-                self.reason(layer, text[len(layer) + 2 :])
+                self.reason(layer, text[len(layer) + 2 :], number)
             elif (named := _named(text)) == layer:
-                self.reason(layer, text)
+                self.reason(layer, text, number)
             elif (
                 not (named or words)
                 and (": " not in text or text.startswith("DLA "))
                 and (cause == "validation" or number == line - 1)
             ):
                 # names no layer: it is said of the one that follows without a reason
-                self.reason(layer, text)
+                self.reason(layer, text, number)
         self._loose = []
         if words:
-            self.reason(layer, words)
+            self.reason(layer, words, line)
         if not kind and (unnamed := _UNNAMED.match(layer)):
             kind = unnamed[1].upper().replace(" ", "_")
         # after the lists it may already belong to the next build of the same log
@@ -322,7 +325,7 @@ class Build:
         """Returns the build that follows in the log, with what was said ahead of its lists."""
         following = Build()
         following._refused, self._late = self._late, {}
-        following._reasons = self._reasons
+        following._reasons, following.reason_lines = self._reasons, self.reason_lines
         return following
 
     def added_to(self, log: BuildLog) -> BuildLog:
@@ -446,6 +449,11 @@ class LogParser:
         """Lines so far that only TensorRT writes."""
         return self._recognised
 
+    @property
+    def reason_lines(self) -> frozenset[int]:
+        """The lines, from 1, that say why the builder refused a layer."""
+        return frozenset().union(*(build.reason_lines for build in self._builds))
+
     def result(self) -> BuildLog:
         """Returns what the lines said."""
         informative = [build for build in self._builds if build.informative]
@@ -564,7 +572,7 @@ class LogParser:
             return
         for pattern in _REASONS:
             if match := pattern.match(text):
-                build.reason(match["layer"], match["words"])
+                build.reason(match["layer"], match["words"], self._number)
                 self._recognised += 1
                 return
         for note in _NOTES:

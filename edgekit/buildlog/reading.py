@@ -67,13 +67,15 @@ def read_timings(path: str | Path) -> tuple[BuildLog, Timings]:
         UsageError: As :func:`read_log`.
     """
     times = TimingParser()
-    return _read(path, lambda lines: _with_times(lines, times)), times.result()
+    return _read(path, lambda lines: _with_times(lines, LogParser(), times)), times.result()
 
 
 def _with_times(
-    lines: Iterable[str], times: TimingParser, recognised: Callable[[], int] = int
+    lines: Iterable[str],
+    log: LogParser,
+    times: TimingParser,
+    recognised: Callable[[], int] = int,
 ) -> BuildLog:
-    log = LogParser()
     size = 0
     for line in lines:
         log.feed(line)
@@ -95,12 +97,15 @@ class WholeLog:
         timings: Times of layers, in a verbose log.
         summary: What trtexec measured of the whole.
         diagnosis: Who wrote it, and its errors with their causes.
+        reason_lines: The lines that say why the builder refused a layer, which it may go on
+            without.
     """
 
     log: BuildLog
     timings: Timings
     summary: Summary
     diagnosis: Diagnosis
+    reason_lines: frozenset[int]
 
 
 def read_whole(path: str | Path) -> WholeLog:
@@ -111,7 +116,7 @@ def read_whole(path: str | Path) -> WholeLog:
     Raises:
         UsageError: As :func:`read_log`.
     """
-    times, doctor = TimingParser(), LogDoctor()
+    parser, times, doctor = LogParser(), TimingParser(), LogDoctor()
     ends: list[str] = []
 
     def examined(lines: Iterable[str]) -> Iterator[str]:
@@ -122,11 +127,11 @@ def read_whole(path: str | Path) -> WholeLog:
             yield line
 
     def take(lines: Iterable[str]) -> BuildLog:
-        found = _with_times(examined(lines), times, lambda: doctor.recognised)
+        found = _with_times(examined(lines), parser, times, lambda: doctor.recognised)
         return replace(found, recognised=found.recognised + doctor.recognised)
 
     log = _read(path, take)
-    return WholeLog(log, times.result(), parse_summary(ends), doctor.result())
+    return WholeLog(log, times.result(), parse_summary(ends), doctor.result(), parser.reason_lines)
 
 
 def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildLog:

@@ -217,7 +217,7 @@ def _chunks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _replaceable(path: Path) -> bool:
-    return path.is_dir() and ((path / _MANIFEST).is_file() or not any(path.iterdir()))
+    return path.is_dir() and ((path / _MANIFEST).is_file() or not os.listdir(path))
 
 
 def _occupied(path: Path) -> UsageError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from edgekit.bundles.manifest import Blob, Blobs, Bundle, Golden, canonical, golden_cases
 from edgekit.bundles.pack import finish
@@ -60,7 +60,7 @@ def join(
     model: ModelSource,
     inputs: Sequence[TensorEntry],
     outputs: Sequence[TensorEntry],
-    call: Mapping[str, Any],
+    call: Mapping[str, object],
     golden: Sequence[Golden] = (),
 ) -> Bundle:
     """Returns one bundle of a network's parts, unsigned. The same inputs give the same bytes.

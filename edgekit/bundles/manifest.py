@@ -156,7 +156,7 @@ def blob_view(blob: Blob) -> memoryview:
     return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
 
 
-def canonical(document: Mapping[str, Any]) -> bytes:
+def canonical(document: Mapping[str, object]) -> bytes:
     """Returns a document as canonical JSON: keys sorted, no spaces, one newline at the end."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -200,6 +200,15 @@ def tensor_io(
             step *= size
         strides = found[::-1]
     return TensorEntry(tensor.name, tensor.dtype, tuple(tensor.shape), layout, tuple(strides))
+
+
+#: Of the generated inputs of golden vectors.
+GOLDEN_SEED = 7
+
+
+def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+    """Returns (low, high) by input name: what a calibration input spans."""
+    return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
 
 
 def golden_inputs(

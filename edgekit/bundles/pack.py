@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgekit.bundles.manifest import (
     Blob,
@@ -39,8 +41,6 @@ from edgekit_device.protocol.manifest import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.network.model import Model, Network
     from edgekit.placement.plan import Plan
 
@@ -60,7 +60,7 @@ def pack(
     artefacts: Artefacts,
     golden: Sequence[Golden] = (),
     mode: str = "hybrid",
-    rewrites: Mapping[str, Any] | None = None,
+    rewrites: Mapping[str, object] | None = None,
     samples: BundleSamples | None = None,
     counter: int | None = None,
     valid_until: str | None = None,
@@ -262,3 +262,35 @@ def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, 
         )
     referenced = {digest: weights[digest] for digest in sorted(needed)}
     return Bundle(checked, data, dict(sorted(blobs.items())), referenced)
+
+
+# of max|a-b| / max|b|, where a board answers what this machine predicted
+_LOOSE = 0.02
+
+
+def loosened(
+    cases: Sequence[Golden], here: Sequence[Golden], board: Sequence[Golden]
+) -> list[Golden]:
+    """Gives this machine's answers the tolerance that a board's engines need with other weights.
+
+    No board has run these weights yet: they may be twice as far from this machine's answer as the
+    board's engines were with the weights that they were built with.
+
+    Args:
+        cases: What this machine answers with the other weights.
+        here: What it answers with those of the build.
+        board: What the board answered with those.
+    """
+    apart = max(
+        _relative(ours.outputs[name], theirs.outputs[name])
+        for ours, theirs in zip(here, board, strict=True)
+        for name in ours.outputs
+    )
+    return [replace(case, relative=max(_LOOSE, 2 * apart)) for case in cases]
+
+
+def _relative(a: np.ndarray, b: np.ndarray) -> float:
+    """Returns max|a-b| / max|b|."""
+    most = float(np.abs(b).max(initial=0.0))
+    apart = float(np.abs(a.astype(np.float64) - b).max(initial=0.0))
+    return apart / most if most else apart

@@ -12,7 +12,8 @@ import onnx
 
 from edgekit.errors import DataError
 from edgekit.files import read_file, write_atomically
-from edgekit.network.left_modules import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftModule, parts
+from edgekit.network.protos import reads
 from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
 from edgekit.pytorch.signature import outputs_of, rebuild, tensors_of
 from edgekit_device.arrays.npz import write_npz
@@ -45,9 +46,11 @@ class Cut:
         self.exported, self.network, self.name, self.out = exported, network, name, out
         model = onnx.load(exported.file, load_external_data=bool(exported.left))
         if not exported.left:
-            inputs = tuple(one.name for one in exported.inputs)
+            # a build drops an input that nothing reads
+            read = {name for node in model.graph.node for name in reads(node)}
+            inputs = tuple(one.name for one in exported.inputs if one.name in read)
             outputs = tuple(one.name for one in exported.outputs)
-            self.parts: list[CompiledPart | LeftPart] = [CompiledPart(model, inputs, outputs)]
+            self.parts: list[CompiledPart | LeftModule] = [CompiledPart(model, inputs, outputs)]
             self.files = {name: Path(exported.file)}
             return
         self.parts, self.files = parts(model), {}
@@ -68,13 +71,13 @@ class Cut:
         """The modules that stay in PyTorch; None without any, or where ONNX Runtime runs them."""
         return None if self.network is None else self.network.left
 
-    def left_step(self, part: LeftPart) -> Step:
+    def left_step(self, part: LeftModule) -> Step:
         """Returns the step of a left-out module: PyTorch's, or that of its ONNX file."""
         if self.left is not None:
             return torch_step(part, self.left)
         return session_step(self.left_file(part), part.module)
 
-    def left_file(self, part: LeftPart) -> bytes:
+    def left_file(self, part: LeftModule) -> bytes:
         """Returns the ONNX file of a left-out module that does not stay in PyTorch."""
         return read_file(Path(self.exported.left[part.call].file), _LARGEST)
 

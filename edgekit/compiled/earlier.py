@@ -4,6 +4,7 @@ other weights, take its plan and its engines.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ def key(exported: Exported, name: str, building: Building) -> str:
     structure = exported.model_copy(
         update={"file": "", "weights": "0" * 64, "cached": False, "agreement": None,
                 "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
-                "left": [one.model_copy(update={"file": ""}) for one in exported.left]}
+                "left": [replace(one, file="") for one in exported.left]}
     )  # fmt: skip
     return keeping.key(
         repr(structure), name, sorted(building.options.items()), sorted(building.pins.items()),

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from typing_extensions import Self
@@ -31,6 +31,8 @@ from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
+
+_Value = TypeVar("_Value")
 
 
 class LoadedNetwork:
@@ -56,6 +58,7 @@ class LoadedNetwork:
     ) -> None:
         self.name, self.digest, self.exported = bundle.name, bundle.digest, exported
         self._run, self._on_gpu = run, on_gpu
+        self._read = {one.name for one in bundle.manifest.inputs}
         self._close = weakref.finalize(self, close)
 
     def __enter__(self) -> Self:
@@ -78,16 +81,23 @@ class LoadedNetwork:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
         if find_spec("torch") is None:
-            return rebuild(self.exported.result, self._run(self._arrays(args, kwargs)))
+            arrays = self._arrays(args, kwargs)
+            return rebuild(self.exported.result, self._run(self._without_unread(arrays)))
         about = self.exported
         tensors = tensors_of(about, args, kwargs)
         device = next(iter(tensors.values())).device
+        tensors = self._without_unread(tensors)
         if self._on_gpu is not None and device.type == "cuda":
             known = run_on_gpu(about, self._on_gpu, tensors)
         else:
             outputs = tuple(one.name for one in about.outputs)
             known = run_steps([array_step(tuple(tensors), outputs, self._run)], tensors)
         return rebuild(about.result, outputs_of(about, known, device))
+
+    def _without_unread(self, given: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Drops the network's inputs that nothing reads, which its engines do not have."""
+        unread = {one.name for one in self.exported.inputs} - self._read
+        return {name: value for name, value in given.items() if name not in unread}
 
     def _arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         names = [one.name for one in self.exported.inputs]

@@ -5,6 +5,7 @@ and how it is called.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +56,14 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         )
     exported = cut.exported
     factories = _factories(cut, python)
-    inputs, outputs = _entries(exported.inputs), _entries(exported.outputs)
+    read_by_parts = {name for part in cut.parts for name in part.inputs}
+    inputs = _entries([one for one in exported.inputs if one.name in read_by_parts])
+    outputs = _entries(exported.outputs)
     examples: dict[str, Any] = {}
-    if cut.network is not None and cut.left is not None:
+    if cut.network is not None:
         call = cut.network.call
         examples = dict(zip(call.names, call.tensors, strict=True))
+    if cut.left is not None:
         examples = run_steps(steps_of_file(Path(exported.file), cut.left_step), examples)
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
@@ -92,7 +96,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         golden.append(_golden(steps, inputs, outputs, ranges))
     file = Path(exported.file)
     source = source_name(exported.source)
-    left = [one.model_copy(update={"file": ""}) for one in exported.left]
+    left = [replace(one, file="") for one in exported.left]
     document = exported.model_copy(
         update={"file": file.name, "source": source, "cached": False, "left": left}
     )

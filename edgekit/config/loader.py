@@ -433,7 +433,7 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
                     yield from paths_in(item, (*at, name, number))
 
 
-def rebased(config: Config, folder: Path) -> dict[str, Any]:
+def rebased(config: Config, folder: Path) -> dict[str, object]:
     """Returns the values of a configuration as a file in ``folder`` has to say them.
 
     Absolute paths and those of a home folder stay as they are; ``${ENV}`` is not expanded.
@@ -529,7 +529,7 @@ def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Con
     return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))
 
 
-def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _leaves(values: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, key))

@@ -55,6 +55,10 @@ class YamlDocument:
         line, column = self.positions.get(path, (1, 1))
         return f"{self.name}:{line}:{column}"
 
+    def given_keys(self, section: str) -> frozenset[str]:
+        """Returns the keys of a section that options gave."""
+        return frozenset(str(path[1]) for path in self.given if path[0] == section and path[1:])
+
     def knows(self, path: tuple[str | int, ...]) -> bool:
         """Whether the file or an option has something at ``path`` or below it."""
         return path in self.positions or any(g[: len(path)] == path for g in self.given)

@@ -713,6 +713,11 @@ class PlacementSection(Section):
         examples=["layers.json"],
     )
 
+    @property
+    def pool_limits(self) -> dict[str, int] | None:
+        """The limits in bytes by pool, of pools that have one; None for `auto`."""
+        return None if self.pools == "auto" else self.pools.model_dump(exclude_none=True)
+
     @field_validator("max_loadables")
     @classmethod
     def _within_a_core(cls, value: int) -> int:

@@ -198,7 +198,7 @@ class Agent:
             with self._lock:
                 del self._commands[command.number]
 
-    def send(self, line: dict[str, Any], data: Buffer = b"") -> None:
+    def send(self, line: dict[str, object], data: Buffer = b"") -> None:
         """Puts a line, and the bytes that belong to it, on their way."""
         self._out.put((json_line(line), data))
 

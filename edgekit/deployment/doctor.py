@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from edgekit.deployment.board import DescribedBoard
 from edgekit.removed import FormerDict
@@ -28,6 +28,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 
 CheckStatus = Literal["ok", "warn", "missing"]
+_Visited = TypeVar("_Visited")
 
 
 @document(frozen=True)
@@ -92,10 +93,16 @@ class Doctor(FormerDict):
     cause: Any = field(default=None, compare=False)
 
 
-class VisitedBoards(FormerDict):
+class VisitedBoards(FormerDict, Generic[_Visited]):
     """A document of several boards, of which one that failed hides none of the others."""
 
-    boards: tuple[object, ...]
+    boards: tuple[_Visited | Doctor, ...]
+
+    @property
+    def reached(self) -> tuple[_Visited, ...]:
+        """The boards that answered."""
+        lost = self.lost
+        return cast("tuple[_Visited, ...]", tuple(one for one in self.boards if one not in lost))
 
     @property
     def lost(self) -> tuple[Doctor, ...]:
@@ -104,16 +111,11 @@ class VisitedBoards(FormerDict):
 
 
 @document(frozen=True)
-class Doctors(VisitedBoards):
+class Doctors(VisitedBoards[Doctor]):
     """``edgekit.doctors/1``: what each of several boards has for edgekit."""
 
     boards: tuple[Doctor, ...] = member(records(Doctor))
     schema: str = member(choice("edgekit.doctors/1"), default="edgekit.doctors/1")
-
-    @property
-    def reached(self) -> tuple[Doctor, ...]:
-        """The boards that were examined."""
-        return tuple(one for one in self.boards if not one.error)
 
 
 def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:

@@ -72,7 +72,8 @@ def age(entry):
 
 def entries(folder):
     try:
-        return list(os.scandir(folder))
+        with os.scandir(folder) as found:
+            return list(found)
     except FileNotFoundError:
         return []
 

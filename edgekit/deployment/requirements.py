@@ -1,15 +1,20 @@
-"""What a board must have for engines to run there: NumPy, cuDLA and a runtime of TensorRT."""
+"""What a board must have to build and to run engines: NumPy, cuDLA, DLA cores, the planned
+TensorRT and a runtime; and which boards run each other's engines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.deployment.doctor import INSTALL_RUNTIME, NO_NUMPY
-from edgekit.errors import EnvironmentLack
+from edgekit.deployment.doctor import INSTALL_RUNTIME, NO_NUMPY, NOTHING_RUNS, has_runtime
+from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
+from edgekit_device.protocol.fields import DEVICES
 from edgekit_device.versions import parse_version
 
 if TYPE_CHECKING:
+    from edgekit.targets.board import Target
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import EngineEntry
 
@@ -63,6 +68,67 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
         )
 
 
+def require_release(board: str, probe: Probe, planned: str) -> None:
+    """Refuses a board with another TensorRT than was planned for: "board.other-tensorrt"."""
+    release = release_of(probe)
+    if release and not is_planned_release(release, planned):
+        raise BoardError(
+            f"the board has TensorRT {release}, but the plan is for {planned}",
+            code="board.other-tensorrt",
+            where=board,
+            hint=f"set tensorrt: {as_planned(release, planned)} in the configuration, "
+            "because the DLA rules differ",
+        )
+
+
+def require_cores(board: str, probe: Probe, target: Target, used: Collection[str]) -> None:
+    """Refuses a board whose TensorRT lacks DLA cores of a plan: BoardError "board.no-dla".
+
+    Args:
+        board: Its name.
+        probe: What the board reports.
+        target: What it was planned for.
+        used: The plan's cores, "DLA0" and so on.
+    """
+    release, cores = release_of(probe), probe.dla.cores
+    if release and not drives_dla(target, release):
+        why = f"TensorRT {release} on the board does not support its DLA"
+    elif cores is not None and set(used).difference(DEVICES[: cores + 1]):
+        why = f"TensorRT has {cores} DLA cores on the board"
+    else:
+        return
+    raise BoardError(
+        f"the plan uses {', '.join(sorted(used))}, but {why}",
+        code="board.no-dla",
+        where=board,
+        hint="edgekit doctor shows the reason; placement.dla_cores: [] plans for the GPU alone",
+    )
+
+
+def require_onnxruntime(board: str, probe: Probe) -> None:
+    """Refuses a board that cannot run a bundle of the reference backend.
+
+    Raises:
+        EnvironmentLack: "board.nothing-runs", or "bundle.no-runtime": other bundles run there.
+    """
+    if probe.onnxruntime:
+        return
+    if not has_runtime(probe):
+        raise EnvironmentLack(
+            f"{NOTHING_RUNS.found}: {NOTHING_RUNS.fix}",
+            code="board.nothing-runs",
+            where=board,
+            hint=f"the board's Python is {probe.python}; `python:` of the board names another",
+        )
+    raise EnvironmentLack(
+        "the bundle needs onnxruntime, which is not on the board",
+        code="bundle.no-runtime",
+        where=board,
+        hint=f"install onnxruntime for Python {probe.python} on the board, or let the board "
+        "build with TensorRT (build.backend: auto)",
+    )
+
+
 def _require_runtime(board: str, probe: Probe, *, compatible: bool) -> None:
     """The lean and dispatch runtimes run version compatible plans alone."""
     there = [name for name, version in vars(probe.tensorrt.python).items() if version]
@@ -80,3 +146,74 @@ def _require_runtime(board: str, probe: Probe, *, compatible: bool) -> None:
 def _cudla_package(probe: Probe) -> str:
     cuda = parse_version(probe.cuda or "")
     return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
+
+
+def has_module(probe: Probe) -> bool:
+    """Whether a board has TensorRT's Python module with its builder."""
+    return probe.tensorrt.python.full is not None
+
+
+def release_of(probe: Probe) -> str:
+    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
+    return probe.fingerprint.get("tensorrt") or ""
+
+
+#: What two boards must share to run each other's engines.
+BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
+
+
+def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns what boards share that run each other's engines; nothing where that is unknown."""
+    found = tuple(str(fingerprint.get(key, "")) for key in BOARD_KIND_KEYS)
+    return found if all(found) else ()
+
+
+def backend_of(requested: str, probe: Probe, where: str) -> str:
+    """Returns who builds for one board of a fleet, whatever the others have.
+
+    Args:
+        requested: ``build.backend`` of the configuration.
+        probe: What the board is.
+        where: Its name.
+
+    Raises:
+        EnvironmentLack: "build.no-tensorrt".
+    """
+    if requested != "reference" and has_module(probe):
+        return "tensorrt"
+    if requested == "tensorrt":
+        raise no_module(where)
+    return "reference"
+
+
+def no_module(where: str) -> EnvironmentLack:
+    """Returns the error of a board that cannot build: "build.no-tensorrt"."""
+    return EnvironmentLack(
+        "the board lacks TensorRT's Python module with its builder",
+        code="build.no-tensorrt",
+        where=where,
+        hint="edgekit doctor shows what is there; or use build.backend: reference",
+    )
+
+
+def require_kind(board: str, probe: Probe, built: Mapping[str, str]) -> None:
+    """Refuses a board of another kind than engines were built on: BoardError "deploy.other-board".
+
+    Args:
+        board: Its name.
+        probe: What the board reports.
+        built: The fingerprint of the board that built the engines.
+    """
+    here = probe.fingerprint
+    wrong = [
+        f"{key} {built.get(key) or 'unknown'}, this board {here.get(key) or 'unknown'}"
+        for key in BOARD_KIND_KEYS
+        if built.get(key) != here.get(key)
+    ]
+    if wrong:
+        raise BoardError(
+            f"the bundle's engines were built for another kind of board: {'; '.join(wrong)}",
+            code="deploy.other-board",
+            where=board,
+            hint="engines are not portable: deploy the configuration, which builds for this board",
+        )

@@ -48,6 +48,10 @@ class CbufUse:
 
     ``near`` says that it is so close to the limit, or beyond it, that boards and the documented
     formula may disagree: a warning, whatever the verdict.
+
+    Attributes:
+        banks: Banks that the convolution needs.
+        available: Banks that a core has.
     """
 
     layer: str = member(long_text)
@@ -382,6 +386,11 @@ class BrokenLimit:
     ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
     or weights themselves for the others. ``documented`` is that size with weights as large as
     their type: where it fits and ``need`` does not, the limit is disputed, not broken.
+
+    Attributes:
+        need: Bytes that are held against the limit.
+        limit: Bytes that are allowed.
+        documented: Bytes with weights as large as their type.
     """
 
     pool: str = member(long_text)
@@ -408,6 +417,10 @@ class BrokenLimit:
 class RawMemory:
     """Bytes in a loadable: internal tensors alive at once at most, in the DLA's formats
     (``local_dram``), and weights with their padding (``global_dram``).
+
+    Attributes:
+        local_dram: Bytes of internal tensors that are alive at once at most.
+        global_dram: Bytes of weights with their padding.
     """
 
     local_dram: int = member(fields.count)

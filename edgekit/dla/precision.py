@@ -34,7 +34,7 @@ Amax = Sequence[Mapping[str, float]]
 _FLOATS = frozenset({"float32", "float16"})
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Int8Operators:
     """ONNX operators with INT8 kernels on the GPU and on the DLA, by what these do.
 
@@ -389,7 +389,7 @@ def _joins(layer: Layer, ranges: Amax) -> bool:
 # and what lies between the layers of one ONNX node.
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Lowering:
     """What becomes of a network.
 
@@ -419,7 +419,7 @@ def lowering(
     return _QdqPlacement(network, scales, fp16_layers).answer()
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class _NodeLayers:
     """Layers that stand for the same ONNX nodes: no Q/DQ node can stand between them."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TypeVar
 
@@ -27,6 +26,7 @@ from edgekit.dla.rule_files import (
 from edgekit.errors import DataError
 from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.releases import parse_version
+from edgekit_device.protocol.codec import document
 from edgekit_device.versions import Version
 
 _Row = TypeVar("_Row", Rule, Operator)
@@ -37,7 +37,7 @@ _EXCLUDED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class Rules:
     """Everything under ``dla/`` that verdicts need.
 

@@ -92,7 +92,11 @@ class SparseConvolution:
 
 @document(frozen=True)
 class MeasuredSpeedup:
-    """Speed-ups that NVIDIA measured for whole networks, least and most, and where they stand."""
+    """Speed-ups that NVIDIA measured for whole networks, least and most, and where they stand.
+
+    Attributes:
+        range: The least and the most factor.
+    """
 
     range: tuple[float, float] = member(array(number(0, 1e6), 2, 2))
     source: str = member(long_text)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from edgekit.bundles.files import read, write
 from edgekit.bundles.manifest import Bundle
 from edgekit.config.loader import Config, open_config
+from edgekit.deployment.requirements import backend_of, board_kind
 from edgekit.errors import BundleError, ConfigError, Problem
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
-from edgekit.pipeline.steps.build import backend_of, board_kind, check_bundle
+from edgekit.pipeline.steps.build import check_bundle
 from edgekit.pipeline.steps.bundle import read_bundle
 
 if TYPE_CHECKING:

@@ -141,7 +141,7 @@ class RolloutFacts:
 class _Change:
     """A line of a rollout's file: new values by JSON's keys, of a board or of the rollout."""
 
-    values: Mapping[str, Any] = member(mapping(anything), key="set")
+    values: Mapping[str, object] = member(mapping(anything), key="set")
     at: float = member(_TIME)
     board: str | None = member(text(), absent=None)
 
@@ -393,7 +393,13 @@ class RolloutHead:
 
 @document(frozen=True)
 class WaveCounts:
-    """A wave: how many boards it has, and how many are in each state."""
+    """A wave: how many boards it has, and how many are in each state.
+
+    Attributes:
+        wave: Its number, from 1 on.
+        boards: How many boards it has.
+        counts: How many boards are in each state.
+    """
 
     wave: int = member(fields.count)
     boards: int = member(fields.count)
@@ -410,6 +416,8 @@ class RolloutBoard:
         serves: Digest of what it was last known to serve: "" for nothing, None for unknown.
         digest: Digest of the bundle that it gets.
         before: Digest of what served before.
+        attempts: How often it was tried.
+        bytes_sent: Bytes that were sent to it.
         seconds: How long its last deployment took.
     """
 
@@ -456,7 +464,11 @@ class FleetListing(FormerDict):
 
 @document(frozen=True)
 class RehearsedBoard:
-    """A board that a rollout would change: ``before`` and ``after`` are bundles' digests."""
+    """A board that a rollout would change: ``before`` and ``after`` are bundles' digests.
+
+    Attributes:
+        wave: Its wave, from 1 on.
+    """
 
     board: str = member(text())
     host: str = member(text())

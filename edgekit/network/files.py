@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from edgekit.errors import ModelError
 from edgekit.files import map_array, regular
 from edgekit.network.protos import subgraphs
 from edgekit.network.source import missing_model, refuse_foreign
+from edgekit_device.protocol.codec import document
 
 # Reads an ONNX file's outline without its weights.
 #
@@ -55,7 +55,7 @@ class Truncated(ValueError):
     """The bytes begin like a ModelProto and end too early."""
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class Outline:
     """A model without its larger raw tensors.
 

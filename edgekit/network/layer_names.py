@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from edgekit.errors import UsageError
@@ -103,3 +103,26 @@ def unmatched(
         if near
         else f"known are {listed(map(repr, known), _SHOWN)} (edgekit check --by-layer)",
     )
+
+
+def layers_named(
+    network: Network, patterns: Iterable[str], *, where: str = "", strict: bool = True
+) -> frozenset[str]:
+    """Returns the layers whose name, ONNX nodes or PyTorch modules match a glob.
+
+    Args:
+        network: The layer graph.
+        patterns: Globs, as :func:`layers_matching` reads them.
+        where: What to say where a glob matches nothing.
+        strict: Whether that is an error.
+
+    Raises:
+        UsageError: "calibration.fp16": a glob matches nothing.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        names = layers_matching(network, pattern, nodes=True)
+        if not names and strict:
+            raise unmatched(pattern, network, code="calibration.fp16", where=where)
+        found.update(names)
+    return frozenset(found)

@@ -18,6 +18,8 @@ from edgekit.errors import UsageError
 from edgekit.network.model import Model, joined_weights
 from edgekit.network.module_names import enclosing, fits_module, write_module_name
 from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR, reads
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import array, document, long_text, member
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,25 @@ class CompiledPart:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class LeftPart:
-    """A call of a module that stays in PyTorch.
+@document(frozen=True)
+class LeftModule:
+    """A call of a module that is left out: a node ``edgekit.pytorch::Module`` of the file.
 
     Attributes:
         module: The module's path.
         call: The call's number in the order of the network, from 0.
         inputs: The tensors among its arguments.
         outputs: The tensors among its results.
-        bytes: What its inputs and outputs take, in the types of the ONNX file.
+        bytes: Bytes that its inputs and outputs take, in the types of the ONNX file.
+        file: The call's ONNX file, where ONNX Runtime runs it and PyTorch does not.
     """
 
-    module: str
-    call: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    bytes: int
+    module: str = member(long_text)
+    call: int = member(fields.count)
+    inputs: tuple[str, ...] = member(array(long_text))
+    outputs: tuple[str, ...] = member(array(long_text))
+    bytes: int = member(fields.count)
+    file: str = member(long_text, absent="", default="")
 
 
 def left_paths(names: Sequence[str], globs: Sequence[str]) -> dict[str, list[str]]:
@@ -165,7 +169,7 @@ def _stages(
     return stages
 
 
-def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
+def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftModule]:
     """Returns the steps of a network in an order in which they can run.
 
     A compiled part is as large as the left-out modules allow: a node is in the earliest part in
@@ -182,7 +186,7 @@ def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftPart]:
         leaves = (node.domain, node.op_type) == (LEFT_DOMAIN, LEFT_OPERATOR)
         (left if leaves else stages).setdefault(here, []).append(node)
         depth.update(dict.fromkeys(node.output, here + leaves))
-    steps: list[CompiledPart | LeftPart] = []
+    steps: list[CompiledPart | LeftModule] = []
     for stage in range(max([*stages, *left], default=0) + 1):
         if stage in stages:
             steps.append(_compiled(model, stages[stage]))
@@ -217,7 +221,7 @@ def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPa
     return CompiledPart(cut, inputs, outputs)
 
 
-def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftPart:
+def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftModule:
     known = {
         value.name: value.type.tensor_type
         for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
@@ -230,6 +234,6 @@ def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftPart:
             count *= axis.dim_value
         size += count
     facts = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    return LeftPart(
+    return LeftModule(
         facts["module"].decode(), facts["call"], tuple(node.input), tuple(node.output), size
     )

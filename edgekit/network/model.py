@@ -19,6 +19,7 @@ import onnx
 
 from edgekit.network.graph import OnnxGraph
 from edgekit.network.module_names import ModuleNames
+from edgekit_device.protocol.codec import document
 
 #: Those of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -248,7 +249,7 @@ class Folded:
     after: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Model:
     """A checked ONNX model whose weights are referenced, not carried.
 
@@ -379,7 +380,7 @@ class Layer:
         return " + ".join((self.name, *(part.name for part in self.absorbed if part.fused)))
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class Network:
     """The layer graph: layers in topological (graph) order, and every activation tensor.
 

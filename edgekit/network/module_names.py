@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 import onnx
+
+from edgekit_device.protocol.codec import document
 
 #: What the dynamo exporter says of a node, as Python literals of equal length: the paths of its
 #: modules from the network ('') inwards, and of these the classes; last the operator in both.
@@ -52,7 +54,7 @@ _BATCH_NORM = "batch_norm"
 _ALL_INSIDE = ".*"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ModuleNames:
     """The modules of a network's nodes.
 

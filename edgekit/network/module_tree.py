@@ -116,6 +116,13 @@ def module_totals(
     )
 
 
+def modules_of(network: Network | None) -> Mapping[str, str]:
+    """Returns the module by layer; empty if the network names none."""
+    if network is None or network.modules is None:
+        return {}
+    return {layer.name: layer.module for layer in network.layers}
+
+
 def modules_around(layer: Layer) -> list[str]:
     """Returns the modules that a layer counts for, from the network ("") inwards."""
     return enclosing(layer.module)[: _DEEPEST + 1]

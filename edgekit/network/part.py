@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from edgekit_device.protocol.codec import document
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class ModelPart:
     """Sizes, batch and cut of a model, and the board's plugins for it.
 

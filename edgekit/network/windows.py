@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
 from onnx import helper
+
+from edgekit_device.protocol.codec import document
 
 #: Operators whose sizes :func:`pooled` knows.
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
@@ -15,7 +16,7 @@ POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 _CROPS = -2
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class KernelWindow:
     """Kernel, stride and dilation per spatial axis; pads begin first, then end."""
 

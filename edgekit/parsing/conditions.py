@@ -5,18 +5,18 @@ values and attributes together. Each returns whether it refuses the node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import onnx
 
 from edgekit.network.graph import Node
+from edgekit_device.protocol.codec import document
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Case:
     """A node with what is known of its inputs.
 

@@ -32,7 +32,7 @@ def _problem(error: Any) -> dict[str, str]:
     }
 
 
-def answer(folder: str, model: str) -> dict[str, Any]:
+def answer(folder: str, model: str) -> dict[str, object]:
     """Returns what NVIDIA's parser says of a file."""
     sys.path.insert(0, folder)
     trt = importlib.import_module("tensorrt_rtx_bindings")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx
@@ -168,7 +168,7 @@ class _Board:
         return newer_release(self._target, since)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class _Scope:
     """The tensors that a node sees: the graph's, and those of the bodies around it.
 

@@ -4,7 +4,7 @@ the ONNX file annotated with each node's device, precision and time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import Bench
 from edgekit.benchmark.measurement import BOARD_MEASURED
 from edgekit.benchmark.trace.chrome import TracedProcess
 from edgekit.benchmark.trace.layers import (
@@ -38,17 +37,18 @@ from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_teg
 from edgekit.benchmark.trtexec import read_times
 from edgekit.documents import Coded, Count, Document, Figure, omitted
 from edgekit.errors import DataError, UsageError
-from edgekit.network.lowering.places import NodePlace, places
+from edgekit.network.lowering.places import places
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.placement.module_reasons import planned_modules
-from edgekit.placement.plan import PlacedLayer, Plan, booked_layers
+from edgekit.placement.plan import Plan, booked_layers
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.reports.layers import layer_times, measured_modules, measured_parts
-from edgekit.reports.schema import Report, ReportedLayer
+from edgekit.reports.node_notes import frame_time, node_notes
+from edgekit.reports.schema import Report
 from edgekit.text import counted
 
 _NOTED = 8
@@ -291,7 +291,7 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
     about = {
         "target": placed.target, "mode": placed.power_mode, "precision": placed.precision,
         "tensorrt": placed.tensorrt, "objective": placed.objective,
-        "time": _frame_time(placed, report.bench if report else None),
+        "time": frame_time(placed, report.bench if report else None),
     }  # fmt: skip
     if len(placed.plans) > 1:
         about["plan"] = (
@@ -307,79 +307,3 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
         save_annotated(model(context), path, notes, about)
     else:
         annotate_file(source, path, notes, about)
-
-
-def node_notes(
-    layers: Iterable[PlacedLayer],
-    placed: Mapping[str, NodePlace],
-    rows: Iterable[ReportedLayer] = (),
-) -> dict[str, dict[str, str]]:
-    """Returns by ONNX node what is known of the layers that stand for it.
-
-    A layer's time is that of all its nodes together, which "layer" names: it is not divided.
-
-    Args:
-        layers: The plan's.
-        placed: Where each node is.
-        rows: The layers of the run's report, for measured times.
-    """
-    by_name = {layer.name: layer for layer in layers}
-    timed = {row.name: row for row in rows}
-    notes: dict[str, dict[str, str]] = {}
-    for node, place in placed.items():
-        own = [by_name[name] for name in place.layers if name in by_name]
-        note = (
-            _note(own, [timed[layer.name] for layer in own if layer.name in timed]) if own else {}
-        )
-        if place.reason:
-            note = {"gone": place.reason, **({"layer": note["layer"]} if note else {})}
-        if note:
-            notes[node] = note
-    return notes
-
-
-def _frame_time(placed: Plan, bench: Bench | None) -> str:
-    """Returns how long a frame takes, the measured median first."""
-    latency_us = placed.predicted.latency_us
-    time = "a time that is unknown" if latency_us is None else f"{latency_us:.1f} µs"
-    predicted = f"{time}, predicted"
-    median = (bench.latency_ms or {}).get("median") if bench else None
-    if bench is None or median is None:
-        return predicted
-    status = bench.verdict.status if bench.verdict else "not judged"
-    return f"{1000 * median:.1f} µs, {bench.clock}, {status}; {predicted}"
-
-
-def _note(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) -> dict[str, str]:
-    def every(values: Iterable[object]) -> str:
-        return ", ".join(dict.fromkeys(map(str, values)))
-
-    note = {
-        "device": every(layer.device for layer in layers), "time": _layer_time(layers, rows),
-        "precision": every(layer.precision for layer in layers),
-        "segment": every(layer.segment for layer in layers),
-        "layer": every(layer.name for layer in layers),
-    }  # fmt: skip
-    within = next((row.within for row in rows if row.within), None)
-    if within:  # of what was timed as a whole the layers' times are unknown
-        note["within"] = (
-            f"{within.name}: {within.us:.2f} µs, {within.clock}, "
-            f"{counted(within.layers, 'layer')} together"
-        )
-    nodes = max(len(layer.nodes) for layer in layers)
-    if nodes > 1:
-        note["note"] = f"the time is for {nodes} nodes, which form one layer"
-    return note
-
-
-def _layer_time(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) -> str:
-    predicted = sum(layer.predicted_us for layer in layers)
-    estimate = (
-        f"{predicted:.2f} µs, predicted"
-        if predicted
-        else "predicted as part of a neighbouring kernel"
-    )
-    measured = [row.measured for row in rows if row.measured]
-    if not measured:
-        return estimate
-    return f"{sum(one.us for one in measured):.2f} µs, {measured[0].clock}; {estimate}"

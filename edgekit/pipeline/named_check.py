@@ -4,10 +4,10 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
@@ -16,6 +16,7 @@ from edgekit.network.source import has_torch_ending, is_builtin, is_config_file,
 from edgekit.parsing.nvidia import wheels
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -23,52 +24,24 @@ if TYPE_CHECKING:
     from edgekit.placement.checks_document import Checks
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, str | Path)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-
-
-def _are_shapes(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str)
-        and isinstance(sizes, list | tuple)
-        and all(type(size) is int for size in sizes)
-        for name, sizes in value.items()
-    )
-
-
-def _is_batch(value: object) -> bool:
-    return type(value) is int and value > 0
-
-
-# options that a check of an ONNX file takes, and their forms; with any other one a configuration
-# is made, which says what is wrong with it
-_PLAIN = dict.fromkeys(("target", "precision", "tensorrt", "power_mode"), _is_text)
-_PLAIN["target"] = _is_path
-_PLAIN["parser"] = _is_flag
-_INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
-    "model": {
-        "shapes": _are_shapes,
-        "outputs": _are_texts,
-        "batch": _is_batch,
-        "plugins": _are_texts,
-    },
-    "calibration": {"cache": _is_path},
+# What a check of an ONNX file takes without a configuration, which takes long to load: keys and
+# types. It decides nothing: with any other key or value a configuration is made, and its schema has
+# the rules and says what is wrong.
+_DIRECT: dict[str, Any] = {
+    "target": str | Path,
+    "precision": str,
+    "tensorrt": str,
+    "power_mode": str,
+    "parser": bool,
+    "model.shapes": Mapping[str, Sequence[int]],
+    "model.batch": int,
+    "model.outputs": Sequence[str],
+    "model.plugins": Sequence[str],
+    "calibration.cache": str | Path,
 }
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CheckedModels:
     """Checks of several models.
 
@@ -172,7 +145,7 @@ def check_source(
 def check_named(
     config: str | Path | Config,
     *,
-    jetpack: str | None = None,
+    jetpack: str | float | None = None,
     on_note: Callable[[str], object] = str,
     **options: Any,
 ) -> CheckResult:
@@ -191,13 +164,14 @@ def check_named(
     """
     if jetpack is not None and options.get("tensorrt") is not None:
         raise UsageError("give a JetPack or a TensorRT release, not both", code="check.release")
-    if jetpack is not None and not _is_text(jetpack):
+    if jetpack is not None and not isinstance(jetpack, str):
         hint = f"put it in quotes: '{jetpack}'"
         raise ConfigError(
             [Problem(f"found the number {jetpack!r} as release", "option jetpack", hint)]
         )
-    if options.get("target") is not None and _is_file(config) and _is_plain(**options):
-        return _file(str(config), jetpack, on_note, **options)
+    given = dict(_given(options))
+    if "target" in given and _is_file(config) and _is_direct(given):
+        return _check_file(str(config), given, jetpack, on_note)
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
 
@@ -221,55 +195,60 @@ def _is_file(config: object) -> bool:
     return not is_config_file(config) and not has_torch_ending(Path(config))
 
 
-def _is_plain(**options: Any) -> bool:
+def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the options that are given, "model.batch" for one of a section."""
     for key, value in options.items():
         section = vars(value) if isinstance(value, ModelPart) else value
-        if key in _INNER and isinstance(section, Mapping):
-            if not all(given is None or _fits(inner, given, _INNER[key])
-                       for inner, given in section.items()):  # fmt: skip
-                return False
-        elif value is not None and not _fits(key, value, _PLAIN):
-            return False
-    return True
+        if isinstance(section, Mapping):
+            yield from ((f"{key}.{name}", one) for name, one in section.items() if one is not None)
+        elif value is not None:
+            yield key, value
 
 
-def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -> bool:
-    return key in forms and forms[key](value)
+def _is_direct(given: Mapping[str, Any]) -> bool:
+    return all(key in _DIRECT and _is_of(value, _DIRECT[key]) for key, value in given.items())
 
 
-def _file(
+def _is_of(value: object, kind: Any) -> bool:
+    """Whether a value is of a type as ``_DIRECT`` has them; whole numbers are sizes."""
+    if get_origin(kind) is Mapping:
+        keys, values = get_args(kind)
+        return isinstance(value, Mapping) and all(
+            _is_of(key, keys) and _is_of(one, values) for key, one in value.items()
+        )
+    if get_origin(kind) is Sequence:
+        (values,) = get_args(kind)
+        return isinstance(value, list | tuple) and all(_is_of(one, values) for one in value)
+    if kind is int:
+        return type(value) is int and value > 0
+    return isinstance(value, kind)
+
+
+def _check_file(
     path: str,
+    given: Mapping[str, Any],
     jetpack: str | None,
     on_note: Callable[[str], object],
-    *,
-    target: str | Path,
-    precision: str | None = None,
-    tensorrt: str | None = None,
-    power_mode: str | None = None,
-    parser: bool | None = None,
-    model: ModelPart | Mapping[str, Any] | None = None,
-    calibration: Mapping[str, str | Path | None] | None = None,
 ) -> CheckResult:
-    if parser:
+    if given.get("parser"):
         wheels()  # missing ones are said before any work
-    board = get(str(target))
+    board, tensorrt = get(str(given["target"])), given.get("tensorrt")
     if jetpack is not None:
         from edgekit.targets.jetpack import tensorrt_of_jetpack
 
         tensorrt = tensorrt_of_jetpack(board, jetpack)
-    part = model if isinstance(model, ModelPart) else ModelPart(**(model or {}))
     return check_model(
         path,
         target=board,
-        precision=precision or "int8",
+        precision=given.get("precision", "int8"),
         tensorrt=tensorrt,
-        power_mode=power_mode,
-        shapes=part.shapes,
-        batch=part.batch,
-        outputs=part.outputs,
-        plugins=part.plugins or (),
-        scales=(calibration or {}).get("cache"),
-        parser=parser or False,
+        power_mode=given.get("power_mode"),
+        shapes=given.get("model.shapes"),
+        batch=given.get("model.batch"),
+        outputs=given.get("model.outputs"),
+        plugins=given.get("model.plugins", ()),
+        scales=given.get("calibration.cache"),
+        parser=given.get("parser", False),
         lowers=True,
         on_note=on_note,
     )

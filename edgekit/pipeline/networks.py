@@ -129,13 +129,12 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
     section = config.file.placement
     require_parse(context)
     common = [pin for pin in section.pin if layers_matching(network(context), pin.layers)]
-    pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
     options = Options(
         dla_cores=tuple(dict.fromkeys(section.dla_cores)),
         gpu=section.gpu and config.file.build.mode != "standalone",
         pins=tuple(Pin(pin.layers, pin.device) for pin in (*common, *own.pin)),
         max_loadables=section.max_loadables,
-        pools=pools,
+        pools=section.pool_limits,
         split=config.file.build.mode == "split",
     )
     return NetworkRequest(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
+from edgekit.config.error_places import set_place
 from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.files import write_json
@@ -20,6 +21,7 @@ from edgekit.parsing.nvidia import wheels
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
+from edgekit.pipeline.measured_scales import MeasuredScales, measured_scales
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
 from edgekit.pipeline.run import (
@@ -35,7 +37,6 @@ from edgekit.pipeline.run import (
     remember,
     run_step,
 )
-from edgekit.pipeline.scale_documents import LoweredModel, MeasuredScales, WrittenScales
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
     approximations,
@@ -68,19 +69,16 @@ from edgekit.pipeline.steps.bundle import (
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
-from edgekit.pipeline.steps.method import choice, scales
+from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
-    known_scales,
     model,
     other_weights,
     rewritten,
     used_rewrites,
 )
 from edgekit.placement.rewrite_document import Rewriting
-from edgekit.quantize.caches import write_cache
-from edgekit.quantize.given_scales import cache_for_both, named_scales
-from edgekit.quantize.scales import change_rows
+from edgekit.reference.weights import hint_for_other_weights
 from edgekit.text import counted
 from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.codec import write as write_document
@@ -94,33 +92,12 @@ if TYPE_CHECKING:
     from edgekit.pipeline.report import RunDocument
     from edgekit.placement.check import CheckResult
     from edgekit.placement.plan import Plan
+    from edgekit.quantize.qdq.documents import LoweredModel
     from edgekit.reference.accuracy import Accuracy
     from edgekit.reports.schema import Report
 
 
 T = TypeVar("T")
-_POSITIONS: dict[str, tuple[str, ...]] = {
-    "target.mode": ("power_mode",),
-    "tensorrt.version": ("tensorrt",),
-    "model.unknown_builtin": ("model", "builtin"),
-    "model.unknown_output": ("model", "outputs"),
-    "model.unknown_input": ("model", "shapes"),
-    "model.shape_rank": ("model", "shapes"),
-    "model.shape_conflict": ("model", "shapes"),
-    "calibration.fp16": ("calibration", "fp16_layers"),
-    "plan.pin": ("placement", "pin"),
-    "plan.core": ("placement", "dla_cores"),
-    "config.no-key": ("deploy", "sign_with"),
-}
-
-
-def set_position(error: EdgekitError, config: Config) -> None:
-    """Makes ``where`` of an error the place in the configuration that it is about, if any is."""
-    path = _POSITIONS.get(error.code)
-    if error.code == "rewrite.unknown":
-        path = tuple(error.where.split("."))  # the list that has the name
-    if path and path[0] in config.document.value:
-        error.where = config.document.where(path)
 
 
 class Pipeline:
@@ -196,7 +173,7 @@ class Pipeline:
         if isinstance(error, EdgekitError):
             # what was done before it failed, and the accuracy when that is what failed
             error.extra.setdefault("steps", write_document(self.log.done))
-            set_position(error, self.config)
+            set_place(error, self.config)
         self.boards.close()
 
     def _run(
@@ -288,35 +265,7 @@ class Pipeline:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
         may_write_for(self.config, {"the calibration cache": save})
         self._run(*needed("calibrate", calibrate=calibrate_by_method))
-        context = self.context
-        found, came, made = scales(context), source(context), model(context)
-        if found is None:
-            raise UsageError(
-                f"{self.file.precision} needs no scales",
-                code="calibration.precision",
-                hint="calibrate with precision int8",
-            )
-        named = named_scales(found, made)
-        written = None
-        if save is not None:
-            cache = cache_for_both(found, made, came, context.tensorrt)
-            write_cache(cache, save)
-            none = sum(not scale for scale in cache.scales.values())
-            other = len(cache.scales.keys() - {*named.scales, *named.missing})
-            written = WrittenScales(len(cache.scales), none, other)
-        return MeasuredScales(
-            model=came.source,
-            method=found.method,
-            choice=choice(context),
-            data=found.data,
-            digest=found.digest,
-            scales=named.scales,
-            without=tuple(named.missing),
-            changes=change_rows(found.changes),
-            notes=(*context.session.notes, *found.warnings, *_in_vain(context)),
-            file=str(save) if save else None,
-            written=written,
-        )
+        return measured_scales(self.context, save)
 
     def to_qdq(
         self, out: Path, *, weights: str = "per_channel", float16: bool = True
@@ -477,7 +426,8 @@ class Pipeline:
                 )
             except BoardError as failed:
                 if failed.code == "selftest.failed" and run.builds[0].board:
-                    failed.hint = _hint_for_other_weights(run.context, weights)
+                    calibrated = scales(run.context) is not None
+                    failed.hint = hint_for_other_weights(weights, calibrated=calibrated)
                 raise
             return replace(run, found=replace(run.found, deploy=tuple(releases)))
 
@@ -625,42 +575,6 @@ def _dry_run_step(
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns the step deploy alone, with another installation."""
     return [step for step in needed("deploy", deploy=install) if step.name == "deploy"]
-
-
-def _in_vain(context: Context) -> list[str]:
-    """Says what was given that the scales do not depend on."""
-    from edgekit.quantize.data.images import IMAGE_OPTIONS
-
-    section = context.file.calibration
-    if section.data is None:
-        named = [
-            place[-1]
-            for place in context.config.document.given
-            if place[:1] == ("calibration",) and place[1:2] and place[1] in IMAGE_OPTIONS
-        ]
-        return (
-            [
-                f"{', '.join(sorted(map(str, named)))}: no effect, because no data are given "
-                "and synthetic inputs are not preprocessed"
-            ]
-            if named
-            else []
-        )
-    if known_scales(context) is None:
-        return []
-    given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"
-    return [f"the scales come from {given}; {section.data} is only used to compare accuracy"]
-
-
-def _hint_for_other_weights(context: Context, weights: Path) -> str:
-    """Says why a board's engines may be off with other weights, and what to do about it."""
-    built = f"build engines from {weights} itself: set it as the model and use edgekit run"
-    if scales(context) is None:
-        return f"these weights may exceed the range or precision of FP16; {built}"
-    return (
-        "activations with these weights may not match the calibrated ranges; calibrate "
-        f"again and {built}"
-    )
 
 
 @document(frozen=True)

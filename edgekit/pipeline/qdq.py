@@ -4,30 +4,18 @@ from-qdq` and `to-qdq`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.dla.judge import judge, qdq_hint, reads_qdq, release_warnings
-from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
-from edgekit.files import write_atomically
+from edgekit.files import write_text
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
-from edgekit.network.lowering.layers import layers
-from edgekit.network.model import FOLLOWED, QDQ, Network
 from edgekit.network.writing import save
 from edgekit.pipeline.outputs import may_write, may_write_for
-from edgekit.pipeline.scale_documents import (
-    DerivedScale,
-    LoweredCheck,
-    LoweredModel,
-    RefusedLayer,
-    SplitFiles,
-    SplitModel,
-)
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
 from edgekit.pipeline.steps.method import scales
@@ -35,15 +23,14 @@ from edgekit.pipeline.steps.rewrite import judgement, model, network
 from edgekit.placement.translation import is_typed
 from edgekit.quantize.caches import cache_of, write_cache
 from edgekit.quantize.calibration.checks import check_weights
-from edgekit.quantize.given_scales import describe_widened, scale_binding
+from edgekit.quantize.given_scales import builder_scales, describe_widened
+from edgekit.quantize.qdq.documents import LoweredCheck, LoweredModel, SplitFiles, SplitModel
 from edgekit.quantize.qdq.to_explicit import to_qdq
-from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
-from edgekit.quantize.scales import Change, change_rows, tie
-from edgekit.reference.proposal import layers_named
-from edgekit.targets.board import Target
+from edgekit.quantize.qdq.to_implicit import from_qdq
+from edgekit.quantize.scales import change_rows
 from edgekit.targets.loader import get
 from edgekit.targets.releases import spelled
-from edgekit.tensorrt.trtexec import build_line
+from edgekit.tensorrt.trtexec import build_line, translated_line
 
 if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
@@ -107,7 +94,7 @@ def from_qdq_document(
     found = from_qdq(loaded, unequal=unequal)
     check_weights(found.model)
     reads = board is not None and release is not None and reads_qdq(board, release)
-    scales, changes = _tied(found, board, release)
+    scales, changes = builder_scales(found, board, release)
     wider = "the shared scale is written" if tied else "--tied writes the shared scale"
     if tied:
         found = replace(found, scales={name: scales[name] for name in found.scales})
@@ -116,8 +103,7 @@ def from_qdq_document(
     if cache is not None and release is not None:
         write_cache(cache_of(found.scales, release), cache)
     for path in precisions:
-        with write_atomically(path) as part:
-            part.write_text(_precisions(found, path), encoding="utf-8")
+        write_text(path, found.precisions(path.name))
     notes = [
         *loaded.notes,
         *found.notes,
@@ -125,7 +111,7 @@ def from_qdq_document(
     ]
     line = None
     if not reads:
-        line, needed = _trtexec(found, out, cache, precisions)
+        line, needed = translated_line(out, cache, precisions, keeps_fp16=bool(found.fp16_nodes))
         notes += needed
     else:
         notes.append(
@@ -140,7 +126,7 @@ def from_qdq_document(
         scales=found.scales,
         tied=tied,
         changes=change_rows(changes),
-        propagated=tuple(DerivedScale(one.tensor, one.scale, one.rule) for one in found.propagated),
+        propagated=tuple(found.propagated),
         missing=tuple(found.missing),
         fp16_nodes=tuple(found.fp16_nodes),
         other_codes=tuple(found.other_codes),
@@ -152,46 +138,6 @@ def from_qdq_document(
         ),
         trtexec=line,
     )
-
-
-def _tied(
-    found: Translated, board: Target | None, release: str | None
-) -> tuple[dict[str, float], tuple[Change, ...]]:
-    """Returns the scales that the builder takes, and what it changes for that."""
-    network = layers(found.model, release or (board.tensorrt if board else FOLLOWED))
-    fp16 = layers_named(network, found.fp16_nodes, strict=False)
-    if board is None:
-        return tie(network, found.scales, fp16_layers=fp16)
-    judgement = judge(network, board, tensorrt=release, scales=found.scales)
-    return tie(network, found.scales, **scale_binding(judgement, fp16))
-
-
-def _precisions(found: Translated, path: Path) -> str:
-    if path.suffix.lower() != ".json":
-        return ",".join(f"{name}:fp16" for name in found.fp16_nodes) + "\n"
-    document = {"int8_tensor_scales": dict(found.scales), "fp16_nodes": list(found.fp16_nodes)}
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _trtexec(
-    found: Translated, model: Path | None, cache: Path | None, precisions: Sequence[Path]
-) -> tuple[str | None, list[str]]:
-    """The line that builds the translation on the board, by trtexec's own flags up to 10.7.
-
-    Returns:
-        The line, None where no files were requested for it; and which options write those.
-    """
-    texts = [path for path in precisions if path.suffix.lower() != ".json"]
-    lacking = []
-    if model is None:
-        lacking.append("-o FILE the plain model")
-    if cache is None:
-        lacking.append("--save FILE the calibration cache")
-    if found.fp16_nodes and not texts:
-        lacking.append("--precisions FILE.txt the layers in FP16")
-    if model is None or cache is None or lacking:
-        return None, [f"trtexec needs files that were not written: {', '.join(lacking)}"]
-    return build_line(model, cache, texts[0] if found.fp16_nodes else None), []
 
 
 def to_qdq_document(
@@ -247,22 +193,8 @@ def to_qdq_document(
         fp16_layers=tuple(
             layer.name for layer in net.layers if own.precision_of(layer.name) == "fp16"
         ),
-        check=_check(qdq, verdicts),
+        check=LoweredCheck.of(qdq, verdicts),
         notes=tuple(dict.fromkeys((*context.session.notes, *found.warnings, *warnings))),
         file=str(out),
         trtexec=build_line(out),
-    )
-
-
-def _check(net: Network, found: Judgement) -> LoweredCheck:
-    """The verdicts on the Q/DQ model: those of its layers other than the Q/DQ nodes."""
-    own = [layer for layer in net.layers if layer.op not in QDQ]
-    verdicts = found.verdicts
-    refused = [layer.name for layer in own if not verdicts[layer.name].ok]
-    return LoweredCheck(
-        layers=len(own),
-        dla_layers=len(own) - len(refused),
-        int8_layers=sum(found.precision_of(layer.name) == "int8" for layer in own),
-        loadables=sum(group.retained for group in found.candidates),
-        gpu=tuple(RefusedLayer(name, verdicts[name].reasons[0].rule) for name in refused),
     )

@@ -4,17 +4,17 @@ table of boards and power modes, trade-offs, and which layers INT8 costs most ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from edgekit.config.loader import Config, rebased
+from edgekit.config.changes import read_changes
+from edgekit.config.loader import rebased
 from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
-from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
@@ -28,7 +28,7 @@ from edgekit.reference.gate import impossible
 from edgekit.reference.search_bounds import bounds_of_question
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
-from edgekit.text import counted, read_size
+from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -38,146 +38,6 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import WhatIf
     from edgekit.placement.table import PlanTable
     from edgekit.reference.sensitivity import Proposal, Sensitivity, SensitivityRanking
-
-
-_FORMS = {
-    "pin": "pin GLOB DEVICE",
-    "unpin": "unpin GLOB",
-    "bound": "bound latency_us 2000",
-    "mode": "mode 30W",
-    "objective": "objective energy",
-    "rate": "rate 10",
-    "cores": "cores none",
-    "gpu": "gpu no",
-    "max_loadables": "max_loadables 4",
-    "max_transitions": "max_transitions 2",
-    "min_loadable": "min_loadable 3",
-    "pool": "pool global_dram 64MiB",
-    "precision": "precision fp16",
-    "target": "target BOARD",
-}
-_NUMBERS = {
-    "max_loadables": "max_loadables", "max_transitions": "max_transitions",
-    "min_loadable": "min_loadable_layers",
-}  # fmt: skip
-
-
-@dataclass
-class ChangedPlacement:
-    """Keys of the configuration's "placement" that changes set; None is as it was."""
-
-    objective: str | None = None
-    rate_hz: float | None = None
-    dla_cores: list[int] | None = None
-    gpu: bool | None = None
-    max_loadables: int | None = None
-    max_transitions: int | None = None
-    min_loadable_layers: int | None = None
-    bounds: dict[str, float] = field(default_factory=dict)
-    pools: dict[str, int] = field(default_factory=dict)
-    pin: list[dict[str, str]] | None = None
-
-
-@dataclass
-class Changes:
-    """Changes in the user's words, and the configuration's keys that they set."""
-
-    texts: tuple[str, ...]
-    placement: ChangedPlacement = field(default_factory=ChangedPlacement)
-    target: str | None = None
-    power_mode: str | None = None
-    precision: str | None = None
-    standalone: bool = False
-
-    def made(self, context: Context) -> Context:
-        """Returns a context with the changes."""
-        return variant(
-            context, target=self.target, power_mode=self.power_mode, precision=self.precision,
-            placement=self.placement, build={"mode": "standalone" if self.standalone else None},
-        )  # fmt: skip
-
-
-def read_changes(text: str, config: Config) -> Changes:
-    """Reads changes that semicolons separate, such as "pin conv* GPU; mode 30W".
-
-    Raises:
-        UsageError: "plan.what-if": a change that is none, with the form that it should have.
-    """
-    parts = [" ".join(part.split()) for part in text.split(";")]
-    changes = Changes(tuple(part for part in parts if part))
-    if not changes.texts:
-        raise UsageError("--what-if changes nothing", code="plan.what-if", hint=_known())
-    before = [pin.model_dump() for pin in config.file.placement.pin]
-    for change in changes.texts:
-        word, _, rest = change.partition(" ")
-        if word not in _FORMS:
-            raise UsageError(
-                f"{change!r} is not a valid change", code="plan.what-if", hint=_known()
-            )
-        try:
-            _read(changes, word, rest, before)
-        except ValueError:
-            raise UsageError(
-                f"{change!r} is not a valid change",
-                code="plan.what-if",
-                hint=f"as in {_FORMS[word]}",
-            ) from None
-    return changes
-
-
-def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) -> None:
-    """Adds one change to others; ``before`` are the configuration's pins.
-
-    Raises:
-        ValueError: It has another form.
-        UsageError: "plan.what-if": no such pin.
-    """
-    placement = changes.placement
-    first, _, last = rest.rpartition(" ")
-    if not rest or (word == "pin" and not first) or (word == "gpu" and rest not in ("yes", "no")):
-        raise ValueError(rest)
-    if word in ("pin", "unpin"):
-        pins = before if placement.pin is None else placement.pin
-        placement.pin = _pinned(pins, first, last) if word == "pin" else _unpinned(pins, rest)
-    elif word == "mode":
-        changes.power_mode = rest
-    elif word in ("precision", "target"):
-        setattr(changes, word, rest)
-    elif word == "gpu":
-        placement.gpu = rest == "yes"
-        changes.standalone = changes.standalone or rest == "no"
-    elif word == "objective":
-        placement.objective = rest
-    elif word == "rate":
-        placement.rate_hz = float(rest)
-    elif word == "cores":
-        placement.dla_cores = [] if rest == "none" else [int(core) for core in rest.split(",")]
-    elif word in _NUMBERS:
-        setattr(placement, _NUMBERS[word], int(rest))
-    else:
-        name, _, value = rest.partition(" ")
-        if word == "bound":
-            placement.bounds[name] = float(value)
-        else:
-            placement.pools[name] = read_size(value)
-
-
-def _pinned(pins: list[dict[str, str]], layers: str, device: str) -> list[dict[str, str]]:
-    return [*pins, {"layers": layers, "device": device}]
-
-
-def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
-    remaining = [pin for pin in pins if pin["layers"] != layers]
-    if len(remaining) == len(pins):
-        written = ", ".join(pin["layers"] for pin in pins) or "there are none"
-        raise UsageError(
-            f"there is no pin {layers!r}", code="plan.what-if", hint=f"pins: {written}"
-        )
-    return remaining
-
-
-def _known() -> str:
-    return "changes are: " + ", ".join(_FORMS.values())
 
 
 def plan_table(
@@ -223,20 +83,23 @@ def _table(
     objective: str | None,
     power_mode: str | None,
 ) -> PlanTable:
-    from edgekit.placement.table import OBJECTIVES, PlanTable, TableRow, with_error, with_plan
+    from edgekit.placement.table import (
+        OBJECTIVES,
+        PlanTable,
+        TableRow,
+        table_modes,
+        with_error,
+        with_plan,
+        without_plan,
+    )
 
-    pairs = list(_pairs(boards, modes, power_mode))
+    pairs = list(table_modes(boards, modes, power_mode))
     objectives = [objective] if objective else list(OBJECTIVES)
     rows: list[TableRow] = []
     failures = []
     for number, (board, mode, note) in enumerate(pairs):
         for step, aim in enumerate(objectives):
-            row = TableRow(
-                target=board.name, power_mode=mode, precision=context.file.precision,
-                objective=aim, dla_cores=[], latency_us=None, throughput_qps=None,
-                energy_uj=None, gpu_us=None, bands={}, plans={},
-                notes=[note] if note else [], error=None,
-            )  # fmt: skip
+            row = without_plan(board, mode, context.file.precision, aim, note)
             done = number * len(objectives) + step
             context.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
@@ -262,38 +125,6 @@ def _table(
     )
 
 
-def _pairs(
-    boards: Sequence[Target], modes: Sequence[str], requested: str | None
-) -> Iterator[tuple[Target, str, str]]:
-    """Yields board, mode and a note on the mode."""
-    lacking = [error for board in boards if (error := _lack(board, requested))]
-    if lacking and not modes and len(lacking) == len(boards):
-        raise lacking[0]
-    for board in boards:
-        name = board.name
-        if list(modes) == ["all"]:
-            if not board.power_modes:
-                raise UsageError("its power modes are not known", where=name, code="target.mode")
-            found = list(board.power_modes)
-        else:
-            found = list(modes)
-        if found:
-            yield from ((board, mode, "") for mode in dict.fromkeys(found))
-            continue
-        lacks = _lack(board, requested) is not None
-        mode = board.mode(None if lacks else requested).name
-        yield board, mode, f"{name} has no power mode {requested}; {mode} is used" if lacks else ""
-
-
-def _lack(board: Target, mode: str | None) -> UsageError | None:
-    """Returns the error where a board does not have a mode."""
-    try:
-        board.mode(mode)
-    except UsageError as error:
-        return error
-    return None
-
-
 def _of_row(
     context: Context, board: Target, mode: str, objective: str
 ) -> tuple[Context, list[int]]:
@@ -307,45 +138,6 @@ def _of_row(
     return other, cores
 
 
-_REASONS_WITHOUT_LAYER = {
-    "constant": "it is computed from constants",
-    "identity": "it passes its input on",
-    "branch": "it is a branch whose condition is known",
-    "function": "it is a call that was inlined",
-    "given": "its values were given",
-    "unused": "no output needs it",
-}
-
-
-def layer_of(network: Network, model: Model, name: str) -> str:
-    """Returns the layer that a name stands for, also an ONNX node's that loading removed.
-
-    Args:
-        network: The layers.
-        model: The model as it came.
-        name: A layer's or an ONNX node's.
-
-    Raises:
-        UsageError: "layer.unknown": there is none.
-    """
-    from edgekit.placement.explanation import find_layer
-
-    gone = model.folded.get(name)
-    try:
-        if gone is None:
-            return find_layer(network, name).name
-        writers = [x.name for x in network.layers if set(x.outputs) & set(gone.outputs)]
-        return writers[0] if writers else find_layer(network, gone.after).name
-    except UsageError as error:
-        error.where = model.source
-        if gone is not None:
-            error.message = (
-                f"no layer corresponds to the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
-            )
-            error.hint = "`edgekit check --by-layer` lists the layers"
-        raise
-
-
 def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
     """Returns the reasons for a layer's place, or for those of all layers that a glob names.
 
@@ -353,12 +145,12 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
         UsageError: "layer.unknown": there is no layer, ONNX node or module of that name;
             "layer.several": a glob names several layers of a file that names no modules.
     """
-    from edgekit.placement.explanation import explain_layer
+    from edgekit.placement.explanation import explain_layer, layer_named
 
     context = pipeline.context
     # refused before anything is placed
     try:
-        name = layer_of(network(context), source(context), layer)
+        name = layer_named(network(context), source(context), layer)
     except UsageError as error:
         if error.code != "layer.several" or network(context).modules is None:
             raise
@@ -396,7 +188,7 @@ def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
         GateError: No placement meets the request with the changes.
     """
     read = read_changes(changes, pipeline.config)
-    other = read.made(pipeline.context)
+    other = variant(pipeline.context, **read.options())
 
     def ask(context: Context) -> tuple[WhatIf, str]:
         found = compare_plans(plan(context), plan(other), read.texts)

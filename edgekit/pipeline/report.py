@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.benchmark.document import Bench, BoardName
+from edgekit.benchmark.document import Bench
 from edgekit.benchmark.inference import Inference
 from edgekit.benchmark.measurement import Times
 from edgekit.benchmark.trace.chrome import Trace
 from edgekit.benchmark.validity import Verdict
 from edgekit.bundles.files import PackedBundle
+from edgekit.deployment.board import DescribedBoard
 from edgekit.documents import (
     Coded,
     Count,
-    Digest,
     Document,
     Figure,
-    Fraction,
     Precision,
     TargetName,
     omitted,
@@ -41,11 +40,12 @@ from edgekit.pipeline.steps.build import (
     note_groups,
     notes_of,
 )
-from edgekit.pipeline.steps.deploy import board_name
+from edgekit.pipeline.steps.deploy import ServedRelease, board_name
 from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
+from edgekit.placement.check_document import CheckCounts
 from edgekit.placement.plan import Plan
 from edgekit.quantize.given_scales import named_scales
 from edgekit.quantize.scales import ChangedScale, change_rows
@@ -55,36 +55,20 @@ from edgekit.reports.schema import (
     Accuracy as ReportedAccuracy,
 )
 from edgekit.reports.schema import (
-    Facts,
     RefitAnswer,
     Report,
     ReportedRewrite,
 )
+from edgekit.rewriting.graph import Applied
 from edgekit.tensorrt.built import BoardBuild
 from edgekit.version import __version__
-from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.codec import document, member, nullable, record
 from edgekit_device.protocol.fields import Clock
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.reports.facts import RunFacts
-
-
-_ACCURACY = (
-    "cosine", "snr_db", "max_abs", "top1_agreement", "groups", "scores", "failures",
-)  # fmt: skip
-
-
-class RunCheck(Document):
-    """What the check counted: layers, those that a DLA could run, and loadables."""
-
-    layers: Count
-    dla_layers: Count
-    gpu_layers: Count
-    dla_macs_fraction: Fraction
-    candidates: Count
-    loadables: Count
 
 
 class RunCalibration(Document):
@@ -97,7 +81,11 @@ class RunCalibration(Document):
 
 
 class BriefBench(Document):
-    """The measurement in short; bench.json has all of it."""
+    """The measurement in short; bench.json has all of it.
+
+    Attributes:
+        iterations: Frames of all streams.
+    """
 
     clock: Clock | None
     backend: str | None
@@ -107,16 +95,15 @@ class BriefBench(Document):
     verdict: Verdict | None
 
 
-class RunRelease(Document):
-    """What a board serves; ``taken_back`` is the bundle's own release where another one serves."""
+@document(frozen=True)
+class RunRelease(ServedRelease):
+    """What a board serves after a run.
 
-    board: BoardName
-    release: str | None
-    digest: Digest | None
-    bytes_sent: Count | None
-    previous: str | None
-    taken_back: Annotated[TakenBack, Coded()] | None
-    notes: list[str]
+    Attributes:
+        taken_back: The bundle's own release, where the board took it back and serves another one.
+    """
+
+    taken_back: TakenBack | None = member(nullable(record(TakenBack)))
 
 
 class RunDocument(Document):
@@ -128,8 +115,8 @@ class RunDocument(Document):
     precision: Precision
     backend: str
     steps: list[Annotated[FinishedStep, Coded()]]
-    check: RunCheck
-    rewrites: list[Facts]
+    check: Annotated[CheckCounts, Coded()]
+    rewrites: list[Annotated[Applied, Coded()]]
     calibration: RunCalibration | None
     plan: Annotated[Plan, Coded()]
     built: list[Annotated[BoardBuild, Coded()]]
@@ -138,8 +125,8 @@ class RunDocument(Document):
     refit: RefitAnswer
     infer: Inference
     bench: BriefBench
-    board: BoardName
-    releases: list[RunRelease]
+    board: Annotated[DescribedBoard, Coded()]
+    releases: list[Annotated[RunRelease, Coded()]]
     files: dict[str, str]
     notes: list[str]
     parser: Annotated[ParserWord, Coded()] | None = omitted()
@@ -157,13 +144,13 @@ def run_document(
     check, bench = known(found.check), known(found.bench)
     releases = [
         RunRelease(
-            board=board_name(one.board),
+            board=one.board,
             release=one.release,
             digest=one.digest,
             bytes_sent=one.bytes_sent,
             previous=one.previous,
             taken_back=one.taken_back,
-            notes=list(one.notes),
+            notes=one.notes,
         )
         for one in found.deploy
     ]
@@ -174,8 +161,15 @@ def run_document(
         precision=context.file.precision,
         backend=builds[0].artefacts.backend,
         steps=list(steps),
-        check=RunCheck(**{name: getattr(check, name) for name in RunCheck.model_fields}),
-        rewrites=write(rewrites.applied),
+        check=CheckCounts(
+            layers=check.layers,
+            dla_layers=check.dla_layers,
+            gpu_layers=check.gpu_layers,
+            dla_macs_fraction=check.dla_macs_fraction,
+            candidates=check.candidates,
+            loadables=check.loadables,
+        ),
+        rewrites=list(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
             choice=choice(context),
@@ -221,21 +215,27 @@ def report_facts(
 
     scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
     gate, back = context.file.accuracy, bench.taken_back
-    error = write(accuracy(context))
-    figures = {
-        **{key: error[key] for key in _ACCURACY},
-        "data": error["data"],
-        "stand_in": _stand_in(context),
-        "inputs": error["count"],
-        "metric": gate.metric,
-        "min": gate.min,
+    error = accuracy(context)
+    figures = ReportedAccuracy(
+        cosine=error.cosine,
+        snr_db=error.snr_db,
+        max_abs=error.max_abs,
+        top1_agreement=error.top1_agreement,
+        groups=list(error.groups),
+        scores=list(error.scores),
+        failures=list(error.failures),
+        data=error.data,
+        stand_in=_stand_in(context),
+        inputs=error.count,
+        metric=gate.metric,
+        min=gate.min,
         # a run that misses its gate ends before the report
-        "passed": None if gate.min is None else True,
-        "computed": "emulated on a CPU",  # also where a board built engines of its own
-        "nonfinite": error["nonfinite"],
-        "constant": error["constant"],
-        "segments": error["per_segment"],
-    }
+        passed=None if gate.min is None else True,
+        computed="emulated on a CPU",  # also where a board built engines of its own
+        nonfinite=list(error.nonfinite),
+        constant=list(error.constant),
+        segments=list(error.per_segment),
+    )
     return RunFacts(
         name=context.file.name,
         model=source(context).source,
@@ -246,7 +246,7 @@ def report_facts(
         mode=context.file.build.mode,
         backend=builds[0].artefacts.backend,
         scales=None if scales is None else named_scales(scales, model(context)),
-        accuracy=ReportedAccuracy.model_validate(figures),
+        accuracy=figures,
         bundle=bundle,
         # of what serves, where the bundle was taken back: nothing of this plan's layers
         refit=None if back else refit,

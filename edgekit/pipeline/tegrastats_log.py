@@ -6,20 +6,17 @@ too, and goes into the run's result in the history.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgekit.benchmark.document import SCHEMA, Bench, judged
-from edgekit.benchmark.statistics import MeasurementLimits
-from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
+from edgekit.benchmark.document import SCHEMA, Bench
+from edgekit.benchmark.log_power import with_log
 from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError, EnvironmentLack, UsageError
 from edgekit.files import write_json
 from edgekit.pipeline.cache import Cache
 from edgekit.results.recording import amend
-from edgekit.targets.loader import get
 from edgekit_device.board.samples import Monitor
 from edgekit_device.protocol.codec import read, write
 
@@ -53,49 +50,7 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
             hint="edgekit bench bench.json --tegrastats FILE",
         )
     document = _read_document(path)
-    if document.clock is None:
-        raise DataError(
-            "the bench document does not name the clock it was measured with", code="bench.form",
-            where=str(path), hint=_HINT,
-        )  # fmt: skip
-    if document.clock != "board-measured":
-        raise UsageError(
-            f"{path} is {document.clock}, so a board's power does not belong to it",
-            hint=_HINT,
-        )
-    if document.energy and not (document.monitor and document.monitor.log):
-        raise UsageError(
-            f"{path} already has power samples",
-            hint="give a measurement made with --no-monitor",
-        )
-    target = get(str(document.target))
-    monitor = read_tegrastats(log, rails=target.rails)
-    reason, differences = other_board(monitor, target)
-    if reason:
-        raise DataError(
-            f"the log is from another board: {reason}", code="tegrastats.board", where=str(log),
-            hint=_HINT,
-        )  # fmt: skip
-    warmup_s = (document.warmup_ms or 0.0) / 1e3
-    monitor = replace(
-        monitor,
-        warnings=(*monitor.warnings, *differences),
-        samples=tuple(replace(one, t_s=round(one.t_s - warmup_s, 6)) for one in monitor.samples),
-        busy_from_s=-warmup_s,
-        log=log.name,
-    )
-    # a monitor that saw no rails is replaced by one that did
-    mode = document.power_mode
-    document = judged(document.model_copy(update={"monitor": monitor}), target, MeasurementLimits())
-    # the log names no power mode: the measurement's stays
-    document = document.model_copy(update={"power_mode": document.power_mode or mode})
-    if document.energy is None:
-        raise DataError(
-            "the log has no power samples from the time of the measurement",
-            code="tegrastats.power",
-            where=str(log),
-            hint="record until the measurement ends, as root if the rails need it",
-        )
+    document = with_log(document, log, str(path), _HINT)
     lost, before = _store_monitor(document, cache), document.notes
     document = document.model_copy(
         update={

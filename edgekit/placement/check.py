@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from edgekit.network.model import Layer, Model, Network, loadable_name
 from edgekit.parsing.nvidia import ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, Parse, parse_check
 from edgekit.placement.check_document import (
+    BriefCheck,
     Check,
     CheckedLayer,
     CoreMemory,
@@ -43,11 +44,13 @@ from edgekit.placement.check_document import (
     PredictedLoadable,
     SparsityCheck,
     TensorFacts,
+    Verdict,
     checked_modules,
     facts_of,
     judged_layers,
     summary_of,
     unknown_costs,
+    without_layers,
 )
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.forecast import (
@@ -61,6 +64,7 @@ from edgekit.placement.forecast import (
     saved_us,
     timer_of,
 )
+from edgekit.placement.forecast import forecast as forecast_of
 from edgekit.placement.translation import (
     is_typed,
     judged_translation,
@@ -74,6 +78,7 @@ from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 from edgekit.targets.releases import release_for, release_sources, unstated_dla
 from edgekit.text import counted
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.parsing.nvidia import ParserWord
@@ -85,7 +90,7 @@ if TYPE_CHECKING:
 _NO_GAIN = "none needed: the layer takes no time where it is"
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class _Memory:
     """The candidates whose memory decides: those that are kept, and those that a limit refuses."""
 
@@ -139,7 +144,7 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
 SHOWN = 3  # more fixes at once are not read
 
 
-@dataclass(frozen=True, eq=False)
+@document(frozen=True, eq=False)
 class CheckResult:
     """A checked model.
 
@@ -657,4 +662,37 @@ def sparsity_document(result: CheckResult) -> SparsityCheck:
         target=document.target,
         precision=document.precision,
         tensorrt=document.tensorrt,
+    )
+
+
+def brief_verdict(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    power_mode: str | None,
+    parses: bool,
+) -> Verdict:
+    """Returns a check without layers and suggestions.
+
+    Args:
+        network: The layers.
+        judgement: Their verdicts.
+        target: The board.
+        power_mode: Its power mode, for the predicted times.
+        parses: Whether the board's parser imports the model; otherwise nothing is placed.
+    """
+    if not parses:
+        judgement = judgement.unplaced()
+    times = forecast_of(network, judgement, target, power_mode=power_mode) if parses else None
+    return Verdict(
+        BriefCheck(
+            **vars(summary_of(network, judgement)),
+            candidates=len(judgement.candidates),
+            loadables=sum(group.retained for group in judgement.candidates),
+            transitions=automatic_transitions(network, judgement),
+            predicted=without_layers(times),
+        ),
+        multiplies=any(layer.macs for layer in network.layers),
+        uncounted=bool(network.uncounted),
     )

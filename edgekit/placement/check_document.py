@@ -99,14 +99,25 @@ class JudgedLayer:
 
 @document(frozen=True, kw_only=True)
 class CheckedLayer(JudgedLayer):
-    """A layer of a check; ``loadable`` is the number of the loadable that holds it."""
+    """A layer of a check; ``loadable`` is the number of the loadable that holds it.
+
+    Attributes:
+        loadable: Number of the loadable that holds it.
+    """
 
     loadable: int | None = member(nullable(fields.count), default=None)
 
 
 @document(frozen=True)
 class CheckSummary:
-    """How many layers are where, and the DLA's share of the multiply-accumulates, 0 to 1."""
+    """How many layers are where, and the DLA's share of the multiply-accumulates.
+
+    Attributes:
+        layers: How many layers there are.
+        dla_layers: How many layers run on a DLA.
+        gpu_layers: How many layers run on the GPU; 0 without a placement.
+        dla_macs_fraction: The DLA's part of the multiply-accumulates, 0 to 1.
+    """
 
     layers: int = member(fields.count)
     dla_layers: int = member(fields.count)
@@ -115,13 +126,27 @@ class CheckSummary:
 
 
 @document(frozen=True, kw_only=True)
-class BriefCheck(CheckSummary):
-    """A check's figures, as other documents have them: numbers of loadables and of changes between
-    GPU and DLA, and predicted times; None where nothing is predicted.
+class CheckCounts(CheckSummary):
+    """What a check counted.
+
+    Attributes:
+        candidates: Groups of layers that the builder would form on the cores.
+        loadables: How many of them the cores hold.
     """
 
     candidates: int = member(fields.count)
     loadables: int = member(fields.count)
+
+
+@document(frozen=True, kw_only=True)
+class BriefCheck(CheckCounts):
+    """A check's figures, as other documents have them.
+
+    Attributes:
+        transitions: Changes between GPU and DLA.
+        predicted: Predicted times; None where nothing is predicted.
+    """
+
     transitions: int = member(fields.count)
     predicted: Forecast | None = member(nullable(record(Forecast)))
 
@@ -298,7 +323,11 @@ class Check(_OfModel):
 
 @document(frozen=True)
 class TensorFacts:
-    """A tensor: its name, shape and NumPy type."""
+    """A tensor: its name, shape and NumPy type.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     name: str = member(long_text)
     shape: tuple[int, ...] = member(array(integer(-1, 1 << 62)))

@@ -28,7 +28,7 @@ from edgekit.documents import (
 )
 from edgekit.errors import GateError, UsageError
 from edgekit.network.layer_names import layers_matching, named_things, nearest_names
-from edgekit.network.model import Layer, Network
+from edgekit.network.model import Layer, Model, Network
 from edgekit.placement.assembly import gpu_best_note
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import FusedRegions
@@ -100,7 +100,14 @@ class Bind(Document):
 
 
 class MovedAlone(Document):
-    """What it takes to move the kernel and nothing else; counts are differences."""
+    """What it takes to move the kernel and nothing else; counts are differences.
+
+    Attributes:
+        difference: Of the objective from the plan's, in the objective's unit.
+        transitions: How many more changes between devices there are.
+        loadables: How many more loadables there are.
+        reformats: How many more reformats there are.
+    """
 
     value: Figure = Field(description="the objective's")
     difference: Number
@@ -111,7 +118,13 @@ class MovedAlone(Document):
 
 
 class Otherwise(Document):
-    """The best plan with the kernel on the other device."""
+    """The best plan with the kernel on the other device.
+
+    Attributes:
+        difference: Of the objective from the plan's, in the objective's unit.
+        transitions: Changes between devices.
+        loadables: How many loadables there are.
+    """
 
     device: Device | None
     pinned: list[str] = Field(description="the kernel's layers")
@@ -251,6 +264,43 @@ def find_layer(network: Network, name: str) -> Layer:
         if near
         else "`edgekit check --by-layer` lists the layers",
     )
+
+
+_REASONS_WITHOUT_LAYER = {
+    "constant": "it is computed from constants",
+    "identity": "it passes its input on",
+    "branch": "it is a branch whose condition is known",
+    "function": "it is a call that was inlined",
+    "given": "its values were given",
+    "unused": "no output needs it",
+}
+
+
+def layer_named(network: Network, model: Model, name: str) -> str:
+    """Returns the layer that a name stands for, also an ONNX node's that loading removed.
+
+    Args:
+        network: The layers.
+        model: The model as it came.
+        name: A layer's or an ONNX node's.
+
+    Raises:
+        UsageError: "layer.unknown": there is none.
+    """
+    gone = model.folded.get(name)
+    try:
+        if gone is None:
+            return find_layer(network, name).name
+        writers = [x.name for x in network.layers if set(x.outputs) & set(gone.outputs)]
+        return writers[0] if writers else find_layer(network, gone.after).name
+    except UsageError as error:
+        error.where = model.source
+        if gone is not None:
+            error.message = (
+                f"no layer corresponds to the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
+            )
+            error.hint = "`edgekit check --by-layer` lists the layers"
+        raise
 
 
 def _costing(query: PlacementQuery, plan: Plan) -> KernelCosts:
@@ -625,7 +675,7 @@ def explain_gpu_only(
     A plan that uses a DLA comes back as it is, and so does one whose network has nothing for the
     DLA or that would be the same without any constraint.
     """
-    if any(layer.device != "GPU" for part in plan.plans for layer in part.layers):
+    if plan.dla_cores:
         return plan
     if not usable_cores(query.options, query.target, query.precision):
         return plan  # a note says so
@@ -644,8 +694,7 @@ def explain_gpu_only(
             other = query.plan(constraints.without(frozenset(dropped)))
         except GateError:
             return None
-        used = any(layer.device != "GPU" for part in other.plans for layer in part.layers)
-        return other if used else None
+        return other if other.dla_cores else None
 
     if not own or (free := without(*own)) is None:
         return plan

@@ -31,7 +31,11 @@ class WhyLayer(Document):
 
 
 class Why(Document):
-    """A rule with the layers that it keeps off the DLA."""
+    """A rule with the layers that it keeps off the DLA.
+
+    Attributes:
+        count: How many layers the rule keeps off the DLA.
+    """
 
     rule: str
     count: Count

@@ -364,6 +364,20 @@ def usable_cores(options: Options, target: Target, precision: str) -> tuple[int,
     return tuple(sorted({core for core in options.dla_cores if core < target.dla.cores}))
 
 
+def in_one_engine(options: Options, target: Target) -> tuple[Options, list[str]]:
+    """Returns the options of a plan that is one hybrid engine, and a note where that takes cores.
+
+    Such an engine uses one DLA core; a mix of plans for throughput has several engines. Cores that
+    the board does not have stay, to be refused.
+    """
+    cores = options.dla_cores
+    there = all(core < target.dla.cores for core in cores)
+    if options.objective == "throughput" or not there or not cores[1:]:
+        return options, []
+    why = f"a hybrid engine uses only one DLA core, {cores[0]}; use build.mode: split for"
+    return replace(options, dla_cores=cores[:1], cores_why=f"{why} all"), [f"{why} several"]
+
+
 def resolve_pins(network: Network, options: Options) -> dict[str, str]:
     """Returns the pinned device by layer name; a later pin wins over an earlier one."""
     found: dict[str, str] = {}

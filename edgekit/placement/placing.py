@@ -660,7 +660,12 @@ def explain_conflict(
 
 
 class PlanProof(Document):
-    """What is proved of a plan."""
+    """What is proved of a plan.
+
+    Attributes:
+        loadables: How many loadables the plan has.
+        transitions: Changes between devices along the running order.
+    """
 
     optimal: bool = Field(description="proved, for predicted times")
     bound: Figure = Field(description="what no plan is better than")
@@ -672,7 +677,11 @@ class PlanProof(Document):
 
 
 class ParetoPlan(PlanProof):
-    """A plan of the front; figures are null where no layer has a known time."""
+    """A plan of the front; figures are null where no layer has a known time.
+
+    Attributes:
+        dla_layers: How many layers run on a DLA.
+    """
 
     latency_us: Figure | None
     throughput_qps: Figure | None = Field(description="frames a second")
@@ -689,7 +698,11 @@ class ParetoPlan(PlanProof):
 
 
 class Pareto(Document):
-    """The placements of which no other one is better in both metrics; all is predicted."""
+    """The placements of which no other one is better in both metrics; all is predicted.
+
+    Attributes:
+        bounds: The most a figure may come to, in its unit.
+    """
 
     schema_: Literal["edgekit.pareto/1"] = Field(alias="schema")
     clock: Literal["predicted"]

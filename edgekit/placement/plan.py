@@ -169,6 +169,7 @@ class PlacedLayer:
     """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order.
 
     Attributes:
+        segment: Number of its segment in running order.
         predicted_us: Microseconds by the cost model.
         predicted_uj: Microjoules by the cost model.
     """
@@ -191,6 +192,7 @@ class PlannedLoadable:
     ``plan`` is the index in ``Plan.plans`` of the plan that has it.
 
     Attributes:
+        core: Number of the DLA core.
         launch_us: Microseconds that starting it takes.
         launch_uj: Microjoules of the same.
         border_us: Microseconds that border tensors take more than in their best formats.
@@ -215,6 +217,9 @@ class Reformat:
 
     ``clock`` says whether the time is "measured" or "predicted"; ``plan`` is the index in
     ``Plan.plans`` of the plan that does it.
+
+    Attributes:
+        plan: Index of the plan that does it.
     """
 
     tensor: str = member(fields.name)
@@ -232,6 +237,9 @@ class Unfused:
 
     ``what`` is the tensor at the border, or says how many layers would be fused; ``plan`` is the
     index in ``Plan.plans`` of the plan that pays it.
+
+    Attributes:
+        plan: Index of the plan that pays it.
     """
 
     what: str = member(fields.name)
@@ -387,7 +395,16 @@ class MeasuredPart:
 
 @document(frozen=True)
 class Constraints:
-    """What a plan keeps to; the attributes are those of :class:`Options`."""
+    """What a plan keeps to; the attributes are those of :class:`Options`.
+
+    Attributes:
+        dla_cores: Numbers of the cores that may be used.
+        bounds: The most a figure may come to, in its unit.
+        max_loadables: The most loadables of a core.
+        max_transitions: The most changes between devices; None: no limit.
+        min_loadable_layers: The fewest layers of a loadable.
+        pools: Bytes that a loadable may have, by pool; None: the board's.
+    """
 
     dla_cores: tuple[int, ...] = member(array(fields.core), default=(0,))
     gpu: bool = member(flag, default=True)
@@ -428,6 +445,13 @@ class Plan:
     ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     What its parts add up to is computed whenever a plan is made, whatever was given: ``frame``,
     ``doubts`` (why the prediction alone does not decide), and ``devices`` of ``plans``.
+
+    Attributes:
+        pools: Bytes that a loadable needs at most, by pool.
+        transitions: Changes between devices along the running order.
+        bound: No plan's objective is better; in the objective's unit.
+        gap: How far the objective is from the bound, as a share.
+        bands: Where each figure may lie by the prediction error, in its unit.
     """
 
     target: str = member(fields.target)
@@ -475,6 +499,12 @@ class Plan:
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "frame", _frame_of(self))
         object.__setattr__(self, "doubts", doubts(self))
+
+    @property
+    def dla_cores(self) -> frozenset[str]:
+        """The DLA cores that its layers run on, "DLA0" and so on; of all ``plans``."""
+        devices = {layer.device for share in self.plans for layer in share.layers}
+        return frozenset(devices - {"GPU"})
 
     @property
     def rate_hz(self) -> float | None:
@@ -761,8 +791,7 @@ def within_error(plan: Plan) -> tuple[str, ...]:
     Empty for a plan without a DLA: the same model predicts both, so their errors are the same.
     """
     alone = plan.baselines.get("gpu_only")
-    on_dla = any(layer.device != "GPU" for share in plan.plans for layer in share.layers)
-    if not on_dla or alone is None:
+    if not plan.dla_cores or alone is None:
         return ()
     figures = alone.to_json()
     return tuple(
@@ -800,7 +829,11 @@ def percent_change(before: float, after: float) -> float | None:
 
 @document(frozen=True)
 class Change:
-    """By how much a figure grew, and by how many percent; None where that is not known."""
+    """By how much a figure grew, and by how many percent; None where that is not known.
+
+    Attributes:
+        by: The difference, in the figure's unit.
+    """
 
     by: float | None = member(nullable(fields.difference))
     percent: float | None = member(nullable(fields.difference))

@@ -174,7 +174,9 @@ def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> t
     for number in order:
         wanted = needed[number] | set(graph.outputs)
         if number == order[-1]:
-            outputs_here = [name for name in graph.outputs if name in graph.derived]
+            outputs_here = [
+                name for name in graph.outputs if name in graph.derived or graph.constant(name)
+            ]
         else:
             outputs_here = []
         writes = [out for node in members[number] for out in node.output if out in wanted]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from edgekit.documents import (
+    Band,
     Coded,
     Core,
     Count,
@@ -19,9 +21,10 @@ from edgekit.documents import (
     TargetName,
     omitted,
 )
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.placement.placing import Objective, PlanProof, Unit
 from edgekit.placement.plan import Plan, SlackChoice, plan_summary
+from edgekit.targets.board import Target
 from edgekit_device.protocol.failure import Failure
 
 #: The objectives of a table that names none.
@@ -29,7 +32,11 @@ OBJECTIVES = ("latency", "throughput", "energy")
 
 
 class TablePlan(PlanProof):
-    """What is proved of a row's plan, and what it has on each device."""
+    """What is proved of a row's plan, and what it has on each device.
+
+    Attributes:
+        dla_share: The DLA's part of the devices' working time for a frame, 0 to 1.
+    """
 
     value: Figure | None = Field(description="the objective's, in the unit")
     unit: Unit = Field(description="us, uj or qps")
@@ -40,7 +47,11 @@ class TablePlan(PlanProof):
 
 
 class TableRow(Document):
-    """One plan; figures are null where no layer has a known time, or there is no plan."""
+    """One plan; figures are null where no layer has a known time, or there is no plan.
+
+    Attributes:
+        dla_cores: Numbers of the cores that may be used.
+    """
 
     target: TargetName
     power_mode: str
@@ -52,7 +63,7 @@ class TableRow(Document):
     throughput_qps: Figure | None = Field(None, description="frames a second")
     energy_uj: Figure | None = None
     gpu_us: Figure | None = None
-    bands: dict[str, tuple[Figure, Figure] | None] = Field(description="by figure")
+    bands: dict[str, Band | None] = Field(description="where each figure may lie, in its unit")
     plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
     notes: list[str]
     error: Annotated[Failure, Coded()] | None = Field(None, description="why the row has no plan")
@@ -104,3 +115,53 @@ def with_error(row: TableRow, error: EdgekitError) -> TableRow:
     found = error.stated()
     why = Failure(found.code, found.message, found.where, found.hint)
     return row.model_copy(update={"error": why})
+
+
+def without_plan(board: Target, mode: str, precision: str, objective: str, note: str) -> TableRow:
+    """Returns a row before its plan is known."""
+    return TableRow(
+        target=board.name, power_mode=mode, precision=precision, objective=objective,
+        dla_cores=[], latency_us=None, throughput_qps=None, energy_uj=None, gpu_us=None, bands={},
+        plans={}, notes=[note] if note else [], error=None,
+    )  # fmt: skip
+
+
+def table_modes(
+    boards: Sequence[Target], modes: Sequence[str], requested: str | None
+) -> Iterator[tuple[Target, str, str]]:
+    """Yields board, mode and a note on the mode.
+
+    Args:
+        boards: The boards.
+        modes: Power modes, or "all"; none: one of each board.
+        requested: That one, where the board has it; None for the board's own.
+
+    Raises:
+        UsageError: "target.mode": no board has the mode, or a board's modes are not known.
+    """
+    lacking = [error for board in boards if (error := _lack(board, requested))]
+    if lacking and not modes and len(lacking) == len(boards):
+        raise lacking[0]
+    for board in boards:
+        name = board.name
+        if list(modes) == ["all"]:
+            if not board.power_modes:
+                raise UsageError("its power modes are not known", where=name, code="target.mode")
+            found = list(board.power_modes)
+        else:
+            found = list(modes)
+        if found:
+            yield from ((board, mode, "") for mode in dict.fromkeys(found))
+            continue
+        lacks = _lack(board, requested) is not None
+        mode = board.mode(None if lacks else requested).name
+        yield board, mode, f"{name} has no power mode {requested}; {mode} is used" if lacks else ""
+
+
+def _lack(board: Target, mode: str | None) -> UsageError | None:
+    """Returns the error where a board does not have a mode."""
+    try:
+        board.mode(mode)
+    except UsageError as error:
+        return error
+    return None

@@ -13,10 +13,11 @@ import numpy as np
 import onnx
 
 from edgekit.errors import GateError, ModelError
-from edgekit.network.left_modules import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.session import open_session
 from edgekit.pytorch.document import Agreement
 from edgekit.pytorch.left import LeftOut
+from edgekit.pytorch.source_errors import free_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +46,14 @@ def compare(
 
     Raises:
         GateError: ``torch.differs``: they differ by more.
+        ModelError: ``torch.dynamic_shapes``: PyTorch's outputs have another size in each case.
     """
     worst, name, count = 0.0, outputs[0], 0
+    sizes: dict[str, Any] = {}
     for tensors, expected in cases:
+        for output, theirs in zip(outputs, expected, strict=True):
+            if sizes.setdefault(output, theirs.shape) != theirs.shape:
+                raise free_size(None, output)
         found = run(tensors)
         count += 1
         for output, ours, theirs in zip(outputs, found, expected, strict=True):
@@ -67,11 +73,11 @@ def compare(
 
 
 def array(tensor: Any) -> np.ndarray:
-    """Returns a tensor's values in NumPy; bfloat16 becomes float32."""
+    """Returns a tensor's values in NumPy; bfloat16 and float64 become float32, as in the file."""
     import torch
 
     plain = tensor.detach().cpu()
-    if plain.dtype == torch.bfloat16:
+    if plain.dtype in (torch.bfloat16, torch.float64):
         plain = plain.float()
     found: np.ndarray = plain.contiguous().numpy()
     return found
@@ -125,7 +131,7 @@ def run_steps(steps: Iterable[Step], tensors: Mapping[str, Tensor]) -> dict[str,
     return known
 
 
-def torch_step(part: LeftPart, left: LeftOut) -> Step:
+def torch_step(part: LeftModule, left: LeftOut) -> Step:
     """Returns the step of a module that stays in PyTorch."""
     return Step(part.inputs, part.outputs, lambda tensors: left.run(part.call, tensors))
 
@@ -145,7 +151,7 @@ def array_step(inputs: tuple[str, ...], outputs: tuple[str, ...], run: RunArrays
 
 
 def steps_of_file(
-    path: Path, left: Callable[[LeftPart], Step] | None, *, optimise: bool = True
+    path: Path, left: Callable[[LeftModule], Step] | None, *, optimise: bool = True
 ) -> list[Step]:
     """Opens an exported file for ONNX Runtime and returns its steps.
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgekit.documents import Count, Digest, Document, Figure, Number, Release, omitted
+from edgekit.documents import Coded, Count, Digest, Document, Figure, Number, Release, omitted
+from edgekit.network.left_modules import LeftModule
 
 Exporter = Literal["dynamo", "legacy"]
 
 
 class Tensor(Document):
-    """An input or output of the ONNX file."""
+    """An input or output of the ONNX file.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     name: str
     shape: list[Count]
@@ -61,19 +66,6 @@ class Agreement(Document):
     output: str = Field(description="The output with the largest difference.")
 
 
-class LeftModule(Document):
-    """A call of a module that is left out: a node ``edgekit.pytorch::Module`` of the file."""
-
-    module: str = Field(description="Its path.")
-    call: Count = Field(description="The call's number in the order of the network, from 0.")
-    inputs: list[str] = Field(description="The tensors among its arguments.")
-    outputs: list[str] = Field(description="The tensors among its results.")
-    bytes: Count = Field(description="What its inputs and outputs take, in the file's types.")
-    file: str = omitted(
-        "", description="The call's ONNX file, where ONNX Runtime runs it and PyTorch does not."
-    )
-
-
 class Exported(Document):
     """An ONNX file that was made of a PyTorch network."""
 
@@ -94,7 +86,9 @@ class Exported(Document):
     agreement: Agreement
     cached: bool = Field(description="Whether the file was made before.")
     notes: list[str]
-    left: list[LeftModule] = omitted([], description="In the order of the network.")
+    left: list[Annotated[LeftModule, Coded()]] = omitted(
+        [], description="In the order of the network."
+    )
 
     def words(self) -> str:
         """Returns by what the file was made, and how far it is from PyTorch, for people."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,17 +16,17 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from edgekit.errors import EnvironmentLack, ModelError, UsageError
-from edgekit.network.left_modules import LeftPart, parts, with_left_modules
+from edgekit.errors import EnvironmentLack, GateError, ModelError, UsageError
+from edgekit.network.left_modules import LeftModule, parts, with_left_modules
 from edgekit.network.loading.load import load
 from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import LEFT_DOMAIN, dtype_name
 from edgekit.network.writing import save as save_model
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
-from edgekit.pytorch.document import Arguments, Exported, Exporter, LeftModule, Tensor
-from edgekit.pytorch.networks import Network, is_module, network_of, size_words
-from edgekit.pytorch.signature import plain_constants, type_name
+from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
+from edgekit.pytorch.networks import Network, clones, is_module, network_of, size_words
+from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
 
@@ -109,18 +110,14 @@ def export_with_network(
         from edgekit.pytorch.outside import export_outside
 
         if dynamic_shapes:
-            raise _dynamic("")
+            raise _dynamic((), given, kwargs, inputs)
         outside = export_outside(
             source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
             save=None if leave else save, trust=trust,
         )  # fmt: skip
         return _with_left(outside, leave, save), None
     if dynamic_shapes:
-        import torch
-
-        tensors = {f"input {number}": one for number, one in enumerate(given, 1)
-                   if isinstance(one, torch.Tensor)}  # fmt: skip
-        raise _dynamic(size_words(tensors))
+        raise _dynamic(parameter_names(getattr(source, "forward", source)), given, kwargs, inputs)
     live = leave if is_module(source) else ()
     network = network_of(source, given, kwargs or {}, inputs or {}, leave=live)
     if live == leave:
@@ -152,7 +149,7 @@ def _leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
     if (found := keeping.found(key)) is not None:
         return found
     cut, calls = with_left_modules(load(whole), globs)
-    places = [one for one in parts(cut.proto) if isinstance(one, LeftPart)]
+    places = [one for one in parts(cut.proto) if isinstance(one, LeftModule)]
     with keeping.making(key) as folder:
         save_model(cut, folder / keeping.FILE)
         left = []
@@ -162,7 +159,7 @@ def _leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
             exporters.tidy(model.proto)
             name = f"left-{part.call}.onnx"
             save_model(model, folder / name)
-            left.append(left_module(part, str(keeping.home(key) / name)))
+            left.append(replace(part, file=str(keeping.home(key) / name)))
         made = exported.model_copy(
             update={"file": str(keeping.home(key) / keeping.FILE), "left": left, "cached": False}
         )
@@ -203,12 +200,21 @@ def need_torch() -> None:
         )
 
 
-def _dynamic(example: str) -> UsageError:
+def _dynamic(
+    parameters: Sequence[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    inputs: Mapping[str, str] | None,
+) -> UsageError:
+    sizes = listed(f"{name} {text}" for name, text in (inputs or {}).items())
+    with contextlib.suppress(UsageError):  # without an example
+        call = call_of(parameters, args, kwargs or {})
+        sizes = sizes or size_words(dict(zip(call.names, call.tensors, strict=True)))
     return UsageError(
         "a network for TensorRT has one size: dynamic_shapes is refused",
         code="torch.dynamic_shapes",
         hint="leave dynamic_shapes out and give inputs of the size that you need"
-        + (f" (the example's: {example})" if example else "")
+        + (f" (the example's: {sizes})" if sizes else "")
         + "; export once for each size",
     )
 
@@ -243,10 +249,14 @@ def export_network(
             return keeping.saved(found, save)
     with torch.no_grad():
         made, proto = _translated(network, program, release, exporter, notes)
-    if exporters.widen(proto):
+    other = exporters.in_float32(proto)
+    if "bfloat16" in other:
         notes.append("bfloat16 is float32 in the file: its values are exact there")
+    if "float64" in network.types():
+        notes.append("float64 is float32 in the file: TensorRT has no float64")
     exporters.rename(proto, network.call.names, network.result.names)
-    left = [left_module(one) for one in parts(proto) if isinstance(one, LeftPart)]
+    exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
+    left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result is what tells networks apart
@@ -264,7 +274,15 @@ def export_network(
             found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 
-        agreement = compare(run, names, network.cases(), tolerance)
+        try:
+            agreement = compare(run, names, network.cases(), tolerance)
+        except GateError:
+            if made == "legacy" and network.kind != "torchscript":
+                # the trace may hold a number of the example that Python read
+                exporters.refuse_control_flow(
+                    network.make(), network.call.tensors, constants=False
+                )  # fmt: skip
+            raise
         exported = Exported(
             schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
             source=network.source, kind=network.kind, torch=str(torch.__version__), exporter=made,
@@ -329,7 +347,8 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
     made = []
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
-        made.append(exporters.legacy(module, call.tensors, call.names, opset))
+        # the exporter runs it, and it may write to its inputs
+        made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
         if not _lacking(made[-1], release):
             break
     return min(made, key=lambda proto: len(_lacking(proto, release)))
@@ -340,14 +359,6 @@ def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
     version = parse_version(release)
     operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
     return sorted(one for one in operators if not operator_table().imports(one, version))
-
-
-def left_module(part: LeftPart, file: str = "") -> LeftModule:
-    """Returns the row of a left-out module's call; ``file``: its ONNX file."""
-    return LeftModule(
-        module=part.module, call=part.call, inputs=list(part.inputs), outputs=list(part.outputs),
-        bytes=part.bytes, file=file,
-    )  # fmt: skip
 
 
 def _tensors(

@@ -9,7 +9,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
+from edgekit.pytorch.chain import array
 
 #: What the exporter of programs writes by itself; it converts to newer versions only.
 DYNAMO_OPSET = 18
+# TensorRT has no float64, ONNX Runtime few kernels of either
+_OTHER_FLOATS: dict[int, str] = {TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
 _SMALL = 1024  # bytes of a tensor that a conversion may have to read
 # facts of a node that hold the Python code; names of modules and the line are kept
 _DROPPED = ("pkg.torch.onnx.fx_node", "namespace", "pkg.onnxscript.rewriter.rule_name")
@@ -68,17 +71,45 @@ def program_of(module: Any, tensors: Sequence[Any]) -> Any:
     import torch
 
     try:
-        return torch.export.export(module, tuple(tensors), strict=False)
+        program = torch.export.export(module, tuple(tensors), strict=False)
+        if any("set_grad_enabled" in str(node.target) for node in program.graph.nodes):
+            # a block with gradients, which the exporter cannot translate: without a change of mode
+            # there is no such block
+            with torch.enable_grad():
+                return torch.export.export(module, tuple(tensors), strict=False)
+        return program
     except Exception as error:
         failed = source_errors.failure(error, module)
     if failed.code == "torch.control_flow":
-        with contextlib.suppress(Exception):  # it only adds lines
+        with contextlib.suppress(Exception), _closed_log():  # it only adds lines
             drafted = torch.export.draft_export(module, tuple(tensors), strict=False)
             lines = source_errors.other_lines(drafted._report)
             failed.details = tuple(
                 f"also {line}" for line in lines if f"{failed.where}:" not in line
             )
     raise failed
+
+
+@contextlib.contextmanager
+def _closed_log() -> Iterator[None]:
+    """Closes and removes the log that ``draft_export`` opens and leaves."""
+    logger, opened = logging.getLogger("torch.__trace"), []
+    add = logger.addHandler
+
+    def noted(handler: logging.Handler) -> None:
+        opened.append(handler)
+        add(handler)
+
+    vars(logger)["addHandler"] = noted
+    try:
+        yield
+    finally:
+        del vars(logger)["addHandler"]
+        for handler in opened:
+            path = getattr(handler, "_stream_path", None)
+            handler.close()
+            if path:
+                Path(path).unlink(missing_ok=True)
 
 
 def dynamo(program: Any) -> onnx.ModelProto:
@@ -132,7 +163,7 @@ def legacy(
 
     script = isinstance(module, torch.jit.ScriptModule)
     if not script:
-        _refuse_control_flow(module, tensors)
+        refuse_control_flow(module, tensors, constants=True)
     with (
         tempfile.TemporaryDirectory(prefix="edgekit-export-") as folder,
         quiet() as said,
@@ -147,7 +178,24 @@ def legacy(
         except Exception as error:
             known = None if script else module
             raise source_errors.failure(error, known, printed=said.getvalue()) from error
-        return onnx.load(path)
+        proto = onnx.load(path)
+    if not script:
+        _give_unused_inputs(proto.graph, names, tensors)
+    return proto
+
+
+def _give_unused_inputs(
+    graph: onnx.GraphProto, names: Sequence[str], tensors: Sequence[Any]
+) -> None:
+    """Adds the inputs that the legacy exporter dropped, since nothing reads them."""
+    kept = {value.name: value for value in graph.input}
+    if not kept.keys() < set(names):
+        return
+    del graph.input[:]
+    for name, tensor in zip(names, tensors, strict=True):
+        kind = helper.np_dtype_to_tensor_dtype(array(tensor).dtype)
+        made = helper.make_tensor_value_info(name, kind, list(tensor.shape))
+        graph.input.append(kept.get(name, made))
 
 
 @contextlib.contextmanager
@@ -163,23 +211,78 @@ def _without_fused_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _refuse_control_flow(module: Any, tensors: Sequence[Any]) -> None:
-    """Tracing takes one branch and says nothing: a run without values finds what needs them."""
+def refuse_control_flow(module: Any, tensors: Sequence[Any], *, constants: bool) -> None:
+    """Tracing takes one branch and says nothing: a run without values finds what needs them.
+
+    Args:
+        module: The network, which takes the tensors.
+        tensors: The example.
+        constants: Whether Python may read numbers out of tensors: of constants it may.
+
+    Raises:
+        ModelError: ``torch.control_flow``, with module path and source line.
+    """
+    try:
+        _run_without_values(module, tensors, scalars=constants, sizes=True)
+    except EdgekitError as error:
+        # other failures are the exporter's to name, if it fails, too
+        if error.code == "torch.control_flow":
+            raise
+
+
+def refuse_free_sizes(
+    graph: onnx.GraphProto, make: Callable[[], Any], tensors: Sequence[Any]
+) -> None:
+    """Refuses outputs whose sizes the values of the inputs decide.
+
+    Args:
+        graph: What was exported.
+        make: Returns its module, which takes the tensors.
+        tensors: The example.
+
+    Raises:
+        ModelError: ``torch.dynamic_shapes``, with module path and source line.
+    """
+    shapes = [one.type.tensor_type.shape for one in graph.output]
+    # the legacy exporter computes some sizes that are constant
+    if not any(size.dim_param for shape in shapes for size in shape.dim):
+        return
+    made: Sequence[Any] = ()
+    with contextlib.suppress(EdgekitError):  # a TorchScript file does not run so
+        made = _run_without_values(make(), tensors, scalars=True, sizes=True)
+    for value, one in zip(graph.output, made, strict=False):
+        if not all(isinstance(size, int) for size in one.shape):
+            _run_without_values(make(), tensors, scalars=True, sizes=False)
+            raise source_errors.free_size(None, value.name)
+
+
+def _run_without_values(
+    module: Any, tensors: Sequence[Any], *, scalars: bool, sizes: bool
+) -> Sequence[Any]:
+    """Runs a module on tensors without values, and returns what it returns.
+
+    Args:
+        module: The network.
+        tensors: The example.
+        scalars: Whether Python may read numbers out of tensors.
+        sizes: Whether values may decide sizes.
+
+    Raises:
+        EdgekitError: It fails.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    failed: EdgekitError | None = None
+    free = ShapeEnv(allow_scalar_outputs=scalars, allow_dynamic_output_shape_ops=sizes)
+    mode = FakeTensorMode(shape_env=free, allow_non_fake_inputs=True)
     with quiet():
         try:
             fakes = [mode.from_tensor(one, static_shapes=True) for one in tensors]
             with mode:
-                module(*fakes)
+                made: Sequence[Any] = module(*fakes)
         except Exception as error:
-            # other failures are the exporter's to name, if it fails, too
-            failed = source_errors.failure(error, module)
-    if failed is not None and failed.code == "torch.control_flow":
-        raise failed
+            raise source_errors.failure(error, module) from error
+    return made
 
 
 def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -284,34 +387,34 @@ def is_float(kind: int) -> bool:
     )
 
 
-def widen(proto: onnx.ModelProto) -> bool:
-    """Makes bfloat16 float32, in which its values are exact; returns whether there was any."""
-    changed = False
+def in_float32(proto: onnx.ModelProto) -> list[str]:
+    """Makes bfloat16 and float64 float32; returns what there was, as PyTorch calls it."""
+    found: set[int] = set()
     for tensor in proto.graph.initializer:
-        changed |= _widen_tensor(tensor)
+        _tensor_in_float32(tensor, found)
     for node in proto.graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                changed |= _widen_tensor(attribute.t)
+                _tensor_in_float32(attribute.t, found)
             is_type = (node.op_type, attribute.name) in (
                 ("Cast", "to"), ("RandomNormalLike", "dtype"), ("EyeLike", "dtype"),
             )  # fmt: skip
-            if is_type and attribute.i == TensorProto.BFLOAT16:
+            if is_type and attribute.i in _OTHER_FLOATS:
+                found.add(attribute.i)
                 attribute.i = TensorProto.FLOAT
-                changed = True
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
-        if value.type.tensor_type.elem_type == TensorProto.BFLOAT16:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT
-            changed = True
-    return changed
+        kind = value.type.tensor_type
+        if kind.elem_type in _OTHER_FLOATS:
+            found.add(kind.elem_type)
+            kind.elem_type = TensorProto.FLOAT
+    return sorted(_OTHER_FLOATS[one] for one in found)
 
 
-def _widen_tensor(tensor: onnx.TensorProto) -> bool:
-    if tensor.data_type != TensorProto.BFLOAT16:
-        return False
-    value = numpy_helper.to_array(tensor).astype("float32")
-    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    return True
+def _tensor_in_float32(tensor: onnx.TensorProto, found: set[int]) -> None:
+    if tensor.data_type in _OTHER_FLOATS:
+        found.add(tensor.data_type)
+        value = numpy_helper.to_array(tensor).astype("float32")
+        tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
 
 
 def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import onnx
 
 from edgekit.errors import ModelError, UsageError
 from edgekit.files import read_file
-from edgekit.network.left_modules import LeftPart
+from edgekit.network.left_modules import LeftModule
 from edgekit.network.source import is_factory
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import array, difference
@@ -40,7 +40,7 @@ _LARGEST_SOURCE = 1 << 24  # of a source file
 _TOLERANCE = 1e-3
 
 
-def left_file(left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], release: str) -> bytes:
+def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], release: str) -> bytes:
     """Returns the ONNX file of a left-out module's call, with its weights.
 
     Args:
@@ -124,7 +124,7 @@ class _Name:
 
 
 def left_python(
-    left: LeftOut, part: LeftPart, tensors: Sequence[Tensor], factory: str
+    left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], factory: str
 ) -> LeftPython:
     """Returns a left-out module's call as a Python part.
 
@@ -177,7 +177,7 @@ def left_python(
     return made
 
 
-def _tree(value: Any, part: LeftPart) -> dict[str, Any]:
+def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
     """Returns arguments as a Python part's record has them."""
     if isinstance(value, _Name):
         return {"tensor": value.name}
@@ -190,7 +190,7 @@ def _tree(value: Any, part: LeftPart) -> dict[str, Any]:
     raise _refused(part, f"an argument of {type(value).__qualname__} cannot stand in a bundle")
 
 
-def _refused(part: LeftPart, problem: str) -> UsageError:
+def _refused(part: LeftModule, problem: str) -> UsageError:
     return UsageError(
         f"the module cannot become a Python part: {problem}", code="compile.python",
         where=part.module,

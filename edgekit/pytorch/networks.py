@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.chain import array, difference
@@ -50,7 +52,7 @@ class Network:
         source: Its class, file or factory.
         call: How it is called.
         make: Returns a new copy, as a module that takes the call's tensors.
-        result: What the module returned last.
+        result: What the module returns.
         program: Of ``torch.export``, where the caller gave one.
         notes: What was changed or fixed.
         outputs: The example's.
@@ -94,7 +96,7 @@ class Network:
         for _ in range(2):
             tensors = tuple(random_like(one, generator) for one in self.call.tensors)
             try:
-                yield tensors, self.run(self.make(), tensors)
+                yield tensors, self.run(self.make(), clones(tensors))
             except Exception as error:
                 # inputs that only some values make sense of, such as indices of one another
                 reason = source_errors.first_words(error)
@@ -139,6 +141,7 @@ def network_of(
     """
     import torch
 
+    source = unwrapped(source)
     if isinstance(source, torch.export.ExportedProgram):
         network = _program(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.jit.ScriptModule):
@@ -184,15 +187,16 @@ def _module(
 
     def make() -> Any:
         module = _copy(source).eval()
+        _unwrap_children(module)
         fixed = fix_scales(module)
         words = f"{counted(fixed, 'fake quantiser')}: QuantizeLinear and DequantizeLinear"
         if fixed and words not in found.notes:
             found.notes.append(words)
         if leave:
-            args, kwargs = call.arguments(call.tensors)
+            args, kwargs = call.arguments(clones(call.tensors))
             found.left = leave_out(module, leave, args, kwargs)
             module = found.left.twin
-        module.forward = call.flat(module.forward, result)
+        module.forward = call.flat(_with_its_hooks(module), result)
         return module
 
     found = Network(
@@ -241,6 +245,46 @@ def _training(source: Any) -> list[str]:
 
 def _class_name(source: Any) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
+
+
+def unwrapped(source: Any) -> Any:
+    """Returns the module that ``torch.compile`` or a parallel wrapper was made of."""
+    from torch import nn
+
+    while isinstance(source, nn.Module):
+        if type(source).__name__ == "OptimizedModule":  # its own module imports half of PyTorch
+            source = source._modules["_orig_mod"]
+        elif isinstance(source, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            source = source.module
+        else:
+            break
+    return source
+
+
+def _unwrap_children(module: Any) -> None:
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if (inner := unwrapped(child)) is not child:
+                parent._modules[name] = inner
+
+
+def _with_its_hooks(module: Any) -> Callable[..., Any]:
+    """Returns what computes a module, with the hooks that it has itself, which are taken off it:
+    they expect its own arguments and results.
+    """
+    if not (module._forward_hooks or module._forward_pre_hooks):
+        forward: Callable[..., Any] = module.forward
+        return forward
+    inner = copy.copy(module)
+    for hooks in ("_forward_hooks", "_forward_pre_hooks"):
+        setattr(module, hooks, type(getattr(module, hooks))())
+    called: Callable[..., Any] = inner
+    return called
+
+
+def clones(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Copies inputs: a module may write to them."""
+    return tuple(one.clone() for one in tensors)
 
 
 def _copy(source: Any) -> Any:
@@ -376,9 +420,10 @@ def _examine(network: Network) -> None:
 
     module, tensors = network.make(), network.call.tensors
     before = {name: one.clone() for name, one in module.named_buffers()}
+    given = clones(tensors)
     try:
-        network.outputs = tuple(one.clone() for one in network.run(module, tensors))
-        again = network.run(module, tensors)
+        network.outputs = clones(network.run(module, given))
+        again = network.run(module, clones(tensors))
     except EdgekitError:
         raise
     except Exception as error:
@@ -386,6 +431,14 @@ def _examine(network: Network) -> None:
         raise source_errors.not_called(error, known, size_words(
             dict(zip(network.call.names, tensors, strict=True))
         )) from error  # fmt: skip
+    _refuse_complex(network)
+    written = [name for name, a, b in zip(network.call.names, given, tensors, strict=True)
+               if not np.array_equal(array(a), array(b), equal_nan=True)]  # fmt: skip
+    if written:
+        network.notes.append(
+            f"{counted(len(written), 'input')} {listed(map(repr, written), 5)}: written to by each "
+            "call in PyTorch, not by the network"
+        )
     changed = [
         name for name, one in module.named_buffers()
         if name in before and not torch.equal(one, before[name])
@@ -410,3 +463,15 @@ def _examine(network: Network) -> None:
             f"{words}: changed by each call in PyTorch, fixed in the network "
             f"({counted(len(changed), 'buffer')} that no result depends on)"
         )
+
+
+def _refuse_complex(network: Network) -> None:
+    named = {**dict(zip(network.call.names, network.call.tensors, strict=True)),
+             **dict(zip(network.result.names, network.outputs, strict=True))}  # fmt: skip
+    for name, tensor in named.items():
+        if tensor.is_complex():
+            raise ModelError(
+                f"{name!r} has complex numbers ({size_of(tensor)}), which ONNX networks take and "
+                "return as pairs of real ones", code="torch.complex", where=name,
+                hint="use torch.view_as_real and torch.view_as_complex in forward",
+            )  # fmt: skip

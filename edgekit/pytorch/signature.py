@@ -50,7 +50,7 @@ class Call:
     def flat(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
         """Returns a function of the tensors alone, which returns a tuple of tensors.
 
-        ``result`` gets what ``function`` returned last.
+        ``result`` gets what ``function`` returns.
         """
 
         def forward(*tensors: Any) -> tuple[Any, ...]:
@@ -93,6 +93,8 @@ def call_of(
         for key, (path, _) in zip(keys, paths, strict=True)
     )
     leaves = [(name, leaf) for name, (_, leaf) in zip(named, paths, strict=True)]
+    for name, leaf in leaves:
+        _refuse_object(name, leaf)
     tensors = [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not tensors:
         raise UsageError(
@@ -110,6 +112,23 @@ def call_of(
         _leaves=tuple(leaf for _, leaf in leaves),
         _tree=tree,
     )
+
+
+def _refuse_object(name: str, leaf: object) -> None:
+    """Refuses an object whose tensors would be fixed in the network."""
+    import torch
+
+    kept = vars(leaf).values() if hasattr(leaf, "__dict__") and not callable(leaf) else ()
+    if isinstance(leaf, torch.Tensor) or not any(map(torch.is_tensor, kept)):
+        return
+    kind = type(leaf).__qualname__
+    known = "torch.export.register_dataclass" if dataclasses.is_dataclass(leaf) else (
+        "torch.utils._pytree.register_pytree_node")  # fmt: skip
+    raise UsageError(
+        f"input {name!r} is an object of {kind}, and PyTorch does not know its tensors",
+        code="torch.inputs", where=name,
+        hint=f"register the class ({known}), or give tensors in lists, tuples and dicts",
+    )  # fmt: skip
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -153,29 +172,44 @@ def unique_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 class Result:
-    """What a module returned last, as tensors and the structure that they stand in."""
+    """What a module returned first, as tensors and the structure that they stand in."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         """Takes the names of inputs, which no output gets."""
         self._taken = tuple(taken)
+        self._paths: list[tuple[str, ...]] = []
         self.names: list[str] = []
         self.value: Any = None
         self.structure = Structure(kind="constant", value=None)
 
     def take(self, value: Any) -> tuple[Any, ...]:
-        """Returns the tensors of a result.
+        """Returns the tensors of a result, those that the first one had.
+
+        While a module is traced, sizes that it returns are tensors, too.
 
         Raises:
-            UsageError: ``torch.outputs``: there is none, or an object that is no tensor.
+            UsageError: ``torch.outputs``: there is none, an object that is no tensor, or a result
+                without a tensor of the first one.
         """
         tensors: list[Any] = []
-        paths: list[str] = []
+        paths: list[tuple[str, ...]] = []
         structure = _structure(value, (), tensors, paths)
         if not tensors:
             raise UsageError(
                 "the module returns no tensor", code="torch.outputs", hint="return tensors"
             )
-        self.names = unique_names(paths, self._taken)
+        if self._paths:
+            found = dict(zip(paths, tensors, strict=True))
+            lost = [name for path, name in zip(self._paths, self.names, strict=True)
+                    if path not in found]  # fmt: skip
+            if lost:
+                raise UsageError(
+                    f"the module does not return {lost[0]!r} in each call", code="torch.outputs",
+                    hint="return the same tensors in each call",
+                )  # fmt: skip
+            return tuple(found[path] for path in self._paths)
+        self._paths = paths
+        self.names = unique_names(map(_output_name, paths), self._taken)
         names = iter(self.names)
         self.structure = _named(structure, names)
         self.value = value
@@ -186,15 +220,19 @@ class Result:
         return _like(self.value, iter(tensors))
 
 
+def _output_name(path: tuple[str, ...]) -> str:
+    first = ("output",) if not path or path[0].isdecimal() else ()
+    return "_".join((*first, *path))
+
+
 def _structure(
-    value: Any, path: tuple[str, ...], tensors: list[Any], paths: list[str]
+    value: Any, path: tuple[str, ...], tensors: list[Any], paths: list[tuple[str, ...]]
 ) -> Structure:
     import torch
 
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        first = ("output",) if not path or path[0].isdecimal() else ()
-        paths.append("_".join((*first, *path)))
+        paths.append(path)
         return Structure(kind="tensor")
     if value is None or isinstance(value, bool | int | float | str):
         return Structure(kind="constant", value=value)

@@ -19,6 +19,10 @@ _LONGEST = 300
 _DATA_DEPENDENT = (
     "GuardOnDataDependentSymNode", "DataDependentOutputException", "PendingUnbackedSymbolNotFound",
 )  # fmt: skip
+# how PyTorch refuses the values of a tensor without any to NumPy
+_NO_NUMPY = ".numpy() is not supported for tensor subclasses"
+# an operator whose result has a size that values decide
+_FREE_SIZE = "DynamicOutputShapeException"
 # a node of a printed TorchScript graph
 _SCRIPT_NODE = re.compile(r"= (\S+)\(.*scope: (\S+) # (\S+?):(\d+)")
 _MISSING = (
@@ -74,8 +78,10 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
         return error
     chain = list(_chain(error))
     place = next((found for one in chain if (found := _place(one, network))), None)
-    if any(type(one).__name__ in _DATA_DEPENDENT for one in chain):
+    if any(type(one).__name__ in _DATA_DEPENDENT or _NO_NUMPY in str(one) for one in chain):
         return data_dependent(place)
+    if any(type(one).__name__ == _FREE_SIZE for one in chain):
+        return free_size(place)
     operator = _missing_operator(chain)
     if operator:
         place = _script_place(printed, operator) or place
@@ -113,6 +119,24 @@ def data_dependent(first: Place | None) -> ModelError:
         where=first.line if first else "",
         hint=(f"{first.leave()}, or write it" if first else "write it")
         + " with torch.where or arithmetic",
+    )
+
+
+def free_size(place: Place | None, output: str = "") -> ModelError:
+    """Returns the error of a result whose size the values of the inputs decide.
+
+    Args:
+        place: The operator's that decides it, if it is known.
+        output: The result's name.
+    """
+    named = f"output {output!r}" if output else "a tensor"
+    return ModelError(
+        f"the values of the inputs decide the size of {named}, and a network for TensorRT returns "
+        "one size" + (f": {place.words()}" if place else ""),
+        code="torch.dynamic_shapes",
+        where=place.line if place else output,
+        hint="return tensors of one size, such as a mask or torch.topk's, and select behind the "
+        "network",
     )
 
 

@@ -46,6 +46,10 @@ class CachedScale:
 
     With a model, ``writer`` and ``readers`` are the layers that write and read it, and ``known``
     says whether the network has it.
+
+    Attributes:
+        scale: The value of one step of INT8.
+        amax: The largest magnitude that INT8 can hold: 127 steps.
     """
 
     name: str = member(long_text)
@@ -67,7 +71,12 @@ class ReadScale(CachedScale):
 
 @document(frozen=True, kw_only=True)
 class InferredScale:
-    """A scale that follows from others; ``source`` says how."""
+    """A scale that follows from others; ``source`` says how.
+
+    Attributes:
+        scale: The value of one step of INT8.
+        amax: The largest magnitude that INT8 can hold: 127 steps.
+    """
 
     name: str = member(long_text)
     scale: float = member(fields.figure)
@@ -130,7 +139,13 @@ class ReadCache(ShownCache):
 
 @document(frozen=True)
 class ScaleDifference:
-    """A tensor whose scale differs; ``ratio`` is None where the old one is 0."""
+    """A tensor whose scale differs; ``ratio`` is None where the old one is 0.
+
+    Attributes:
+        old: The value of one step of INT8 in the first cache.
+        new: The same in the second cache.
+        ratio: The new one over the old one.
+    """
 
     name: str = member(long_text)
     old: float = member(fields.figure)

@@ -9,18 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
+from edgekit.dla.judge import judge
 from edgekit.error_document import UnscaledLayer, UnscaledTensor
 from edgekit.errors import DataError
+from edgekit.network.layer_names import layers_named
 from edgekit.network.lowering.layers import layers
-from edgekit.network.model import SAME_VALUES, Model, Network
+from edgekit.network.model import FOLLOWED, SAME_VALUES, Model, Network
 from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
-from edgekit.quantize.scales import Change, Scales, violations
+from edgekit.quantize.scales import Change, Scales, tie, tied, violations
 from edgekit.text import counted, listed, yaml_list
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
     from edgekit.quantize.needs import Lack
+    from edgekit.quantize.qdq.to_implicit import Translated
+    from edgekit.targets.board import Target
 
 
 _SHOWN = 5
@@ -283,6 +287,15 @@ def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scale
     return replace(scales, warnings=(*scales.warnings, warning))
 
 
+def tie_qdq(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
+    """Returns the scales of Q/DQ nodes as a build without these nodes takes them, with a warning of
+    those that change.
+    """
+    scales = tied(scales, network, **bound)
+    widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
+    return replace(scales, warnings=(*scales.warnings, *widened))
+
+
 def describe_widened(changes: Sequence[Change], what: str) -> list[str]:
     """Says which scales of a Q/DQ model are wider in a build without Q/DQ nodes.
 
@@ -299,3 +312,21 @@ def describe_widened(changes: Sequence[Change], what: str) -> list[str]:
     )
     more = f"; and {len(changes) - _CHANGES_SHOWN} more" if len(changes) > _CHANGES_SHOWN else ""
     return [f"different in the Q/DQ model: {shown}{more}; {what}"]
+
+
+def builder_scales(
+    found: Translated, board: Target | None, release: str | None
+) -> tuple[dict[str, float], tuple[Change, ...]]:
+    """Returns the scales of a translated Q/DQ model as the builder takes them, and what differs.
+
+    Args:
+        found: The translation.
+        board: The board; what its DLA cannot run ties nothing. None: every layer is one of a DLA.
+        release: The TensorRT that builds; None for the board's own.
+    """
+    network = layers(found.model, release or (board.tensorrt if board else FOLLOWED))
+    fp16 = layers_named(network, found.fp16_nodes, strict=False)
+    if board is None:
+        return tie(network, found.scales, fp16_layers=fp16)
+    judgement = judge(network, board, tensorrt=release, scales=found.scales)
+    return tie(network, found.scales, **scale_binding(judgement, fp16))

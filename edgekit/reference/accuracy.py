@@ -5,7 +5,7 @@ first has values that are not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -68,7 +68,12 @@ class ChannelGroup(SimilarChannels):
 
 @document(frozen=True)
 class KeptScores:
-    """How many of a detector's scores above 0.25 stay above it."""
+    """How many of a detector's scores above 0.25 stay above it.
+
+    Attributes:
+        above: How many of FP32's scores are above 0.25.
+        kept: How many of these are above 0.25 in the build, too.
+    """
 
     output: str = member(fields.name)
     above: int = member(fields.count)
@@ -77,7 +82,11 @@ class KeptScores:
 
 @document(frozen=True)
 class NodePlace:
-    """A node, and the segment and device that compute it."""
+    """A node, and the segment and device that compute it.
+
+    Attributes:
+        segment: Number of the segment.
+    """
 
     node: str = member(fields.name)
     segment: int = member(fields.count)
@@ -109,6 +118,9 @@ class ConstantOutput:
 
     ``variation`` is how much of the FP32 output's root mean square differs between the inputs, 0 to
     1; ``told`` says it in a sentence.
+
+    Attributes:
+        variation: How much of FP32's root mean square differs between the inputs, 0 to 1.
     """
 
     output: str = member(fields.name)
@@ -517,3 +529,37 @@ def accuracy_text(accuracy: Accuracy, figures: str, metric: str, minimum: float 
     return f"accuracy {NOT_KNOWN}" + (
         f"; accuracy.min ({metric}) is not checked" if unjudged else ""
     )
+
+
+def accuracy_of_variants(
+    model: Model | Float32,
+    artefacts: Artefacts,
+    data: Callable[[int, int], Iterable[Mapping[str, np.ndarray]]],
+    *,
+    scores: float,
+) -> Accuracy:
+    """Compares all plan variants of a build: the figures are those of the worst.
+
+    ``per_segment`` and ``failures`` are of all; variants that differ in nothing but the DLA core
+    are one.
+
+    Args:
+        model: As of ``accuracy``.
+        artefacts: As of ``accuracy``.
+        data: Returns the inputs for a variant, by its number and how many there are.
+        scores: As of ``accuracy``.
+
+    Raises:
+        EdgekitError: As of ``accuracy``.
+    """
+    lanes: dict[tuple[str, ...], int] = {}
+    for lane, (_, parts) in enumerate(artefacts.lanes):
+        lanes.setdefault(tuple(part.engine for part in parts), lane)
+    found = [
+        (lane, accuracy(model, artefacts, data(number, len(lanes)), lane=lane, scores=scores))
+        for number, lane in enumerate(lanes.values())
+    ]
+    worst = min((one for _, one in found), key=lambda one: one.cosine)
+    segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)
+    failures = dict.fromkeys(text for _, one in found for text in one.failures)
+    return replace(worst, failures=tuple(failures), per_segment=tuple(segments))

@@ -1,19 +1,20 @@
 """The fewest layers to keep out of INT8 for a required accuracy, verified build by build;
-layers by glob, and a plan with some of them in FP16.
+and a plan with some layers in FP16.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from edgekit.network.layer_names import layers_matching, unmatched
-from edgekit.network.model import Network
+from edgekit.errors import GateError
 from edgekit.reference.accuracy import Accuracy, describe_metric
+from edgekit.reference.search_bounds import SearchBounds
 from edgekit.reference.sensitivity import Impact, Proposal
 from edgekit.text import all_of
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, Plan
@@ -21,29 +22,7 @@ if TYPE_CHECKING:
 
 # to find the head of the ranking takes about ten; the rest gives back halves, quarters and eighths
 _BUILDS = 32
-
-
-def layers_named(
-    network: Network, patterns: Iterable[str], *, where: str = "", strict: bool = True
-) -> frozenset[str]:
-    """Returns the layers whose name, ONNX nodes or PyTorch modules match a glob.
-
-    Args:
-        network: The layer graph.
-        patterns: Globs, as :func:`~edgekit.network.layer_names.layers_matching` reads them.
-        where: What to say where a glob matches nothing.
-        strict: Whether that is an error.
-
-    Raises:
-        UsageError: "calibration.fp16": a glob matches nothing.
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        names = layers_matching(network, pattern, nodes=True)
-        if not names and strict:
-            raise unmatched(pattern, network, code="calibration.fp16", where=where)
-        found.update(names)
-    return frozenset(found)
+_SHOWN = 3
 
 
 def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
@@ -198,3 +177,86 @@ def shortfall(proposal: Proposal) -> str:
         f"{describe_metric(proposal.accuracy, metric)} with {every} in FP16 (minimum "
         f"{minimum:.10g}), so keeping layers in FP16 does not help"
     )
+
+
+def missed(accuracy: Accuracy, metric: str, minimum: float | None) -> str:
+    """Says in what an accuracy misses a gate; empty where it passes (``reaches``)."""
+    if reaches(accuracy, metric, minimum):
+        return ""
+    notes = []
+    if not reaches_value(accuracy, metric, minimum):
+        value = describe_metric(accuracy, metric)
+        notes.append(f"{metric} against FP32 is {value}, below {minimum:g}")
+    notes += accuracy.failures[:_SHOWN]
+    notes += [one.told for one in accuracy.nonfinite]
+    return "; ".join(notes)
+
+
+def below_gate(
+    text: str, accuracy: Accuracy, *, data: str, int8: bool, fallback: bool
+) -> GateError:
+    """Returns the error of a build that is below its gate: "accuracy.below-gate".
+
+    Args:
+        text: In what.
+        accuracy: The build's.
+        data: What it was measured on.
+        int8: Whether the build is INT8 and may pass in FP16.
+        fallback: Whether layers were tried in FP16 (``accuracy.fallback``).
+    """
+    hint = "use precision: fp32, or lower the gate"
+    if int8:
+        hint = "calibrate on more or better data, use precision: fp16, or lower the gate"
+        if not fallback:
+            hint = f"accuracy.fallback: fp16 keeps the fewest layers in FP16; or {hint}"
+    failure = GateError(
+        f"{text} ({data})", code="accuracy.below-gate", where="accuracy.min", hint=hint
+    )
+    failure.extra["accuracy"] = write(accuracy)
+    return failure
+
+
+# A plan of other precisions has other places, so what was proposed for one is planned and measured
+# anew.
+
+
+_Planned = TypeVar("_Planned")
+# plans in which more and more layers are FP16
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Search(Generic[_Planned]):
+    """The search for layers in FP16 over plans, until one passes the gate.
+
+    Attributes:
+        propose: Returns the layers for a plan, within bounds, by the ranking of another plan's
+            kernels; it raises where no layers do.
+        keep: Returns the plan with the proposed layers in FP16.
+        kept: Returns the layers that a plan keeps in FP16 by this search.
+        int8: Returns the layers that a plan has in INT8.
+        passes: Says whether a plan's build passes the gate.
+        thorough: Whether the kernels of each plan are ranked anew, which takes as long as many
+            builds. Otherwise only those of a plan that has further ones in INT8 are.
+    """
+
+    propose: Callable[[_Planned, SearchBounds, _Planned], Proposal]
+    keep: Callable[[_Planned, Proposal], _Planned]
+    kept: Callable[[_Planned], frozenset[str]]
+    int8: Callable[[_Planned], frozenset[str]]
+    passes: Callable[[_Planned], bool]
+    thorough: bool
+
+    def run(self, planned: _Planned, bounds: SearchBounds) -> _Planned:
+        """Returns the first plan that passes, or the last that was found."""
+        ranking = planned
+        for _ in range(_ROUNDS):
+            if self.thorough or not self.int8(planned) <= self.int8(ranking):
+                ranking = planned
+            found = self.propose(planned, bounds, ranking)
+            if not found.layers or self.kept(planned).issuperset(found.layers):
+                break  # a plan of other places had it; the gate says how far this one is
+            planned, bounds = self.keep(planned, found), bounds.after(found.builds)
+            if self.passes(planned):
+                break
+        return planned

@@ -102,6 +102,11 @@ def part_of(inputs: Feeds, most: int | None) -> int | None:
     return most
 
 
+def part_text(part: int | None, inputs: str) -> str:
+    """Says for people which inputs builds are tried on; ``inputs`` names all of them."""
+    return inputs if part is None else f"the first {part} of {inputs}"
+
+
 def bound_note(builds: int | None, ranked: int | None, tried: int | None) -> str:
     """Returns a note of what a bounded search left out; empty if it left out nothing.
 

@@ -563,7 +563,7 @@ class SegmentWriter:
                 if name:
                     self.round(name)
         for name in self.segment.outputs:
-            if name in self.graph.derived:
+            if self.is_static(name):
                 self.static(name)
 
     def plain(self, node: onnx.NodeProto, precision: str) -> None:

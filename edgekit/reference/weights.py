@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,3 +161,19 @@ def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
             hint="build again, or give the same network with other values: "
             + listed(faults, _LISTED),
         )
+
+
+def hint_for_other_weights(weights: Path, *, calibrated: bool) -> str:
+    """Says what to do where a board's engines are off with the weights of another file.
+
+    Args:
+        weights: The file.
+        calibrated: Whether the engines have INT8 scales.
+    """
+    built = f"build engines from {weights} itself: set it as the model and use edgekit run"
+    if not calibrated:
+        return f"these weights may exceed the range or precision of FP16; {built}"
+    return (
+        "activations with these weights may not match the calibrated ranges; calibrate "
+        f"again and {built}"
+    )

@@ -543,12 +543,12 @@ def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]
             own[layer.device] += macs.get(layer.name, 0)
         devices = [
             PlanDevice(
-                clock="predicted", device=row.device, layers=row.layers, segments=row.segments,
-                busy_us=row.busy_us, macs=own[row.device],
+                macs=own[row.device],
                 macs_fraction=own[row.device] / total if total else 0.0,
+                **vars(row),
             )
             for row in share.devices
-        ]  # fmt: skip
+        ]
         found.append(ReportedPlanShare(share=share.share, devices=devices))
     return found
 

@@ -14,7 +14,7 @@ from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.statistics import tails
 from edgekit.bundles.files import PackedBundle
 from edgekit.error_document import FinishedStep
-from edgekit.reference.accuracy import describe_parts
+from edgekit.reference.accuracy import SegmentMeasures, describe_parts
 from edgekit.reports import text
 from edgekit.reports.schema import (
     Accuracy,
@@ -24,7 +24,6 @@ from edgekit.reports.schema import (
     RefitAnswer,
     ReportedPower,
     ReportedRewrite,
-    SegmentDeviation,
 )
 from edgekit.results.comparison import describe_value
 from edgekit.tensorrt.built import BoardBuild
@@ -300,7 +299,7 @@ def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[t
     return chosen
 
 
-def measure_words(measures: Accuracy | SegmentDeviation, key: str) -> str:
+def measure_words(measures: Accuracy | SegmentMeasures, key: str) -> str:
     """Formats one of ``MEASURES``, which is an attribute.
 
     Outputs that are the same for all inputs ("constant") measure nothing.

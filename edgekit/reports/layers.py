@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, PREDICTED
-from edgekit.error_document import VerdictReason
 from edgekit.network.module_tree import (
     LayerPlace,
     ModuleTotals,
@@ -21,7 +20,6 @@ from edgekit.placement.plan import FrameTimes, booked_layers
 from edgekit.reports import text
 from edgekit.reports.schema import (
     DeviceShare,
-    LayerReason,
     MeasuredPart,
     MeasuredTime,
     OnGpu,
@@ -220,7 +218,7 @@ def layer_rows(
             segment=placed.segment,
             dla_ok=verdict.ok if verdict else None,
             certainty=verdict.certainty if verdict else "",
-            reasons=[_reason(reason) for reason in verdict.reasons] if verdict else [],
+            reasons=list(verdict.reasons) if verdict else [],
             macs=layer.macs if layer else 0,
             predicted_us=placed.predicted_us,
             predicted_uj=placed.predicted_uj,
@@ -285,13 +283,6 @@ def measured_modules(
         if complete and apart and (alone or wholes):
             found[path] = sum(alone) + sum(part.us for part in wholes)
     return found
-
-
-def _reason(reason: VerdictReason) -> LayerReason:
-    return LayerReason(
-        rule=reason.rule, message=reason.message, found=reason.found, limit=reason.limit,
-        source=reason.source, fix=reason.fix,
-    )  # fmt: skip
 
 
 def shape_words(row: ReportedLayer) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from edgekit.dla.explanation import explained
@@ -69,7 +69,7 @@ class Finding:
     text: str
 
 
-def sarif(checks: Sequence[Check]) -> dict[str, Any]:
+def sarif(checks: Sequence[Check]) -> dict[str, object]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
     A node that the parser refuses is an error; a disputed verdict and what NVIDIA's own parser
@@ -114,7 +114,7 @@ def _findings(check: Check, known: Mapping[str, Rule]) -> Iterator[Finding]:
             yield Finding(check, layer.name, "layer", rule.id, "note", text)
 
 
-def _result(one: Finding, rule_index: int) -> dict[str, Any]:
+def _result(one: Finding, rule_index: int) -> dict[str, object]:
     check, name = one.check, one.name
     print_of = hashlib.sha256(f"{one.rule}\0{name}\0{check.target}".encode())
     return {
@@ -154,7 +154,7 @@ def _uri(model: str) -> str:
     return quote(os.path.normpath(path).replace(os.sep, "/"))
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: Rule) -> dict[str, object]:
     facts = explained(rule)
     sources = [f"{one.title} ({one.where})" for one in facts.sources]
     text = f"{rule.text}.\n\nFix: {facts.fix}.\n\nSource: {'; '.join(sources)}."

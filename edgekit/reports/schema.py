@@ -17,6 +17,7 @@ from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.validity import Reason
 from edgekit.bundles.files import PackedBundle
 from edgekit.documents import (
+    Band,
     ClockName,
     Coded,
     Core,
@@ -33,24 +34,26 @@ from edgekit.documents import (
     load_json,
     omitted,
 )
-from edgekit.error_document import FinishedStep
+from edgekit.error_document import FinishedStep, VerdictReason
 from edgekit.errors import DataError
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
-from edgekit.placement.plan import FrameTimes, SlackChoice
+from edgekit.placement.plan import DeviceWork, FrameTimes, SlackChoice
 from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.accuracy import (
     ChannelGroup,
     ConstantOutput,
     KeptScores,
     NonfiniteOutput,
+    SegmentMeasures,
 )
 from edgekit.results.comparison import Comparison
 from edgekit.rewriting.graph import Applied
 from edgekit.tensorrt.built import BoardBuild
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import MonitorFacts
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, long_text, member
 from edgekit_device.protocol.fields import Clock
 
@@ -67,6 +70,10 @@ class Gate(Document):
     """One thing that a run had to keep; ``passed`` is null where it was not judged. ``metric`` and
     ``on`` (which data) are accuracy's, ``pool`` is the memory's, ``told`` why a measurement is
     INVALID or what regressed.
+
+    Attributes:
+        found: What was found, in the metric's unit.
+        limit: What is required, in the same unit.
     """
 
     gate: str
@@ -100,7 +107,11 @@ class ReportedVerdict(Document):
 
 
 class ReportedBoard(Document):
-    """The target that the network was placed for."""
+    """The target that the network was placed for.
+
+    Attributes:
+        dla_cores: How many DLA cores it has.
+    """
 
     name: TargetName
     title: str
@@ -108,7 +119,13 @@ class ReportedBoard(Document):
 
 
 class DeviceShare(Document):
-    """What runs on one device, and how long it works for it: launches and reformats included."""
+    """What runs on one device, and how long it works for it: launches and reformats included.
+
+    Attributes:
+        layers: How many layers run there.
+        macs: Multiply-accumulates of a frame.
+        macs_fraction: Their part of all of the network's, 0 to 1.
+    """
 
     device: Device
     layers: Count
@@ -118,7 +135,13 @@ class DeviceShare(Document):
 
 
 class Loadable(Document):
-    """A DLA subgraph and the pools that it needs."""
+    """A DLA subgraph and the pools that it needs.
+
+    Attributes:
+        core: Number of the DLA core.
+        layers: How many layers it has.
+        memory: Bytes, by pool.
+    """
 
     core: Core
     layers: Count
@@ -128,27 +151,47 @@ class Loadable(Document):
     formats: dict[str, str] = Field({}, description="by tensor")
 
 
-class PlanDevice(Document):
-    """What a device has of a frame of one of several plans."""
+@document(frozen=True, kw_only=True)
+class PlanDevice(DeviceWork):
+    """What a device has of a frame of one of several plans.
 
-    clock: Literal["predicted"] = "predicted"
-    device: Device
-    layers: Count
-    segments: Count = 0
-    busy_us: Micro | None
-    macs: Count
-    macs_fraction: Fraction
+    Attributes:
+        macs: Multiply-accumulates of its layers.
+        macs_fraction: Their part of all of the network's.
+    """
+
+    macs: int = member(fields.count)
+    macs_fraction: float = member(fields.share)
 
 
 class ReportedPlanShare(Document):
-    """The frames that a plan has, and its devices."""
+    """The frames that a plan has, and its devices.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+    """
 
     share: Fraction
-    devices: list[PlanDevice]
+    devices: list[Annotated[PlanDevice, Coded()]]
 
 
 class Placement(Document):
-    """Which layers run where, and what that takes."""
+    """Which layers run where, and what that takes.
+
+    Attributes:
+        layers: How many layers the network has.
+        macs: Multiply-accumulates of a frame.
+        dla_layers: How many layers run on a DLA.
+        dla_macs_fraction: Part of the multiply-accumulates that run on a DLA, 0 to 1.
+        dla_capable_layers: How many layers could run on a DLA.
+        disputed_layers: How many of these the sources do not agree on.
+        pools: The most bytes that a loadable needs, by pool.
+        pool_limits: Bytes that a loadable may have, by pool.
+        transitions: Changes between devices along the running order.
+        segments: How many segments there are.
+        gap: How far the objective is from the bound, as a share.
+        shares: Part of the frames of each plan, 0 to 1.
+    """
 
     layers: Count
     macs: Count
@@ -213,7 +256,7 @@ class Predicted(Document):
     rate_hz: Figure | None = Field(
         default=None, description="frames a second that the energies are of; null: back to back"
     )
-    latency_band_us: Annotated[tuple[Figure, Figure], Field(strict=False)] | None = Field(
+    latency_band_us: Band | None = Field(
         default=None, description="where the plan's latency may lie by the prediction error"
     )
     doubts: list[str] = Field(
@@ -222,7 +265,13 @@ class Predicted(Document):
 
 
 class ReportedSegment(Document):
-    """A run of layers on one device."""
+    """A run of layers on one device.
+
+    Attributes:
+        segment: Its number in running order.
+        layers: How many layers it has.
+        macs: Multiply-accumulates of a frame.
+    """
 
     segment: Count
     device: Device
@@ -236,7 +285,11 @@ class ReportedSegment(Document):
 
 
 class Reformats(Document):
-    """Reformats that a device does for a segment, outside of any segment of its own."""
+    """Reformats that a device does for a segment, outside of any segment of its own.
+
+    Attributes:
+        segment: Number of the segment.
+    """
 
     segment: Count
     device: Device
@@ -244,7 +297,12 @@ class Reformats(Document):
 
 
 class Graph(Document):
-    """Edges as numbers of layers, and as numbers of segments with how many tensors."""
+    """Edges as numbers of layers, and as numbers of segments with how many tensors.
+
+    Attributes:
+        edges: Pairs of layer numbers: from, to.
+        segment_edges: Two numbers of segments, from and to, and how many tensors go there.
+    """
 
     edges: list[Edge] = Field([])
     segments: list[ReportedSegment] = Field([])
@@ -253,7 +311,13 @@ class Graph(Document):
 
 
 class Slot(Document):
-    """A turn of a device, from the frame's start: a segment, or reformats for one (no layers)."""
+    """A turn of a device, from the frame's start: a segment, or reformats for one (no layers).
+
+    Attributes:
+        plan: Index of the plan.
+        segment: Number of the segment.
+        layers: How many layers it runs.
+    """
 
     plan: Count
     segment: Count
@@ -268,7 +332,11 @@ class Slot(Document):
 
 
 class ReportedFrame(Document):
-    """One measured frame."""
+    """One measured frame.
+
+    Attributes:
+        frame: Number of the shown frame.
+    """
 
     clock: Literal["cpu-measured", "board-measured"]
     frame: Count = 0
@@ -288,7 +356,14 @@ class Timeline(Document):
 
 
 class Line(Document):
-    """A value over time; points are [seconds, value]."""
+    """A value over time; points are [seconds, value].
+
+    Attributes:
+        min: In the unit of the series.
+        mean: In the unit of the series.
+        max: In the unit of the series.
+        points: Seconds of the measurement, and the value then.
+    """
 
     name: str
     min: Number
@@ -298,7 +373,13 @@ class Line(Document):
 
 
 class MonitorSummary(Document):
-    """How it was sampled; the bench document has the samples."""
+    """How it was sampled; the bench document has the samples.
+
+    Attributes:
+        samples: How many samples were taken.
+        idle_samples: How many of them before and after the measurement.
+        unknown: How many fields of tegrastats' lines were not understood.
+    """
 
     interval_ms: Figure | None = None
     sources: list[str] = Field([])
@@ -319,31 +400,23 @@ class ReportedPower(Document):
     settings: Annotated[PowerReport, Coded()] | None = None
 
 
-class ReportedDeviation(Document):
-    """How far outputs are from FP32; ``cosine_min`` is of the worst input."""
+class Accuracy(Document):
+    """How far the build is from FP32, the worst output's figures, and what these may hide.
 
-    cosine: Number | None = None
-    cosine_min: Number | None = None
+    Attributes:
+        top1_agreement: Share of inputs whose largest value is at the same place, 0 to 1.
+        inputs: How many inputs were compared.
+    """
+
+    cosine: Number | None = Field(None, description="the mean over the inputs, -1 to 1")
+    cosine_min: Number | None = Field(None, description="the worst input's")
     snr_db: Number | None = Field(
-        default=None, description="null with max_abs 0: exact, else nothing varies"
+        default=None, description="decibels; null with max_abs 0: exact, else nothing varies"
     )
-    max_abs: Figure | None = None
+    max_abs: Figure | None = Field(
+        None, description="largest absolute difference, in the output's unit"
+    )
     exact: bool | None = Field(None, description="no error at all; null: not kept")
-
-
-class SegmentDeviation(ReportedDeviation):
-    """Accumulated up to the end of a segment."""
-
-    lane: Count | None = None
-    segment: Count | None = None
-    device: Device | Literal[""] = ""
-    tensor: str = Field("", description="the worst output")
-    constant: bool | None = None
-
-
-class Accuracy(ReportedDeviation):
-    """How far the build is from FP32, the worst output's figures, and what these may hide."""
-
     top1_agreement: Fraction | None = None
     metric: Literal["cosine", "snr_db", "top1_agreement"] = "cosine"
     min: Number | None = Field(None, description="the gate's limit")
@@ -363,7 +436,7 @@ class Accuracy(ReportedDeviation):
     nonfinite: list[Annotated[NonfiniteOutput, Coded()]] = Field(
         [], description="outputs with NaN or infinity"
     )
-    segments: list[SegmentDeviation] = Field([])
+    segments: list[Annotated[SegmentMeasures, Coded()]] = Field([])
 
     def figure(self) -> float | None:
         """Returns what the gate's metric came to."""
@@ -372,7 +445,11 @@ class Accuracy(ReportedDeviation):
 
 
 class Calibration(Document):
-    """Where the INT8 scales come from."""
+    """Where the INT8 scales come from.
+
+    Attributes:
+        tensors: How many tensors have a scale.
+    """
 
     method: str
     data: str
@@ -381,7 +458,11 @@ class Calibration(Document):
 
 
 class RefitAnswer(Document):
-    """Whether the refitted release's outputs equal the unstripped build's."""
+    """Whether the refitted release's outputs equal the unstripped build's.
+
+    Attributes:
+        tensors: How many weights the bundle has beside its engines.
+    """
 
     bit_equal: bool | None = None
     tensors: Count | None = None
@@ -420,7 +501,11 @@ class RefusedComparison(Document):
 
 
 class UnbookedTime(Document):
-    """Measured time of a frame that is of no layer."""
+    """Measured time of a frame that is of no layer.
+
+    Attributes:
+        nodes: How many rows of the profile it is the sum of.
+    """
 
     what: str
     us: Micro
@@ -428,7 +513,13 @@ class UnbookedTime(Document):
 
 
 class TraceSummary(Document):
-    """Where the trace is, and what it has."""
+    """Where the trace is, and what it has.
+
+    Attributes:
+        events: How many events the trace has.
+        frames: How many frames it shows.
+        measured_layers: How many layers have a measured time.
+    """
 
     file: str | None = None
     events: Count = 0
@@ -436,17 +527,6 @@ class TraceSummary(Document):
     measured_layers: Count = 0
     clocks: dict[str, str] = Field({})
     unbooked: list[UnbookedTime] = Field([])
-
-
-class LayerReason(Document):
-    """A rule that keeps a layer off the DLA."""
-
-    rule: str
-    message: str
-    found: str = ""
-    limit: str = ""
-    source: str = ""
-    fix: str = ""
 
 
 class OnGpu(Document):
@@ -464,7 +544,11 @@ class MeasuredTime(Document):
 
 
 class Whole(Document):
-    """What was timed as a whole with a layer in it."""
+    """What was timed as a whole with a layer in it.
+
+    Attributes:
+        layers: How many layers it has.
+    """
 
     name: str
     clock: ClockName
@@ -473,7 +557,14 @@ class Whole(Document):
 
 
 class ReportedLayer(Document):
-    """A layer in graph order; ``number`` counts from 1."""
+    """A layer in graph order; ``number`` counts from 1.
+
+    Attributes:
+        number: Its place in the graph's order, from 1.
+        shape: Sizes of the axes of each output.
+        segment: Number of the segment that it is in.
+        macs: Multiply-accumulates of a frame.
+    """
 
     number: int = Field(ge=1)
     name: str
@@ -487,7 +578,7 @@ class ReportedLayer(Document):
     segment: Count
     dla_ok: bool | None
     certainty: str
-    reasons: list[LayerReason]
+    reasons: list[Annotated[VerdictReason, Coded()]]
     macs: Count
     predicted_us: Micro
     predicted_uj: Figure | None = Field(None, description="microjoules")
@@ -496,7 +587,11 @@ class ReportedLayer(Document):
 
 
 class MeasuredPart(Document):
-    """What was timed as a whole: a loadable or a fusion of layers."""
+    """What was timed as a whole: a loadable or a fusion of layers.
+
+    Attributes:
+        segment: Number of the segment.
+    """
 
     name: str
     device: Device

@@ -54,7 +54,14 @@ Direction = Literal["better", "worse", "same", "unknown"]
 
 
 class ComparedRun(Document):
-    """A run of a side."""
+    """A run of a side.
+
+    Attributes:
+        id: The result's number in the history.
+        at: When it was measured, in seconds of Unix time.
+        value: The run's value of the metric, in the metric's unit.
+        samples: How many single values it has.
+    """
 
     label: str
     id: Count | None
@@ -72,7 +79,11 @@ class ComparedRun(Document):
 
 
 class Side(Document):
-    """The runs of a side, and the median of their values."""
+    """The runs of a side, and the median of their values.
+
+    Attributes:
+        value: Median of the runs, in the metric's unit.
+    """
 
     label: str
     value: Figure
@@ -80,7 +91,14 @@ class Side(Document):
 
 
 class Ratio(Document):
-    """B over A with its interval; null ends where nothing says how sure it is."""
+    """B over A with its interval; null ends where nothing says how sure it is.
+
+    Attributes:
+        estimate: B over A.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        confidence: How sure the interval is, 0 to 1.
+    """
 
     estimate: Figure
     low: Figure | None

@@ -19,7 +19,11 @@ _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 
 
 class Marked(Document):
-    """A result that has a name now, for ``baseline:NAME``."""
+    """A result that has a name now, for ``baseline:NAME``.
+
+    Attributes:
+        id: The result's number in the history.
+    """
 
     schema_: Literal["edgekit.history.mark/1"] = Field(alias="schema")
     name: str

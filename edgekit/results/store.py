@@ -219,7 +219,12 @@ class Result:
 
 
 class HistoryRow(Document):
-    """A result of ``edgekit.history/1``: its facts without its document and its single times."""
+    """A result of ``edgekit.history/1``: its facts without its document and its single times.
+
+    Attributes:
+        id: The result's number in the history.
+        iterations: Frames of all streams.
+    """
 
     id: Count | None
     at: Figure | None = Field(description="Unix seconds")

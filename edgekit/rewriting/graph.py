@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -63,7 +63,7 @@ RECIPE_OPERATORS = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class NewConstant:
     """A constant that a rewrite brings along.
 
@@ -498,7 +498,7 @@ def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
     return elem_of(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class Rewrite:
     """One rewrite, as :func:`rewrite` declares it.
 
@@ -593,7 +593,7 @@ def _recipe_attribute(node: Node, value: Any) -> Any:
     raise MalformedError(f"{node.op} {node.name!r} has an attribute that no recipe can have")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class RewriteStep:
     """One application of a rewrite, before or after it was proved.
 

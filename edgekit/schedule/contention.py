@@ -294,6 +294,9 @@ class Contention:
     """How much slower devices are beside others, and where that comes from.
 
     ``slowdown`` is a factor by device ("gpu", "dla") and what works beside it ("dla+gpu").
+
+    Attributes:
+        slowdown: Factor by device ("gpu", "dla") and what works beside it ("dla+gpu").
     """
 
     slowdown: Mapping[str, Mapping[str, float]] = member(mapping(mapping(number(0, 1e6))))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
@@ -43,7 +42,12 @@ _UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "
 
 @document(frozen=True)
 class LatencyBounds:
-    """Microseconds without and with contention for memory."""
+    """Microseconds without and with contention for memory.
+
+    Attributes:
+        lower: Microseconds without contention.
+        upper: Microseconds with contention.
+    """
 
     lower: float = member(fields.figure)
     upper: float = member(fields.figure)
@@ -75,6 +79,11 @@ class TimelineEntry:
     """Work of one frame on one device, unbroken; microseconds from the first arrival.
 
     ``kind`` is "layers" or "reformat"; ``alone_us`` is what it takes without contention.
+
+    Attributes:
+        frame: Number of the network's frame, from 0.
+        segment: Number of the segment.
+        layers: How many layers it runs.
     """
 
     network: str = member(fields.name)
@@ -115,14 +124,23 @@ class LeastValue:
 
 @document(frozen=True)
 class ReachedValue:
-    """The objective's value with contention as it was measured, in the unit."""
+    """The objective's value with contention as it was measured, in the unit.
+
+    Attributes:
+        value: In the objective's unit.
+    """
 
     value: float = member(fields.figure)
 
 
 @document(frozen=True)
 class BusyShares:
-    """Which share of the time a device works, without and with contention."""
+    """Which share of the time a device works, without and with contention.
+
+    Attributes:
+        lower: Part of the time without contention, 0 to 1.
+        upper: Part of the time with contention.
+    """
 
     lower: float = member(fields.share)
     upper: float = member(fields.share)
@@ -130,7 +148,12 @@ class BusyShares:
 
 @document(frozen=True)
 class CoreLoadables:
-    """Loadables of all networks by core, and how many each core can hold."""
+    """Loadables of all networks by core, and how many each core can hold.
+
+    Attributes:
+        cores: How many loadables each core has, by its number.
+        most: How many loadables a core can hold.
+    """
 
     cores: Mapping[str, int] = member(mapping(fields.count, fields.device))
     most: int = member(fields.count, key="max")
@@ -180,7 +203,7 @@ class Plans(FormerDict):
     clock: str = member(choice("predicted"), default="predicted")
     schema: str = member(choice("edgekit.plans/1"), default="edgekit.plans/1")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the ``edgekit.plans/1`` document; its plans are without a proof of their own."""
         document = dict(write(self))
         for network in document["networks"]:

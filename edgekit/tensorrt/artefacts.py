@@ -223,3 +223,25 @@ def _named(
             Path(folder, name).write_bytes(blobs[digest])
         source = (blobs[requested.model], Path(folder), set(wanted))
         return dict(named_weights(*source)), origins(*source)
+
+
+def unchangeable_weights(
+    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[EngineResult]
+) -> list[str]:
+    """Returns the weights that differ, and that their engine takes neither by name nor folded.
+
+    Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
+    """
+    taken = {one.key: set(one.weights) for one in engines}
+    models = {engine.key: engine.model for lane in new for engine in lane.engines}
+    found: dict[str, None] = {}
+    for engine in (engine for lane in old for engine in lane.engines):
+        names, graph = taken[engine.key], engine.model.proto.graph
+        if any(name.startswith("tmp_") for name in names):
+            norms = (node for node in graph.node if node.op_type == "BatchNormalization")
+            names.update(name for node in norms for name in node.input[1:5])
+        others = models[engine.key].weights
+        for name, value in engine.model.weights.items():
+            if name not in names and value.tobytes() != others[name].tobytes():
+                found[name] = None
+    return list(found)

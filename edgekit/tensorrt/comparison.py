@@ -49,7 +49,11 @@ class Disagreement:
 
 @document(frozen=True, kw_only=True)
 class Capability:
-    """What ``can_run_on_DLA`` answered, by number of layers."""
+    """What ``can_run_on_DLA`` answered, by number of layers.
+
+    Attributes:
+        asked: How many layers were asked for.
+    """
 
     asked: int = member(fields.count)
     disagree: tuple[Disagreement, ...] = member(records(Disagreement))
@@ -67,7 +71,13 @@ class Misplaced:
 
 @document(frozen=True, kw_only=True)
 class BuiltLoadables:
-    """Number of loadables planned, built, and equal in both."""
+    """Number of loadables planned, built, and equal in both.
+
+    Attributes:
+        plan: How many loadables the plan has.
+        builder: How many loadables the builder made.
+        same: How many are equal in both.
+    """
 
     plan: int = member(fields.count)
     builder: int = member(fields.count)
@@ -87,7 +97,12 @@ class BuiltPlacement:
 
 @document(frozen=True, kw_only=True)
 class InspectedLoadables:
-    """Number of loadables planned, and of those that the engine inspector lists."""
+    """Number of loadables planned, and of those that the engine inspector lists.
+
+    Attributes:
+        plan: How many loadables the plan has.
+        engine: How many of them the engine inspector lists.
+    """
 
     plan: int = member(fields.count)
     engine: int = member(fields.count)

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.formats import shared_with_gpu, vector_format
+from edgekit.dla.memory import pool_limits
 from edgekit.errors import BuildError
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
@@ -35,6 +36,7 @@ from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, PlannedLoadable
+    from edgekit.targets.board import Target
 
 
 # Types and formats of the tensors that cross an engine's border.
@@ -328,7 +330,7 @@ class BuildRequest:
     blobs: Mapping[str, bytes]
 
     @cached_property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """The request as it is sent."""
         return dict(write(self.job))
 
@@ -432,3 +434,27 @@ def _files(model: Model) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         save(model, Path(folder, _MODEL))
         return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def memory_pools(
+    target: Target,
+    given: Mapping[str, int],
+    predicted: Mapping[str, int],
+    workspace_mib: int | None,
+) -> dict[str, int]:
+    """Returns the memory pools of a build in bytes, by TensorRT's names.
+
+    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
+
+    Args:
+        target: The board.
+        given: The user's limits by DLA pool ("managed_sram"); they hold as they are.
+        predicted: What the plan's largest loadable needs, likewise.
+        workspace_mib: The GPU's workspace in MiB; None for TensorRT's own.
+    """
+    limits: dict[str, int] = write(pool_limits(target))
+    found = {
+        f"DLA_{name.upper()}": given.get(name) or max(limit, predicted.get(name, 0))
+        for name, limit in limits.items()
+    }
+    return {**found, "WORKSPACE": workspace_mib << 20} if workspace_mib else found

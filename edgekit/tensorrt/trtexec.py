@@ -4,7 +4,7 @@ plan as the loader does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -123,6 +123,33 @@ def build_line(model: Path, cache: Path | None = None, fp16: Path | None = None)
     if fp16 is not None:
         line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {quote(str(fp16))})"'
     return line
+
+
+def translated_line(
+    model: Path | None, cache: Path | None, precisions: Sequence[Path], *, keeps_fp16: bool
+) -> tuple[str | None, list[str]]:
+    """Returns the command that builds a translated Q/DQ model, by trtexec's flags up to 10.7.
+
+    Args:
+        model: The plain model's file; None where it was not written.
+        cache: The calibration cache, likewise.
+        precisions: Files with the layers in FP16; NVIDIA's form (``.json``) is none of trtexec's.
+        keeps_fp16: Whether there are such layers.
+
+    Returns:
+        The line, None where files for it were not written; and which options write those.
+    """
+    texts = [path for path in precisions if path.suffix.lower() != ".json"]
+    lacking = []
+    if model is None:
+        lacking.append("-o FILE the plain model")
+    if cache is None:
+        lacking.append("--save FILE the calibration cache")
+    if keeps_fp16 and not texts:
+        lacking.append("--precisions FILE.txt the layers in FP16")
+    if model is None or cache is None or lacking:
+        return None, [f"trtexec needs files that were not written: {', '.join(lacking)}"]
+    return build_line(model, cache, texts[0] if keeps_fp16 else None), []
 
 
 # trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;

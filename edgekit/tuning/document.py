@@ -64,14 +64,27 @@ _MANY_PINS = 200
 
 
 class ExpectedCost(Document):
-    """What a plan was expected to cost before it was measured, and its relative deviation."""
+    """What a plan was expected to cost before it was measured, and its relative deviation.
+
+    Attributes:
+        relative_deviation: Standard deviation over the value.
+    """
 
     value: Figure = Field(description="in the objective's unit")
     relative_deviation: Figure
 
 
 class TriedPlan(Document):
-    """A plan that was measured, or dropped; costs are in the objective's unit."""
+    """A plan that was measured, or dropped; costs are in the objective's unit.
+
+    Attributes:
+        number: The plan's number in the tuning.
+        predicted: What the cost model predicts.
+        runs: How often it was measured.
+        layers_on_dla: How many layers run on a DLA.
+        loadables: How many loadables it has.
+        transitions: Changes between devices along the running order.
+    """
 
     number: Count
     plan: str = Field(description="what distinguishes it from others")
@@ -109,7 +122,11 @@ class LearntSum(Document):
 
 
 class LearntKind(LearntSum):
-    """All layers of a kind on a device that some measured sum holds."""
+    """All layers of a kind on a device that some measured sum holds.
+
+    Attributes:
+        layers: How many layers there are.
+    """
 
     kind: str
     layers: Count
@@ -124,7 +141,12 @@ class LearntRow(LearntSum):
 
 
 class Learnt(Document):
-    """What a tuning learnt of layers' times."""
+    """What a tuning learnt of layers' times.
+
+    Attributes:
+        transfer_factor: Learnt over predicted time of transfers.
+        launch_factor: Learnt over predicted time of starting loadables.
+    """
 
     devices: dict[DeviceKind, Figure] = Field(description="learnt by predicted time, by device")
     by_kind: list[LearntKind]
@@ -139,7 +161,12 @@ class Learnt(Document):
 
 
 class SideTimes(Document):
-    """Microseconds on the device that layers leave, and on that to which they move."""
+    """Microseconds on the device that layers leave, and on that to which they move.
+
+    Attributes:
+        from: Microseconds on the device that the layers leave.
+        to: Microseconds on the device to which they move.
+    """
 
     before: Figure = Field(alias="from")
     after: Figure = Field(alias="to")

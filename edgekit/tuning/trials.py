@@ -374,7 +374,13 @@ def compact_measurement(document: Bench) -> Bench:
 
 
 class Duel(Document):
-    """By what part of another plan's costs a plan's are lower, measured in turns."""
+    """By what part of another plan's costs a plan's are lower, measured in turns.
+
+    Attributes:
+        theirs: The median; null without turns.
+        high: Upper end of the fraction's interval.
+        turns: How often both plans were measured in turn.
+    """
 
     ours: Figure | None = Field(description="the median; null without turns")
     theirs: Figure | None

@@ -115,6 +115,9 @@ class MeasuredEvent:
 class Copy:
     """A frame's copy to the device ("h2d") or back ("d2h"), in microseconds; it can begin before
     the first segment does.
+
+    Attributes:
+        frame: Number of the shown frame.
     """
 
     frame: int = member(fields.count, absent=0, as_given=True)
@@ -202,6 +205,8 @@ class MeasuredSettings:
     """How it was measured, as it was asked for; ``BenchSettings`` describes the fields.
 
     Attributes:
+        iterations: Frames to measure at least, in each stream.
+        streams: How many frames are in flight at once.
         threads: Of the reference backend; 0: its choice.
         batch: Of the first input.
         data: Where the frames are from: "given", "samples" or "golden".
@@ -264,7 +269,12 @@ class PlanRun:
 
 @document(frozen=True)
 class TrtexecRun(PlanRun):
-    """A segment's plan that trtexec ran."""
+    """A segment's plan that trtexec ran.
+
+    Attributes:
+        lane: The plan that the segment is of.
+        index: The segment's number in the plan.
+    """
 
     lane: Optional[int] = member(nullable(_NUMBER), absent=None, as_given=True)
     index: Optional[int] = member(nullable(_NUMBER), absent=None, as_given=True)

@@ -38,7 +38,11 @@ _SETUP = "run `edgekit doctor --setup` (again) to give the account access, or ru
 
 @document(frozen=True)
 class NvpmodelMode:
-    """A power mode of nvpmodel's."""
+    """A power mode of nvpmodel's.
+
+    Attributes:
+        id: nvpmodel's number.
+    """
 
     id: int = member(fields.count)
     name: str = member(text())
@@ -46,7 +50,11 @@ class NvpmodelMode:
 
 @document(frozen=True)
 class PresentMode:
-    """The power mode that is set; ``id`` is None where nvpmodel does not print it."""
+    """The power mode that is set; ``id`` is None where nvpmodel does not print it.
+
+    Attributes:
+        id: nvpmodel's number.
+    """
 
     name: str = member(text())
     id: Optional[int] = member(nullable(fields.count), absent=None, as_given=True)
@@ -54,7 +62,13 @@ class PresentMode:
 
 @document(frozen=True)
 class ClockEntry:
-    """A clock in Hz; ``locked``: it cannot move."""
+    """A clock in Hz; ``locked``: it cannot move.
+
+    Attributes:
+        min: Hertz.
+        max: Hertz.
+        current: Hertz.
+    """
 
     locked: bool = member(flag, absent=False, as_given=True)
     min: Optional[int] = member(fields.count, absent=None)

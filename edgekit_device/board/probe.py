@@ -77,7 +77,11 @@ class InstalledLibrary:
 
 @document(frozen=True)
 class ProbedCudla:
-    """cuDLA's library, its own version ("1.2.1") and how many DLAs it counts; None: not known."""
+    """cuDLA's library, its own version ("1.2.1") and how many DLAs it counts; None: not known.
+
+    Attributes:
+        devices: How many DLAs cuDLA counts.
+    """
 
     path: Optional[str] = member(_TEXT, absent=None, always=True)
     version: Optional[str] = member(_TEXT, absent=None, always=True)
@@ -109,7 +113,11 @@ class Docker(InstalledProgram):
 
 @document(frozen=True)
 class ProbedDla:
-    """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library."""
+    """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library.
+
+    Attributes:
+        cores: How many cores TensorRT counts.
+    """
 
     cores: Optional[int] = member(nullable(fields.count))
     devices: Tuple[str, ...] = member(array(text()))
@@ -119,7 +127,11 @@ class ProbedDla:
 
 @document(frozen=True)
 class ProbedPower:
-    """The power mode and all that there are, and clocks by name."""
+    """The power mode and all that there are, and clocks by name.
+
+    Attributes:
+        id: nvpmodel's number of the mode that is set.
+    """
 
     mode: Optional[str] = member(_TEXT, default=None)
     id: Optional[int] = member(nullable(fields.count), default=None)
@@ -133,7 +145,12 @@ class ProbedPower:
 
 @document(frozen=True)
 class Memory:
-    """Bytes of memory."""
+    """Bytes of memory.
+
+    Attributes:
+        total: Bytes that the board has.
+        available: Bytes that programs can still get.
+    """
 
     total: Optional[int] = member(nullable(fields.count))
     available: Optional[int] = member(nullable(fields.count))
@@ -141,7 +158,11 @@ class Memory:
 
 @document(frozen=True)
 class User:
-    """The account."""
+    """The account.
+
+    Attributes:
+        uid: The account's number.
+    """
 
     uid: int = member(fields.count)
     root: bool = member(flag)
@@ -149,7 +170,11 @@ class User:
 
 @document(frozen=True)
 class Probe:
-    """``edgekit.probe/1`` (docs/board-protocol.md); None and notes where something is not known."""
+    """``edgekit.probe/1`` (docs/board-protocol.md); None and notes where something is not known.
+
+    Attributes:
+        disk_free: Bytes.
+    """
 
     module: Optional[str] = member(_TEXT)
     board_id: Optional[str] = member(_TEXT)

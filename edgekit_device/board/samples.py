@@ -63,7 +63,11 @@ class CpuCore:
 
 @document(frozen=True)
 class MemoryUse:
-    """Memory or swap."""
+    """Memory or swap.
+
+    Attributes:
+        largest_free_blocks: How many free blocks of the largest size there are.
+    """
 
     used_bytes: Optional[float] = member(_READING, absent=None, as_given=True)
     total_bytes: Optional[float] = member(_READING, absent=None, as_given=True)

@@ -43,7 +43,11 @@ _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next
 
 @document(frozen=True)
 class NetworkTensor:
-    """An input or output of the network: static."""
+    """An input or output of the network: static.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
@@ -100,7 +104,13 @@ class Attempt:
 
 @document(frozen=True)
 class ProfileShapes:
-    """The shapes that an optimisation profile has for one input."""
+    """The shapes that an optimisation profile has for one input.
+
+    Attributes:
+        min: Smallest sizes of the axes.
+        opt: Sizes that TensorRT optimises for.
+        max: Largest sizes of the axes.
+    """
 
     min: Tuple[int, ...] = member(shape())
     opt: Tuple[int, ...] = member(shape())
@@ -115,6 +125,8 @@ class EngineSpec:
         model: Digest of an ONNX file in the board's store.
         device: "GPU", or the DLA core that the engine drives.
         calibration: Digest of a calibration cache.
+        pools: Bytes, by pool.
+        optimization_level: TensorRT's builder optimization level.
         refit_individual: Names of the weights that are marked refittable one by one.
         attempts: Tried in order until one builds, loads and refits.
         data: Digests of the files that ``model`` keeps weights in, by file name.
@@ -154,7 +166,12 @@ class EngineSpec:
 
 @document(frozen=True)
 class GoldenSpec:
-    """A golden case to run on the built engines; ``lane`` None means every lane."""
+    """A golden case to run on the built engines; ``lane`` None means every lane.
+
+    Attributes:
+        seed: Of the random inputs.
+        lane: Index of the plan; None: every plan.
+    """
 
     seed: int = member(integer(0, _MAX_SEED))
     inputs: Mapping[str, Range] = member(mapping(record(Range)))
@@ -168,7 +185,11 @@ class GoldenSpec:
 
 @document(frozen=True)
 class LaneSpec:
-    """Engines in running order and the share of frames that they take."""
+    """Engines in running order and the share of frames that they take.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+    """
 
     share: float = member(fields.share)
     engines: Tuple[str, ...] = member(names(1))
@@ -245,7 +266,13 @@ class BuiltEngine:
 
 @document(frozen=True)
 class BuiltTensor:
-    """An input or output of an engine as it is on this board; no strides where a size is open."""
+    """An input or output of an engine as it is on this board; no strides where a size is open.
+
+    Attributes:
+        shape: Sizes of the axes; -1 for an open one.
+        strides: Bytes.
+        scale: The value of one step of an INT8 tensor; None where the elements are the values.
+    """
 
     name: str = member(text())
     mode: str = member(choice("input", "output"))
@@ -263,6 +290,7 @@ class BuiltWeight:
     Attributes:
         dtype: "" where neither TensorRT nor the model says it.
         shape: None where the model has no weight of that name.
+        count: How many values it has.
     """
 
     dtype: str = member(text())
@@ -343,7 +371,11 @@ class EngineResult:
 
 @document(frozen=True)
 class StoredTensor:
-    """A tensor whose bytes are in the store."""
+    """A tensor whose bytes are in the store.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     digest: str = member(digest)
     dtype: str = member(text())
@@ -352,7 +384,12 @@ class StoredTensor:
 
 @document(frozen=True)
 class GoldenRun:
-    """A golden case that was run; no lane where the request has one alone and names none."""
+    """A golden case that was run; no lane where the request has one alone and names none.
+
+    Attributes:
+        seed: Of the random inputs.
+        lane: Index of the plan that was run.
+    """
 
     seed: int = member(integer(0, _MAX_SEED))
     lane: Optional[int] = member(nullable(integer(0, 63)))

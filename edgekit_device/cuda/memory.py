@@ -272,7 +272,7 @@ class DeviceTensor:
         return convert(array, dtype or self.dtype, self.scale, None)
 
     @property
-    def __cuda_array_interface__(self) -> Dict[str, Any]:
+    def __cuda_array_interface__(self) -> Dict[str, object]:
         """The tensor for PyTorch (``torch.as_tensor(tensor, device="cuda")``), CuPy and Numba,
         without a copy: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
 

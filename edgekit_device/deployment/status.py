@@ -75,7 +75,11 @@ class AppStatus(AppReleases):
 
 @document(frozen=True)
 class StoreUse:
-    """What the store holds; ``partial_bytes`` are of blobs that are not whole."""
+    """What the store holds; ``partial_bytes`` are of blobs that are not whole.
+
+    Attributes:
+        blobs: How many blobs the store has.
+    """
 
     blobs: int = member(fields.count)
     bytes: int = member(fields.count)

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
+from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, locked, workspace
@@ -135,7 +135,7 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     return CancelledJob(job.name, job.read().state)
 
 
-def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, object]:
     """Answers what a job made, or fails as it did."""
     return open_job(root, arguments.job).result()
 

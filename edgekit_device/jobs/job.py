@@ -71,7 +71,7 @@ class JobRequest:
     """request.json, and what starts a job: its kind, and that kind's own document."""
 
     kind: str = member(text())
-    request: Dict[str, Any] = member(mapping(anything))
+    request: Dict[str, object] = member(mapping(anything))
 
 
 STATES = (*LIVE, "done", "failed", "cancelled", "lost")
@@ -145,7 +145,15 @@ class WatchedEvent(NumberedEvent):
 
 @document(frozen=True)
 class JobRow:
-    """A row of ``job-list``: of the state what is for people, and the last event."""
+    """A row of ``job-list``: of the state what is for people, and the last event.
+
+    Attributes:
+        queued_at: Seconds of Unix time.
+        started_at: Seconds of Unix time.
+        ended_at: Seconds of Unix time.
+        done: How much of the phase is done.
+        total: How much the phase has in all.
+    """
 
     job: str = member(text())
     kind: Optional[str] = member(nullable(text()))
@@ -177,7 +185,7 @@ class JobContext:
         request: The request, as it came.
     """
 
-    def __init__(self, root: Root, folder: Path, request: Mapping[str, Any], work: Path) -> None:
+    def __init__(self, root: Root, folder: Path, request: Mapping[str, object], work: Path) -> None:
         self.root = root
         self.folder = folder
         self.work = work
@@ -264,7 +272,7 @@ class JobContext:
 
 @contextmanager
 def job_context(
-    root: Root, folder: Path, request: Optional[Mapping[str, Any]] = None
+    root: Root, folder: Path, request: Optional[Mapping[str, object]] = None
 ) -> Iterator[JobContext]:
     """A context for the job whose folder is ``folder``; ``request`` is read there when None."""
     if request is None:
@@ -356,7 +364,7 @@ class Job:
         except FileNotFoundError:
             return b"", 0
 
-    def result(self) -> Dict[str, Any]:
+    def result(self) -> Dict[str, object]:
         """The result of a job that is done.
 
         Raises:

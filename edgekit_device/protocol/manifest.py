@@ -181,6 +181,9 @@ class SampleCase:
     """Inputs and the FP32 network's outputs by name, as digests of the arrays' bytes.
 
     ``labels`` are the right classes, one for each of the batch; None without labels.
+
+    Attributes:
+        labels: The right class of each input of the batch; None without labels.
     """
 
     inputs: Mapping[str, str] = member(mapping(digest))
@@ -194,6 +197,9 @@ class Samples:
 
     ``source`` says where they are from; ``synthetic`` that they are generated, so that the
     figure describes the engines alone. ``least`` is what the value must reach, None for no gate.
+
+    Attributes:
+        least: What the metric must reach; None: no gate.
     """
 
     metric: str = member(choice(*METRICS, LABELLED))
@@ -205,7 +211,12 @@ class Samples:
 
 @document(frozen=True)
 class TensorEntry:
-    """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes."""
+    """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes.
+
+    Attributes:
+        shape: Sizes of the axes.
+        strides: Bytes.
+    """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
@@ -227,6 +238,9 @@ class SegmentEntry:
 
     On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs, or the record of
     a Python part (``edgekit.python-part/1``), which PyTorch runs.
+
+    Attributes:
+        index: Its number in running order.
     """
 
     index: int = member(integer(0, 1 << 20))
@@ -244,7 +258,11 @@ class SegmentEntry:
 
 @document(frozen=True)
 class Lane:
-    """The segments of one plan variant in running order and the share of frames it takes."""
+    """The segments of one plan variant in running order and the share of frames it takes.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+    """
 
     share: float = member(number(0, 1))
     segments: Tuple[SegmentEntry, ...] = member(records(SegmentEntry, 1))
@@ -252,7 +270,11 @@ class Lane:
 
 @document(frozen=True)
 class WeightEntry:
-    """A tensor that the stripped engines lack."""
+    """A tensor that the stripped engines lack.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     digest: str = member(digest)
     dtype: str = member(choice(*WEIGHT_DTYPES))
@@ -282,6 +304,11 @@ class IoEntry:
 
     ``strides`` are bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR;
     ``scale`` is the value of one step of an INT8 tensor, None where the elements are the values.
+
+    Attributes:
+        shape: Sizes of the axes.
+        strides: Bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR.
+        scale: The value of one step of an INT8 tensor; None where the elements are the values.
     """
 
     name: str = member(text())
@@ -340,7 +367,12 @@ class EngineEntry:
 
 @document(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``."""
+    """Numbers from ``low`` to ``high``.
+
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+    """
 
     low: float = member(number(-_LARGEST, _LARGEST))
     high: float = member(number(-_LARGEST, _LARGEST))
@@ -353,7 +385,11 @@ class Range:
 
 @document(frozen=True)
 class GoldenOutput:
-    """An expected output: the blob of its bytes, its type and its shape."""
+    """An expected output: the blob of its bytes, its type and its shape.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     blob: str = member(digest)
     dtype: str = member(text())
@@ -362,7 +398,11 @@ class GoldenOutput:
 
 @document(frozen=True)
 class Tolerance:
-    """How far an output may be off: ``relative`` is max|a-b| / max|b|."""
+    """How far an output may be off: ``relative`` is max|a-b| / max|b|.
+
+    Attributes:
+        relative: The largest max|a-b| / max|b|.
+    """
 
     relative: float = member(number(0, 1e9))
 
@@ -372,6 +412,10 @@ class GoldenCase:
     """Inputs by range and seed, expected outputs, and how far those may be off.
 
     ``lane`` says which lane (plan variant) gives them; None: every one.
+
+    Attributes:
+        seed: Of the random inputs.
+        lane: Index of the plan that gives the outputs; None: every plan.
     """
 
     seed: int = member(integer(0, (1 << 63) - 1))
@@ -388,7 +432,12 @@ class GoldenCase:
 
 @document(frozen=True)
 class PlacedLoadable:
-    """A loadable of the plan: its DLA core, its layers, and bytes of each pool."""
+    """A loadable of the plan: its DLA core, its layers, and bytes of each pool.
+
+    Attributes:
+        core: Number of the DLA core.
+        memory: Bytes, by pool.
+    """
 
     core: int = member(fields.core)
     layers: Tuple[str, ...] = member(fields.names)

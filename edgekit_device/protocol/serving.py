@@ -107,7 +107,13 @@ class FailedAnswer:
 
 @document(frozen=True)
 class Latency:
-    """Milliseconds of the last requests, from a request's arrival to its answer."""
+    """Milliseconds of the last requests, from a request's arrival to its answer.
+
+    Attributes:
+        p50: Median, in milliseconds.
+        p99: 99th percentile, in milliseconds.
+        of_last: How many requests these are of.
+    """
 
     p50: float = member(number(0.0, 1e12))
     p99: float = member(number(0.0, 1e12))
@@ -123,7 +129,20 @@ class LastError(Failure):
 
 @document(frozen=True)
 class ServingStatus:
-    """``edgekit.serving/1``; docs/serving.md says what each is."""
+    """``edgekit.serving/1``; docs/serving.md says what each is.
+
+    Attributes:
+        pid: The server's process.
+        workers: The workers' processes.
+        requests: Answers to requests since the server began.
+        errors: How many of them failed by the server's or an engine's fault.
+        refused: How many of them had a wrong request, or one too many.
+        restarts: Workers that crashed, hung or kept failing.
+        running: Requests that are being run.
+        queue: Requests that wait.
+        queue_most: How many requests may wait.
+        clients: Connections.
+    """
 
     app: str = member(text())
     release: Optional[str] = member(_NAME)

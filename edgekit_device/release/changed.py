@@ -66,7 +66,11 @@ _MS = number(0.0, 1e12)
 
 @document(frozen=True)
 class GoldenOutcome:
-    """The golden cases: how many were run, and whether all outputs had the expected bits."""
+    """The golden cases: how many were run, and whether all outputs had the expected bits.
+
+    Attributes:
+        cases: How many golden cases were run.
+    """
 
     cases: int = member(fields.count)
     bit_equal: bool = member(flag)
@@ -74,7 +78,12 @@ class GoldenOutcome:
 
 @document(frozen=True)
 class CollapsedChannels:
-    """Channels (first and last of each span) of an output that are not what they were."""
+    """Channels (first and last of each span) of an output that are not what they were.
+
+    Attributes:
+        channels: First and last channel of each span.
+        cosine: Cosine similarity, -1 to 1.
+    """
 
     output: str = member(text())
     channels: Tuple[Tuple[int, ...], ...] = member(array(array(fields.count)))
@@ -94,8 +103,12 @@ class MeasuredAccuracy:
         samples: How many.
         source: Where they are from.
         synthetic: Whether they are made up.
+        cosine: Cosine similarity, the mean over the samples, -1 to 1.
         snr_db: Decibels.
+        cosine_min: The worst sample's cosine similarity.
         exact: Whether no output has an error.
+        max_abs: Largest absolute difference, in the output's unit.
+        top1_agreement: Part of the samples whose largest value is at the same place, 0 to 1.
         top1_accuracy: Of samples with labels.
         collapsed: Groups of an output's channels that are not what they were.
     """
@@ -120,7 +133,15 @@ class MeasuredAccuracy:
 
 @document(frozen=True)
 class FrameTimes:
-    """Milliseconds of whole frames; ``rounds``: how often they were measured."""
+    """Milliseconds of whole frames; ``rounds``: how often they were measured.
+
+    Attributes:
+        p50: Median, in milliseconds.
+        p99: 99th percentile, in milliseconds.
+        mean: Milliseconds.
+        frames: How many frames were measured.
+        rounds: How often they were measured.
+    """
 
     p50: float = member(_MS)
     p99: float = member(_MS)

@@ -75,6 +75,10 @@ class WorstChannel:
     """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above.
 
     ``exact`` is None in a report that did not keep it.
+
+    Attributes:
+        channel: Its number.
+        snr_db: Decibels.
     """
 
     channel: int = member(fields.count)

@@ -207,7 +207,7 @@ def write_safetensors(tensors: Mapping[str, Any]) -> bytes:
     import torch
 
     names = {torch_name: name for name, torch_name in DTYPES.items()}
-    header: Dict[str, Any] = {}
+    header: Dict[str, object] = {}
     parts: List[bytes] = []
     end = 0
     for name, tensor in sorted(tensors.items()):

@@ -134,10 +134,10 @@ class Client:
                 return {one.name: view_of(memory.view, one).copy() for one in answer.outputs}
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
-    def status(self) -> Dict[str, Any]:
+    def status(self) -> Dict[str, object]:
         """The server's ``edgekit.serving/1`` (docs/serving.md)."""
         with self._lock:
-            found: Dict[str, Any] = write(self._request(StatusAnswer, "status").serving)
+            found: Dict[str, object] = write(self._request(StatusAnswer, "status").serving)
             return found
 
     def close(self) -> None:

@@ -68,7 +68,12 @@ class Counters:
 
 @document(frozen=True)
 class SeenIssue:
-    """Who signed a bundle, when (seconds since 1970), and with which counter."""
+    """Who signed a bundle, when (seconds since 1970), and with which counter.
+
+    Attributes:
+        at: When it was signed, in seconds of Unix time.
+        counter: The signer's counter.
+    """
 
     signer: str = member(text())
     at: int = member(integer(0, _MOST))

@@ -367,3 +367,15 @@ def test_text_and_markdown_say_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     ):
         assert words in text
         assert words in page.read_text()
+
+
+def test_an_error_that_begins_like_a_reason_is_reported(tmp_path: Path) -> None:
+    text = (
+        "[E] [TRT] fc: too wide for DLA\n"
+        "[W] [TRT] Default DLA is enabled but layer fc is not supported on DLA, "
+        "falling back to GPU.\n"
+        "[E] [TRT] fc: too wide for DLA, the program ends\n"
+    )
+    found = explained(text, tmp_path)
+    assert [one["words"] for one in found["log"]["fallbacks"]] == [["too wide for DLA"]]
+    assert found["unknown_errors"] == ["fc: too wide for DLA, the program ends"]

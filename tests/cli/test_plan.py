@@ -7,8 +7,8 @@ import pytest
 from onnx import helper
 
 from edgekit.cli import main
+from edgekit.config.changes import ChangedPlacement, read_changes
 from edgekit.config.loader import open_config
-from edgekit.pipeline.questions import ChangedPlacement, read_changes
 from edgekit.pipeline.steps.plan import plan_identity
 from edgekit.text import read_size
 from tests.pipeline.nets import small_config, small_net

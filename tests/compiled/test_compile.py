@@ -86,16 +86,32 @@ def test_other_sizes_and_types_are_refused_with_those_that_fit(
     assert "1x1x32x32:float32" in caught.value.hint
 
 
-def test_half_modules_take_and_return_half_tensors(
+def test_modules_of_other_types_take_and_return_tensors_of_these(
     nets: ModuleType, compiled: Callable[..., Any]
 ) -> None:
     import torch
 
-    for kind in (torch.float16, torch.bfloat16):
+    for kind in (torch.float16, torch.bfloat16, torch.float64):
         module, x = nets.lenet().to(kind), nets.image().to(kind)
         net = compiled(module, x, leave=["classifer.fc3"])
         assert net(x).dtype == kind
         assert gap(net(x).float(), module(x).float()) < 0.05
+
+
+@pytest.mark.parametrize("exporter", ["legacy", pytest.param("dynamo", marks=pytest.mark.slow)])
+def test_inputs_that_nothing_reads_and_results_that_are_constants(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path, exporter: str
+) -> None:
+    import torch
+
+    module, args = nets.Anchored().eval(), (torch.randn(3), torch.randn(1, 3, 8, 8))
+    net = compiled(module, *args, exporter=exporter)
+    for called in (net, edgekit.load(net.save(tmp_path / "net.ekb"))):
+        features, weight, anchors, given = called(*args)
+        assert gap(features, module(*args)[0]) < 0.01
+        assert gap(weight, module.stem.weight) < 0.001
+        assert torch.equal(anchors, module.anchors)
+        assert gap(given, args[1]) < 0.001
 
 
 def batches(nets: ModuleType) -> Iterator[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.dla.judge import judge
 from edgekit.errors import UsageError
-from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.layer_names import layers_matching, layers_named, unmatched
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
@@ -17,7 +17,6 @@ from edgekit.placement.gpu_reasons import gpu_reasons
 from edgekit.placement.inputs import resolve_pins
 from edgekit.placement.placing import PlacementQuery, UserConstraints
 from edgekit.placement.plan import Options, Pin
-from edgekit.reference.proposal import layers_named
 from edgekit.targets.loader import get
 from tests.network.onnx_making import conv_net, write
 from tests.network.torch_files import dynamo_nodes, legacy_nodes, lenet

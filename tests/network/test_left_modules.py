@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network.left_modules import CompiledPart, LeftPart, parts
+from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 
 
 def left(call: int, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
@@ -36,7 +36,7 @@ def run(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
     """Runs the steps; a left-out module adds its call's number plus one to its first input."""
     known = {"x": x}
     for step in parts(model):
-        if isinstance(step, LeftPart):
+        if isinstance(step, LeftModule):
             for name in step.outputs:
                 known[name] = known[step.inputs[0]] + np.float32(step.call + 1)
         else:
@@ -82,7 +82,7 @@ def test_parts_are_as_large_as_the_left_out_modules_allow() -> None:
 
 def test_left_out_modules_at_the_ends_and_in_a_row_make_no_empty_part() -> None:
     model = network([left(0, ["x"], ["a"]), left(1, ["a"], ["b"]), left(2, ["b"], ["y"])], ["y"])
-    assert [type(step) for step in parts(model)] == [LeftPart] * 3
+    assert [type(step) for step in parts(model)] == [LeftModule] * 3
     np.testing.assert_array_equal(run(model, np.zeros((2, 3), np.float32))["y"], np.full((2, 3), 6))
 
 

@@ -13,8 +13,8 @@ from edgekit.errors import ModelError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.places import NodePlace
 from edgekit.network.writing import annotate_file
-from edgekit.pipeline.exports import node_notes
 from edgekit.placement.plan import PlacedLayer
+from edgekit.reports.node_notes import node_notes
 from edgekit.reports.schema import MeasuredTime, ReportedLayer
 from tests.pipeline.nets import small_net
 

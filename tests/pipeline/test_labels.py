@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.bundles.labels import read_labels
 from edgekit.errors import DataError
-from edgekit.pipeline.steps.bundle import read_labels
 
 
 def test_one_for_each_of_the_batch(tmp_path: Path) -> None:

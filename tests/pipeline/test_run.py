@@ -143,11 +143,9 @@ def test_files_are_there_and_nothing_temporary(whole):
 
 def test_the_rewrite_is_proved_and_moves_the_pool_to_the_dla(whole):
     _, _, _, first, _ = whole
-    applied = next(
-        row for row in first.document.rewrites if row["rewrite"] == "global-average-pool"
-    )
-    assert applied["nodes"] == ["gap"]
-    assert applied["max_error"] <= 1e-5
+    applied = next(row for row in first.document.rewrites if row.rewrite == "global-average-pool")
+    assert applied.nodes == ("gap",)
+    assert applied.max_error <= 1e-5
     devices = {layer.name: layer.device for layer in first.document.plan.layers}
     assert devices["gap"] == "DLA0"
 

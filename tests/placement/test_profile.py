@@ -173,6 +173,21 @@ def test_a_bench_of_the_board(tmp_path: Path) -> None:
     assert found.notes == ("the bench is not valid: 3 iterations",)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"placement": [[["a", "XPU"]]]}, "placement[0][0][1]"),
+        ({"verdict": {"status": "INVALID", "reasons": ["3 iterations"]}}, "verdict.reasons[0]"),
+        ({"precision": "int7"}, "precision"),
+    ],
+)
+def test_a_bench_is_read_whole(tmp_path: Path, wrong: dict[str, Any], place: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, bench(**wrong))
+    assert caught.value.code == "profile.unreadable"
+    assert caught.value.where.endswith(f": {place}")
+
+
 def test_a_build_log(tmp_path: Path) -> None:
     found = read(tmp_path, tl.stem())
     assert (found.kind, found.board, found.tensorrt) == ("log", "Orin", "10.3.0")

@@ -1,5 +1,6 @@
 """Modules of tests, and factories of them; importing this imports PyTorch."""
 
+import dataclasses
 from typing import NamedTuple
 
 import torch
@@ -241,3 +242,80 @@ class Halves(nn.Module):
 def halves():
     torch.manual_seed(0)
     return Halves().eval()
+
+
+class Writing(nn.Module):
+    """Writes to its input."""
+
+    def forward(self, x):
+        x.add_(1)
+        return x * 2
+
+
+class Reading(nn.Module):
+    """Reads values of its input into Python."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, x):
+        if self.how == "numpy":
+            return x * float(x.numpy().max())
+        return x * x.tolist()[0][0]
+
+
+class Selecting(nn.Module):
+    """Returns as many values as are positive, or their sum."""
+
+    def __init__(self, total):
+        super().__init__()
+        self.total = total
+
+    def forward(self, x):
+        chosen = x[x > 0]
+        return chosen.sum() if self.total else chosen
+
+
+class Mixed(nn.Module):
+    """Reads one of its inputs, and returns a size beside tensors."""
+
+    def forward(self, before, x, after):
+        return x > 0, x.shape[0], x * 2
+
+
+class Gradients(nn.Module):
+    """Switches gradients off and on."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.first(x)
+        with torch.enable_grad():
+            return self.second(x)
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+class OfPairs(nn.Module):
+    def forward(self, x, pair):
+        return x * pair.left + pair.right
+
+
+class Anchored(nn.Module):
+    """Returns features, a weight, a buffer and its input; reads one of two inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3)
+        self.register_buffer("anchors", torch.arange(400).reshape(100, 4))
+
+    def forward(self, unread, x):
+        return self.stem(x), self.stem.weight, self.anchors, x

@@ -132,7 +132,12 @@ def test_a_program_of_a_module_in_training_is_refused(nets):
 def test_dynamic_shapes_are_refused_with_the_sizes_to_give(nets):
     with pytest.raises(UsageError, match="dynamic_shapes is refused") as refused:
         edgekit.export(nets.lenet(), (nets.image(),), target=ORIN, dynamic_shapes={"x": {0: "n"}})
-    assert "1x1x32x32:float32" in refused.value.hint
+    assert "x 1x1x32x32:float32" in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        edgekit.export(
+            nets.lenet(), kwargs={"x": nets.image()}, target=ORIN, dynamic_shapes={"x": {0: "n"}}
+        )
+    assert "x 1x1x32x32:float32" in refused.value.hint
 
 
 def test_what_is_no_network_is_refused(nets):

@@ -149,3 +149,90 @@ def test_an_example_that_does_not_fit_is_named_with_its_place(nets):
     with pytest.raises(UsageError, match=r"'feat\.conv1'") as refused:
         exported(nets.lenet(), (nets.torch.randn(1, 3, 32, 32),))
     assert "1x3x32x32:float32" in refused.value.hint
+
+
+def test_inputs_that_a_module_writes_to_stay_as_they_are(nets):
+    x = nets.torch.randn(2, 4)
+    before = x.clone()
+    made = exported(nets.Writing(), (x,))
+    assert nets.torch.equal(x, before)
+    assert any("input 'x': written to by each call" in note for note in made.notes)
+    session = onnxruntime.InferenceSession(made.file, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], (before + 1) * 2)
+
+
+def test_the_legacy_exporter_keeps_inputs_that_nothing_reads_and_sizes_that_are_no_tensors(nets):
+    torch = nets.torch
+    args = (torch.randn(3), torch.randn(2, 4), torch.randint(0, 3, (2,)))
+    made = exported(nets.Mixed(), args)
+    inputs = [(one.name, one.shape, one.type) for one in made.inputs]
+    assert inputs[0] == ("before", [3], "float32")
+    assert inputs[2] == ("after", [2], "int64")
+    assert [one.name for one in made.outputs] == ["output_0", "output_2"]
+    assert made.result.items[1].value == 2
+
+
+@pytest.mark.parametrize("how", ["numpy", "list"])
+def test_values_that_python_reads_are_refused_by_source_line(nets, how):
+    with pytest.raises(ModelError) as refused:
+        exported(nets.Around(nets.Reading(how)), (nets.torch.randn(4, 4),))
+    assert refused.value.code == "torch.control_flow"
+    text = "x.numpy()" if how == "numpy" else "x.tolist()"
+    assert refused.value.where == line_of(nets, nets.Reading, text)
+
+
+def test_an_output_whose_size_depends_on_values_is_refused_by_source_line(nets):
+    with pytest.raises(ModelError, match="decide the size") as refused:
+        exported(nets.Around(nets.Selecting(False)), (nets.torch.randn(4, 4),))
+    assert refused.value.code == "torch.dynamic_shapes"
+    assert refused.value.where == line_of(nets, nets.Selecting, "x[x > 0]")
+    made = exported(nets.Selecting(True), (nets.torch.randn(4, 4),))
+    assert made.outputs[0].shape == []
+
+
+@pytest.mark.slow
+def test_gradients_that_are_switched_on_and_off(nets):
+    made = exported(nets.Gradients(), (nets.torch.randn(2, 4),), exporter="dynamo")
+    assert made.agreement.difference <= made.agreement.tolerance
+
+
+def test_complex_numbers_are_refused(nets):
+    class Spectrum(nets.torch.nn.Module):
+        def forward(self, x):
+            return nets.torch.fft.fft(x)
+
+    with pytest.raises(ModelError, match="complex") as refused:
+        exported(Spectrum(), (nets.torch.randn(4, 4),))
+    assert "view_as_real" in refused.value.hint
+
+
+def test_an_object_is_opened_once_its_class_is_registered(nets):
+    torch = nets.torch
+    args = (torch.randn(2), nets.Pair(torch.randn(2), torch.randn(2)))
+    with pytest.raises(UsageError, match="object of Pair") as refused:
+        exported(nets.OfPairs(), args)
+    assert "register_dataclass" in refused.value.hint
+    torch.export.register_dataclass(nets.Pair)
+    made = exported(nets.OfPairs(), args)
+    assert [one.name for one in made.inputs] == ["x", "pair_left", "pair_right"]
+
+
+def test_a_compiled_or_parallel_module_is_the_one_inside_it(nets):
+    nn = nets.torch.nn
+    inner = nn.Sequential(nn.Linear(4, 4), nets.torch.compile(nn.Linear(4, 4), backend="eager"))
+    made = exported(nn.DataParallel(inner), (nets.torch.randn(2, 4),))
+    assert made.source == "torch.nn.modules.container.Sequential"
+    assert {one.module for one in edgekit.check(made.file, target=ORIN).modules} >= {"0", "1"}
+    assert type(inner[1]).__name__ == "OptimizedModule"
+
+
+def test_hooks_of_the_network_itself_see_its_own_arguments_and_result(nets):
+    nn = nets.torch.nn
+    module, x = nn.Sequential(nn.Linear(4, 4)), nets.torch.randn(2, 4)
+    module.register_forward_pre_hook(lambda _, args: (args[0] * 2,))
+    module.register_forward_hook(lambda _, args, result: {"sum": result + args[0]})
+    made = exported(module, (x,))
+    assert [one.name for one in made.outputs] == ["sum"]
+    session = onnxruntime.InferenceSession(made.file, providers=["CPUExecutionProvider"])
+    wanted = module(x)["sum"].detach()
+    np.testing.assert_allclose(session.run(None, {"input": x.numpy()})[0], wanted, atol=1e-5)

@@ -5,6 +5,7 @@ Weights are random. Networks of torchvision and timm are skipped where these are
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,9 @@ TIMM = {
     "mobilenetv3_small_100": ("blocks.3.1.se", "SqueezeExcite"),
     "resnet50": ("layer4.2", "Bottleneck"),
 }
-#: The least cosine of FP16 with FP32, of each output.
+#: The least cosine of FP16 with FP32, of each output; less is enough where PyTorch's own FP16 has
+#: less. DeepLabV3's has 0.976: with random weights each of its stages makes differences three times
+#: as large, and an input rounded to FP16 is enough for a result that is 7 % off.
 FP16 = 0.999
 exporters = pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
 
@@ -94,10 +97,13 @@ def prove(
             calibration={"count": 1},
         )  # fmt: skip
         wanted, ours = module(*inputs), net(*inputs)
-    worst = min(cosines(ours, wanted))
+        worst = least = min(cosines(ours, wanted))
+        if worst < FP16:
+            half = copy.deepcopy(module).half()
+            least = min(cosines(half(*(one.half() for one in inputs)), wanted))
     print(f"{type(module).__name__}: {exporter}, opset {found.opset}, {checked.summary.layers} "
           f"layers, {agreement.difference:.1e}; FP16 cosine {worst:.6f}")  # fmt: skip
-    assert worst > FP16
+    assert worst >= min(FP16, least)
 
 
 def cosines(ours: Any, theirs: Any) -> list[float]:

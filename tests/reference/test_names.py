@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.reference.proposal import layers_named
+from edgekit.network.layer_names import layers_named
 from tests.quantize.quantize_nets import make, node
 
 _, NETWORK = make(

@@ -82,7 +82,8 @@ def facts(**changes: Any) -> RunFacts:
             "data": "16 synthetic inputs, seed 0", "metric": "cosine", "min": 0.99, "passed": True,
             "segments": [
                 {"segment": i, "device": device, "cosine": 0.9999 - i / 4000,
-                 "snr_db": 36.0 - 2 * i, "max_abs": 0.1 * (i + 1)}
+                 "cosine_min": 0.9998 - i / 4000, "snr_db": 36.0 - 2 * i, "exact": False,
+                 "max_abs": 0.1 * (i + 1), "tensor": "y", "constant": False}
                 for i, device in enumerate(("GPU", "DLA0", "GPU", "DLA0", "GPU"))
             ],
         }),

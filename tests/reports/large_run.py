@@ -118,7 +118,9 @@ def hostile() -> Report:
     names = (HOSTILE, LONG, "模型/" * 40, "\u05d0\u05d1\u05d2 " * 30, "a\nb\tc\x1b[31m")
     for row, name in zip(document["layers"], names, strict=False):
         row["name"] = row["kind"] = name
-        row["reasons"] = [{"rule": name, "message": name, "fix": name}]
+        row["reasons"] = [
+            dict.fromkeys(("rule", "message", "found", "limit", "source", "fix"), name)
+        ]
     for one, name in zip(document["graph"]["segments"], names, strict=False):
         one["first"] = one["last"] = name
     for loadable in document["placement"]["loadables"]:

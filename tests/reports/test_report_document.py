@@ -4,7 +4,6 @@ import json
 import pytest
 
 from edgekit.network.lowering.places import NodePlace
-from edgekit.pipeline.exports import node_notes
 from edgekit.placement.plan import Constraints, Pin, Share
 from edgekit.reports import text
 from edgekit.reports.comparison import with_baseline
@@ -12,6 +11,7 @@ from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.html.verdict import with_earlier_comparison
 from edgekit.reports.markdown import markdown
+from edgekit.reports.node_notes import node_notes
 from edgekit.reports.schema import MeasuredTime, Whole, checked
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan

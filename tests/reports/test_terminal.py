@@ -13,6 +13,7 @@ from edgekit.reports.markdown import markdown
 from edgekit.reports.schema import checked
 from edgekit.reports.terminal.summary import summary_plan, terminal_summary
 from edgekit.reports.text import change
+from edgekit_device.protocol.codec import write
 from tests.benchmark import handmade_plan
 from tests.reports import handmade_run
 from tests.reports.test_report_html import HOSTILE, hostile_facts
@@ -114,7 +115,7 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
     accuracy = {
         **facts.accuracy.to_json(), "cosine": 1.0,
         "constant": [{"output": "y", "variation": 0.001, "told": message}],
-        "segments": [{**one.to_json(), "constant": one.segment > 2}
+        "segments": [{**write(one), "constant": one.segment > 2}
                      for one in facts.accuracy.segments],
     }  # fmt: skip
     document = report_document(handmade_run.facts(accuracy=accuracy))

@@ -43,7 +43,14 @@ SCHEMA: Final = "edgekit.trace/1"
 
 
 class EventArgs(OpenDocument):
-    """What an event says beside its times; further keys are another profiler's own."""
+    """What an event says beside its times; further keys are another profiler's own.
+
+    Attributes:
+        sort_index: Place of a process or a track among the others.
+        frame: Number of the shown frame.
+        segment: Number of the segment in running order.
+        iteration: Number of trtexec's iteration.
+    """
 
     clock: Clock | None = Field(None, description="whose times they are; a counter has none")
     name: str | None = Field(None, description="of a process or a track")
@@ -84,7 +91,12 @@ class EventArgs(OpenDocument):
 
 
 class TraceEvent(Document):
-    """An event of the format; times are microseconds."""
+    """An event of the format; times are microseconds.
+
+    Attributes:
+        pid: Number of the trace's process.
+        tid: Number of the process's track.
+    """
 
     name: str
     cat: str | None = Field(None, description="segment, layer, frame, copy, counter, flow, ...")
@@ -104,7 +116,11 @@ class TraceEvent(Document):
 
 
 class TracedProcess(Document):
-    """A process of a trace: whose clock its times are of, and how it was placed."""
+    """A process of a trace: whose clock its times are of, and how it was placed.
+
+    Attributes:
+        pid: Number of the trace's process.
+    """
 
     pid: Count
     name: str
@@ -295,11 +311,10 @@ def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> E
 
     ``flow`` is its ``id`` there; None for an event of no flow.
     """
-    row, at = event.to_json(), round(event.ts + shift_us, 3)
-    row["pid"], row["ts"] = pid, at
-    if flow is not None:
-        row["id"] = flow
-    return at, at + event.dur, str(event.cat), dumps(row)
+    at = round(event.ts + shift_us, 3)
+    changed = {"pid": pid, "ts": at} if flow is None else {"pid": pid, "ts": at, "id": flow}
+    text = event.model_copy(update=changed).model_dump_json(by_alias=True, exclude_unset=True)
+    return at, at + event.dur, str(event.cat), text
 
 
 class EventLines:

@@ -5,13 +5,14 @@ layers of a segment's run stand in it, and layer times of a profiler as one fram
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
 from edgekit.benchmark.trace.chrome import HOST, EventArgs, TraceProcess, nanoseconds
+from edgekit.network.module_tree import modules_of
 from edgekit.placement.profiles.profile import Profile, booked_rows
 from edgekit_device.protocol.fields import dla_core
 
@@ -104,13 +105,6 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
         return layers_args(members).model_copy(update={"predicted_us": predicted})
 
     return find
-
-
-def modules_of(network: Network | None) -> Mapping[str, str]:
-    """Returns the module by layer; empty if the network names none."""
-    if network is None or network.modules is None:
-        return {}
-    return {layer.name: layer.module for layer in network.layers}
 
 
 def with_modules(linked: Linked, network: Network) -> Linked:

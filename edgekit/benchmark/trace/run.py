@@ -40,10 +40,10 @@ from edgekit.benchmark.trace.layers import (
     Owners,
     laid_layers,
     layers_args,
-    modules_of,
     parts_of,
 )
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
+from edgekit.network.module_tree import modules_of
 from edgekit.placement.plan import Plan
 from edgekit.text import counted
 from edgekit_device.benchmark.measurement import Measurement

@@ -5,6 +5,7 @@ loader, playbooks, and a role that calls the board's one command (``install``).
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -247,7 +248,7 @@ def _check(
     for member in members:
         _host_vars(member)
     ours = not folder.exists() or (folder / "roles" / _ROLE).is_dir()
-    if not ours and (not folder.is_dir() or any(folder.iterdir())):
+    if not ours and (not folder.is_dir() or os.listdir(folder)):
         raise UsageError(
             "another file or folder is here",
             code="write.occupied",
@@ -312,7 +313,7 @@ def _to_yaml(document: Any, comment: str) -> str:
     return "".join(f"# {line}\n" for line in comment.splitlines()) + "---\n" + text
 
 
-def _host_vars(member: FleetBoard) -> dict[str, Any]:
+def _host_vars(member: FleetBoard) -> dict[str, object]:
     """Returns what Ansible is to know of a board.
 
     Raises:
@@ -328,7 +329,7 @@ def _host_vars(member: FleetBoard) -> dict[str, Any]:
             hint="use edgekit fleet deploy without Ansible, or install the runtime on the board "
             "itself",
         )
-    found: dict[str, Any] = {"ansible_host": board.host}
+    found: dict[str, object] = {"ansible_host": board.host}
     if board.port is not None:
         found["ansible_port"] = board.port
     if board.user is not None:
@@ -350,7 +351,7 @@ def _host_vars(member: FleetBoard) -> dict[str, Any]:
 def _inventory(
     members: Sequence[FleetBoard],
     bundles: Mapping[str, Mapping[str, str]],
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
 ) -> str:
     """Returns an inventory in Ansible's YAML form.
 

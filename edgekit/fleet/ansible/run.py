@@ -44,7 +44,11 @@ _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
 
 @document(frozen=True)
 class AnsibleBoard:
-    """A board after Ansible's run; ``changed``: whether anything was, None for unknown."""
+    """A board after Ansible's run; ``changed``: whether anything was, None for unknown.
+
+    Attributes:
+        wave: Its wave, from 1 on.
+    """
 
     board: str = member(text())
     wave: int = member(integer(1, 1 << 31))

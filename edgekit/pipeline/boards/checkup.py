@@ -42,16 +42,11 @@ class Setup(FormerDict, SetupAnswer):
 
 
 @document(frozen=True)
-class Setups(VisitedBoards):
+class Setups(VisitedBoards[Setup]):
     """``edgekit.setups/1``: how several boards were prepared; a ``Doctor`` is one that failed."""
 
     boards: tuple[Setup | Doctor, ...] = member(array(row_of(Setup, Doctor)))
     schema: str = member(choice("edgekit.setups/1"), default="edgekit.setups/1")
-
-    @property
-    def reached(self) -> tuple[Setup, ...]:
-        """The boards that answered."""
-        return tuple(one for one in self.boards if isinstance(one, Setup))
 
 
 def doctor(where: str | None = None, config: str | None = None, **settings: Any) -> Doctors:

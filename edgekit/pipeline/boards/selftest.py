@@ -135,16 +135,11 @@ class Selftest(FormerDict, SelftestResult):
 
 
 @document(frozen=True)
-class Selftests(VisitedBoards):
+class Selftests(VisitedBoards[Selftest]):
     """``edgekit.selftests/1``: the answers of several boards; a ``Doctor`` is one that failed."""
 
     boards: tuple[Selftest | Doctor, ...] = member(array(row_of(Selftest, Doctor)))
     schema: str = member(choice("edgekit.selftests/1"), default="edgekit.selftests/1")
-
-    @property
-    def reached(self) -> tuple[Selftest, ...]:
-        """The boards that answered."""
-        return tuple(one for one in self.boards if isinstance(one, Selftest))
 
 
 def finished(result: object, client: BoardClient, path: Path) -> Selftest:

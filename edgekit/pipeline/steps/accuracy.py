@@ -35,8 +35,7 @@ from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_re
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
 from edgekit.placement.translation import float_note
-from edgekit.reference.accuracy import Accuracy, Float32, describe_metric
-from edgekit.reference.accuracy import accuracy as compare
+from edgekit.reference.accuracy import Accuracy, Float32, accuracy_of_variants
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
 from edgekit.reference.search_bounds import (
@@ -46,7 +45,9 @@ from edgekit.reference.search_bounds import (
     bound_note,
     bounds_of_run,
     part_of,
+    part_text,
 )
+from edgekit.reference.trials import TrialInputs
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import (
@@ -57,19 +58,11 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
-    write,
 )
 
 if TYPE_CHECKING:
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.sensitivity import Proposal, Sensitivity
-
-
-# plans in which more and more layers are FP16: places change with the precisions
-_ROUNDS = 4
-# inputs, and FP32 outputs for them, that stay in memory while builds are tried
-_HELD_BYTES = 1 << 28
-_SHOWN = 3
 
 
 @computed()
@@ -154,30 +147,18 @@ def measured_accuracy(
         inputs: The inputs; None to read them.
         part: How many of the calibration inputs they are; None for all.
     """
-    found = []
-    lanes = _distinct_lanes(built)
     text = text or f"accuracy{fp16_suffix(context)}"
     inputs = calibration_inputs(context) if inputs is None else inputs
-    for number, lane in enumerate(lanes):
-        error = compare(
-            other, built, _counted(context, text, inputs, number, len(lanes)), lane=lane,
-            scores=context.file.accuracy.scores,
-        )  # fmt: skip
-        segments = tuple(replace(one, lane=lane) for one in error.per_segment)
-        found.append(replace(error, per_segment=segments))
+    found = accuracy_of_variants(
+        other,
+        built,
+        lambda number, count: _counted(context, text, inputs, number, count),
+        scores=context.file.accuracy.scores,
+    )
     if part is None:
-        context.session.read = found[0].count
-    worst = min(found, key=lambda error: error.cosine)
+        context.session.read = found.count
     random = "random weights and " if context.file.model.builtin is not None else ""
-    data = random + _tried_text(context, part)
-    parts = tuple(one for error in found for one in error.per_segment)
-    failures = tuple(dict.fromkeys(text for error in found for text in error.failures))
-    return replace(worst, failures=failures, per_segment=parts, data=data)
-
-
-def _tried_text(context: Context, part: int | None) -> str:
-    """Says for people what builds are compared on."""
-    return inputs_text(context) if part is None else f"the first {part} of {inputs_text(context)}"
+    return replace(found, data=random + part_text(part, inputs_text(context)))
 
 
 def _counted(
@@ -276,17 +257,6 @@ def _int8_layers(context: Context) -> frozenset[str]:
     return frozenset(one.name for one in plan(context).layers if one.precision == "int8")
 
 
-def _held(inputs: Feeds) -> Feeds:
-    """Returns inputs in memory, where they fit: every trial reads them all."""
-    found, size = [], 0
-    for sample in inputs:
-        found.append(dict(sample))
-        size += sum(value.nbytes for value in sample.values())
-        if size > _HELD_BYTES:
-            return inputs
-    return found
-
-
 class TrialBuilds:
     """Builds that are compared with FP32 on the same inputs; none of their engines is kept.
 
@@ -299,10 +269,9 @@ class TrialBuilds:
     """
 
     def __init__(self, context: Context, most: int | None) -> None:
-        self._context, inputs = context, calibration_inputs(context)
-        self.part = part_of(inputs, most)
-        self._inputs = _held(inputs if self.part is None else FirstInputs(inputs, self.part))
-        self._float32 = Float32(model(context), room=_HELD_BYTES)
+        self._context = context
+        self._trials = TrialInputs(model(context), calibration_inputs(context), most)
+        self.part = self._trials.part
 
     @classmethod
     def that_miss(
@@ -336,7 +305,12 @@ class TrialBuilds:
             cut = segmented(model(context), network(context), placed)
             built = build_reference(cut, scales_of(context, placed))
             return measured_accuracy(
-                context, self._float32, built, text=text, inputs=self._inputs, part=self.part
+                context,
+                self._trials.float32,
+                built,
+                text=text,
+                inputs=self._trials.inputs,
+                part=self.part,
             )
 
         return context.stored(
@@ -401,7 +375,7 @@ def with_nearest_method(context: Context) -> Context:
     context.note(
         gate_note(
             by_gate, tried.methods, gate.min, f"{first}, the choice by SNR on {compared},",
-            _tried_text(context, tried.part),
+            part_text(tried.part, inputs_text(context)),
         )
     )  # fmt: skip
     return replace(context, method_by_gate=by_gate)
@@ -413,7 +387,7 @@ def fall_back_to_fp16(context: Context) -> Context:
     Raises:
         GateError: No layers do, not even all of them.
     """
-    from edgekit.reference.proposal import reaches, shortfall
+    from edgekit.reference.proposal import Search, reaches, shortfall
 
     gate = context.file.accuracy
     if measures(context) and not chooses(context):
@@ -421,40 +395,37 @@ def fall_back_to_fp16(context: Context) -> Context:
             f"Only calibration method {method(context)} is tried, because the configuration names "
             "it; to try the others before layers go to FP16: calibration: {method: auto}"
         )
-    bounds, ranking = _bounds(context), context
-    for _ in range(_ROUNDS):
-        # to rank anew takes as long as many builds
-        if gate.thorough or not _int8_layers(context) <= _int8_layers(ranking):
-            ranking = context
+
+    def propose(context: Context, bounds: SearchBounds, ranking: Context) -> Proposal:
         found = proposed_layers(context, gate.metric, gate.min, bounds, ranking)
         if found.layers is None:
             raise gate_failure(context, shortfall(found), found.accuracy, fp16=False)
-        if not found.layers or set(found.layers) <= set(context.fp16_by_gate):
-            break  # a plan of other places had it; the gate says how far this one is
-        context, bounds = keep(context, found.layers), bounds.after(found.builds)
-        stopped = None if found.minimal else found.builds
-        if note := bound_note(stopped, found.ranked, found.tried):
+        return found
+
+    def kept(context: Context, found: Proposal) -> Context:
+        if note := bound_note(None if found.minimal else found.builds, found.ranked, found.tried):
             context.note(note)
-        if reaches(accuracy(context), gate.metric, gate.min):
-            break
-    return context
+        return keep(context, found.layers or ())
+
+    return Search(
+        propose=propose,
+        keep=kept,
+        kept=lambda context: frozenset(context.fp16_by_gate),
+        int8=_int8_layers,
+        passes=lambda context: reaches(accuracy(context), gate.metric, gate.min),
+        thorough=gate.thorough,
+    ).run(context, _bounds(context))
 
 
 def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = True) -> GateError:
     """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
-    hint = "use precision: fp32, or lower the gate"
-    if context.file.precision == "int8" and fp16:
-        hint = "calibrate on more or better data, use precision: fp16, or lower the gate"
-        if context.file.accuracy.fallback == "none":
-            hint = f"accuracy.fallback: fp16 keeps the fewest layers in FP16; or {hint}"
-    failure = GateError(
-        f"{text} ({error.data or inputs_text(context)})",
-        code="accuracy.below-gate",
-        where="accuracy.min",
-        hint=hint,
-    )
-    failure.extra["accuracy"] = write(error)
-    return failure
+    from edgekit.reference.proposal import below_gate
+
+    return below_gate(
+        text, error, data=error.data or inputs_text(context),
+        int8=context.file.precision == "int8" and fp16,
+        fallback=context.file.accuracy.fallback == "fp16",
+    )  # fmt: skip
 
 
 def accuracy_notes(context: Context) -> list[str]:
@@ -503,25 +474,10 @@ def gated(context: Context) -> Context:
 
 def check_accuracy(context: Context, error: Accuracy) -> None:
     """Raises GateError when ``error`` is below the configuration's gate."""
-    from edgekit.reference.proposal import reaches, reaches_value
+    from edgekit.reference.proposal import missed
 
-    gate = context.file.accuracy
-    if not reaches(error, gate.metric, gate.min):
-        notes = []
-        if not reaches_value(error, gate.metric, gate.min):
-            value = describe_metric(error, gate.metric)
-            notes.append(f"{gate.metric} against FP32 is {value}, below {gate.min:g}")
-        notes += error.failures[:_SHOWN]
-        notes += [one.told for one in error.nonfinite]
-        raise gate_failure(context, "; ".join(notes), error)
-
-
-def _distinct_lanes(built: Artefacts) -> list[int]:
-    """Returns the plan variants that differ in more than the DLA core they run on."""
-    seen: dict[tuple[str, ...], int] = {}
-    for lane, (_, parts) in enumerate(built.lanes):
-        seen.setdefault(tuple(part.engine for part in parts), lane)
-    return list(seen.values())
+    if text := missed(error, context.file.accuracy.metric, context.file.accuracy.min):
+        raise gate_failure(context, text, error)
 
 
 @document(frozen=True)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.doctor import NOTHING_RUNS, has_runtime
-from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.deployment.requirements import release_of, require_onnxruntime
+from edgekit.errors import UsageError
 from edgekit.network.files import external_values
 from edgekit.network.files import read as read_model
 from edgekit.network.loading.load import STRIPPED
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.build import backend_for
-from edgekit.pipeline.steps.build_request import check_software, release_of
+from edgekit.pipeline.steps.build_request import check_software
 from edgekit.pipeline.steps.bundle import check_labels, health_key
 from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
 from edgekit.pipeline.steps.load import fp16_layers, named, require_parse, source, translated
@@ -178,30 +178,12 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
         if backend != "reference":
             check_software(context, client, boards.probe(client))
         elif deploys:
-            _check_reference(client, boards, probed=requested != backend)
+            # to say hello takes a part of the time
+            facts = boards.probe(client) if requested != backend else client.hello()
+            if not facts.onnxruntime:
+                require_onnxruntime(client.name, boards.probe(client))
     if deploys:
         boards.look()  # a board on which nothing can run needs to trust no key
-
-
-def _check_reference(client: BoardClient, boards: ConnectedBoards, *, probed: bool) -> None:
-    facts = boards.probe(client) if probed else client.hello()  # which takes a part of the time
-    if facts.onnxruntime:
-        return
-    probe = boards.probe(client)
-    if not has_runtime(probe):
-        raise EnvironmentLack(
-            f"{NOTHING_RUNS.found}: {NOTHING_RUNS.fix}",
-            code="board.nothing-runs",
-            where=client.name,
-            hint=f"the board's Python is {probe.python}; `python:` of the board names another",
-        )
-    raise EnvironmentLack(
-        "the bundle needs onnxruntime, which is not on the board",
-        code="bundle.no-runtime",
-        where=client.name,
-        hint=f"install onnxruntime for Python {probe.python} on the board, or let the board "
-        "build with TensorRT (build.backend: auto)",
-    )
 
 
 def check_not_taken_back(

@@ -205,9 +205,7 @@ class NewestMeasurement:
             frames = identity_of_path(context.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
         document = context.config.document
-        self._given = sorted(
-            {str(path[1]) for path in document.given if path[:1] == ("bench",) and path[1:]}
-        )
+        self._given = sorted(document.given_keys("bench"))
         self._file = (document.value if document.file is None else document.file).get("bench")
 
     def find(self) -> Measurement | None:
@@ -293,7 +291,7 @@ def infer(
         known = {"blob": blob, "bit_equal": equal}
         cache.put("infer", key, known)
     _write(path, answer)
-    facts = [_facts(name, value) for name, value in outputs.items()]
+    facts = [InferredOutput.of(name, value) for name, value in outputs.items()]
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     return Inference(
         schema="edgekit.infer/1",
@@ -441,15 +439,3 @@ def _digest(data: bytes) -> str:
 def _write(path: Path, data: bytes) -> None:
     with write_atomically(path) as temporary:
         temporary.write_bytes(data)
-
-
-def _facts(name: str, value: np.ndarray) -> InferredOutput:
-    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
-    return InferredOutput(
-        name=name,
-        dtype=str(value.dtype),
-        shape=list(value.shape),
-        min=float(finite.min()) if finite.size else None,
-        max=float(finite.max()) if finite.size else None,
-        argmax=int(value.reshape(-1).argmax()) if value.size else None,
-    )

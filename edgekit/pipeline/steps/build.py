@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.deployment.answers import protocol_error
-from edgekit.deployment.requirements import check_runs
+from edgekit.deployment.requirements import (
+    board_kind,
+    check_runs,
+    has_module,
+    no_module,
+    require_kind,
+)
 from edgekit.error_document import FinishedStep
-from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
+from edgekit.errors import EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.boards.addresses import job_command
@@ -24,7 +30,6 @@ from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
     engines_of,
-    has_module,
     request_of,
     request_without_known_failures,
 )
@@ -38,7 +43,7 @@ from edgekit.removed import FormerDict
 from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison, compare_build
 from edgekit.text import counted, listed
-from edgekit_device.build.request import RESULT_SCHEMA, BuildResult, EngineResult
+from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -58,7 +63,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
-    from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit.tensorrt.requests import BuildRequest
     from edgekit_device.board.probe import Probe
     from edgekit_device.protocol.manifest import Manifest
 
@@ -100,7 +105,13 @@ class BuildRecord:
 
 @document(frozen=True)
 class BuiltSegment:
-    """A segment of a build: ``share`` of the frames goes through its lane."""
+    """A segment of a build: ``share`` of the frames goes through its lane.
+
+    Attributes:
+        lane: Index of the plan that the segment is of.
+        share: Part of the frames that go through the plan, 0 to 1.
+        index: The segment's number in running order.
+    """
 
     lane: int = member(fields.count)
     share: float = member(fields.share)
@@ -199,10 +210,10 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
             f"{have[0].name} supports the tensorrt backend, but {lacking[0]} does not",
             code="build.no-tensorrt",
             where=lacking[0],
-            hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
+            hint="edgekit doctor shows what is missing; or use build.backend: reference",
         )
     if not have and requested == "tensorrt":
-        raise _no_module(clients[0].name)
+        raise no_module(clients[0].name)
     return "tensorrt" if have else "reference"
 
 
@@ -256,59 +267,9 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
     """
     if manifest.backend == "reference":
         return
-    built, here = manifest.fingerprint, boards.probe(client).fingerprint
-    wrong = [
-        f"{key} {built.get(key) or 'unknown'}, this board {here.get(key) or 'unknown'}"
-        for key in BOARD_KIND_KEYS
-        if built.get(key) != here.get(key)
-    ]
-    if wrong:
-        raise BoardError(
-            f"the bundle's engines were built for another kind of board: {'; '.join(wrong)}",
-            code="deploy.other-board",
-            where=client.name,
-            hint="engines are not portable: deploy the configuration, which builds for this board",
-        )
-    check_runs(client.name, boards.probe(client), manifest.engines)
-
-
-#: What two boards must share to run each other's engines.
-BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
-
-_FALLBACK = "build.backend: reference"
-
-
-def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns what boards share that run each other's engines; nothing where that is unknown."""
-    found = tuple(str(fingerprint.get(key, "")) for key in BOARD_KIND_KEYS)
-    return found if all(found) else ()
-
-
-def backend_of(requested: str, probe: Probe, where: str) -> str:
-    """Returns who builds for one board of a fleet, whatever the others have.
-
-    Args:
-        requested: ``build.backend`` of the configuration.
-        probe: What the board is.
-        where: Its name.
-
-    Raises:
-        EnvironmentLack: "build.no-tensorrt".
-    """
-    if requested != "reference" and has_module(probe):
-        return "tensorrt"
-    if requested == "tensorrt":
-        raise _no_module(where)
-    return "reference"
-
-
-def _no_module(where: str) -> EnvironmentLack:
-    return EnvironmentLack(
-        "the board lacks TensorRT's Python module with its builder",
-        code="build.no-tensorrt",
-        where=where,
-        hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
-    )
+    probe = boards.probe(client)
+    require_kind(client.name, probe, manifest.fingerprint)
+    check_runs(client.name, probe, manifest.engines)
 
 
 _SHOWN, _REFUSED = 5, 10
@@ -393,7 +354,7 @@ def reweighed(
             "refit.fixed": some of the weights that differ are fixed in them.
         DataError: "refit.mismatch": the other model has other names.
     """
-    from edgekit.tensorrt.artefacts import artefacts_of
+    from edgekit.tensorrt.artefacts import artefacts_of, unchangeable_weights
 
     assert built.result is not None, "requested although a board built the engines"
     unchangeable = sorted({one.refit for one in built.result.engines} & {"identical", "none"})
@@ -407,7 +368,7 @@ def reweighed(
     request, lanes = request_of(context, other=other)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
-    fixed = _unchangeable_weights(own, lanes, built.result.engines)
+    fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one.refit == "none" for one in made.entries.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
@@ -417,28 +378,6 @@ def reweighed(
             "build.refit: any, which accepts most weights",
         )
     return made.weights, made.values
-
-
-def _unchangeable_weights(
-    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[EngineResult]
-) -> list[str]:
-    """Returns the weights that differ, and that their engine takes neither by name nor folded.
-
-    Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
-    """
-    taken = {one.key: set(one.weights) for one in engines}
-    models = {engine.key: engine.model for lane in new for engine in lane.engines}
-    found: dict[str, None] = {}
-    for engine in (engine for lane in old for engine in lane.engines):
-        names, graph = taken[engine.key], engine.model.proto.graph
-        if any(name.startswith("tmp_") for name in names):
-            norms = (node for node in graph.node if node.op_type == "BatchNormalization")
-            names.update(name for node in norms for name in node.input[1:5])
-        others = models[engine.key].weights
-        for name, value in engine.model.weights.items():
-            if name not in names and value.tobytes() != others[name].tobytes():
-                found[name] = None
-    return list(found)
 
 
 def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> BuildRecord:

@@ -4,15 +4,18 @@ are wrong without any board, what the board lacks, and the request itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from edgekit.deployment.requirements import require_cudla, require_numpy
-from edgekit.dla.memory import pool_limits
-from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem, UsageError
+from edgekit.deployment.requirements import (
+    release_of,
+    require_cores,
+    require_cudla,
+    require_numpy,
+    require_release,
+)
+from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem, UsageError
 from edgekit.network.loading.opaque import (
     before_opaque,
     left_notes,
@@ -21,14 +24,12 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.model import Model
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import fp16_layers, require_parse, source
+from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
-from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
-from edgekit_device.protocol.codec import write
-from edgekit_device.protocol.fields import DEVICES, dla_core
+from edgekit.targets.releases import drives_dla
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -37,14 +38,6 @@ if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
-
-
-GOLDEN_SEED = 7
-
-
-def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
-    """Returns (low, high) by input name: what a calibration input spans."""
-    return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
 
 
 def request_of(
@@ -59,12 +52,12 @@ def request_of(
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
     """
-    from edgekit.tensorrt.requests import BuildOptions, build_request
+    from edgekit.tensorrt.requests import BuildOptions, build_request, memory_pools
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
     decision = _decided(context)
-    _note(context, decision)
+    context.note(*decision.notes)
     strong = decision.typing == "strong"
     scales = plan_scales(context)
     lanes = _lanes(context, strong, other)
@@ -74,10 +67,17 @@ def request_of(
         tensorrt=context.tensorrt,
         typing=decision.typing,
         # a DLA runs an INT8 network's other layers in FP16
-        precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs_scales(p, used)),
+        precisions=()
+        if strong
+        else tuple(p for p in ("fp16", "int8") if p in used or (p == "fp16" and "int8" in used)),
         constraints=file.build.constraints,
         optimization_level=file.build.optimization_level,
-        pools=_pools(context),
+        pools=memory_pools(
+            context.target,
+            file.placement.pool_limits or {},
+            plan(context).pools,
+            file.build.workspace_mib,
+        ),
         calibration=None
         if strong or not scales
         else cache_of(scales.scales, context.tensorrt).text,
@@ -111,9 +111,9 @@ def request_without_known_failures(
         _decided(context),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
-        dla=_on_dla(context),
+        dla=bool(plan(context).dla_cores),
     )
-    _note(context, decision)
+    context.note(*decision.notes)
     return request.trying(_attempts(decision))
 
 
@@ -128,18 +128,10 @@ def _decided(context: Context) -> Decision:
     return decide(
         requested_build(
             context,
-            dla=_on_dla(context),
+            dla=bool(plan(context).dla_cores),
             plugins=any(layer.kind.startswith("PLUGIN") for layer in network(context).layers),
         )
     )
-
-
-def _on_dla(context: Context) -> bool:
-    return any(x.device != "GPU" for part in plan(context).plans for x in part.layers)
-
-
-def _note(context: Context, decision: Decision) -> None:
-    context.note(*decision.notes)
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
@@ -148,24 +140,12 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
 
     scales = plan_scales(context)
     given = None if strong else (scales.scales if scales else {})
-    given_model = _model(context, strong, other)
+    types = strong and context.file.precision != "fp32"
+    given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
     if given_model is not parts.model:
         parts = segmented(given_model, network(context), plan(context))
     return lanes_of(parts, context.file.build.mode, given)
-
-
-def _model(context: Context, strong: bool, other: Model | None) -> Model:
-    """Returns the model that the board builds from, with types in it for a strongly typed one."""
-    if not strong or context.file.precision == "fp32":
-        return other or model(context)
-    scales, net = plan_scales(context), network(context)
-    if scales is not None and other is None:
-        return typed_model(context)
-    from edgekit.quantize.qdq.to_explicit import to_qdq
-
-    known = {} if scales is None else scales.scales
-    return to_qdq(other or model(context), net, known, fp16_layers=fp16_layers(context, net))
 
 
 def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> RequestedBuild:
@@ -202,20 +182,6 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
     )
 
 
-def has_module(probe: Probe) -> bool:
-    """Whether a board has TensorRT's Python module with its builder."""
-    return probe.tensorrt.python.full is not None
-
-
-def release_of(probe: Probe) -> str:
-    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
-    return probe.fingerprint.get("tensorrt") or ""
-
-
-def _needs_scales(precision: str, used: set[str]) -> bool:
-    return precision in used or (precision == "fp16" and "int8" in used)
-
-
 def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     from edgekit_device.build.request import Attempt
 
@@ -224,6 +190,7 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
 
 
 def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
+    from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
     from edgekit_device.protocol.manifest import Range
 
@@ -231,23 +198,6 @@ def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
     ranges = {name: Range(low, high) for name, (low, high) in spans.items()}
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
-
-
-def _pools(context: Context) -> dict[str, int]:
-    """Returns the memory pools by TensorRT's names.
-
-    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
-    """
-    section = context.file.placement.pools
-    given = {} if section == "auto" else section.model_dump(exclude_none=True)
-    limits: dict[str, int] = write(pool_limits(context.target))
-    found = {
-        f"DLA_{name.upper()}": given.get(name)
-        or max(limits[name], plan(context).pools.get(name, 0))
-        for name in limits
-    }
-    workspace = context.file.build.workspace_mib
-    return {**found, "WORKSPACE": workspace << 20} if workspace else found
 
 
 def check_build_options(context: Context) -> None:
@@ -278,8 +228,7 @@ def check_cuda_graph(context: Context) -> None:
     """
     if not context.file.bench.graph:
         return
-    devices = {layer.device for share in plan(context).plans for layer in share.layers}
-    cores = sorted(device for device in devices if dla_core(device) is not None)
+    cores = sorted(plan(context).dla_cores)
     if cores:
         raise ConfigError(
             [Problem(
@@ -384,9 +333,9 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
     """
     check_software(context, client, probe)
     require_parse(context, release_of(probe))
-    dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
+    dla = plan(context).dla_cores
     if dla:
-        _cores(context, client, probe, dla)
+        require_cores(client.name, probe, context.target, dla)
     build = context.file.build
     if dla and build.mode != "hybrid":
         require_cudla(client.name, probe, f"build.mode: {build.mode} builds DLA loadables")
@@ -395,35 +344,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
 def check_software(context: Context, client: BoardClient, probe: Probe) -> None:
     """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
     require_numpy(client.name, probe)
-    _release(context, client, probe)
+    require_release(client.name, probe, context.tensorrt)
     build = context.file.build
     if build.mode == "standalone":
         require_cudla(client.name, probe, "build.mode: standalone builds DLA loadables")
-
-
-def _release(context: Context, client: BoardClient, probe: Probe) -> None:
-    release, planned = release_of(probe), context.tensorrt
-    if release and not is_planned_release(release, planned):
-        raise BoardError(
-            f"the board has TensorRT {release}, but the plan is for {planned}",
-            code="board.other-tensorrt",
-            where=client.name,
-            hint=f"set tensorrt: {as_planned(release, planned)} in the configuration, "
-            "because the DLA rules differ",
-        )
-
-
-def _cores(context: Context, client: BoardClient, probe: Probe, used: set[str]) -> None:
-    release, cores = release_of(probe), probe.dla.cores
-    if release and not drives_dla(context.target, release):
-        why = f"TensorRT {release} on the board does not support its DLA"
-    elif cores is not None and used.difference(DEVICES[: cores + 1]):
-        why = f"TensorRT has {cores} DLA cores on the board"
-    else:
-        return
-    raise BoardError(
-        f"the plan uses {', '.join(sorted(used))}, but {why}",
-        code="board.no-dla",
-        where=client.name,
-        hint="edgekit doctor shows the reason; placement.dla_cores: [] plans for the GPU alone",
-    )

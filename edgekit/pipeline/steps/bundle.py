@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.bundles.files import PackedBundle
+from edgekit.bundles.labels import MOST_BYTES, label_lines, read_labels
 from edgekit.error_document import FinishedStep
-from edgekit.errors import BundleError, DataError
+from edgekit.errors import BundleError
 from edgekit.files import read_file
 from edgekit.network.model import Model
 from edgekit.network.session import session
@@ -26,7 +27,6 @@ from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.build import BuiltPlan, reweighed
-from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     data_name,
@@ -42,8 +42,6 @@ from edgekit.placement.plan import Plan
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
-from edgekit.text import counted
-from edgekit_device.arrays.classes import classes_of
 from edgekit_device.protocol.codec import (
     choice,
     document,
@@ -60,9 +58,6 @@ if TYPE_CHECKING:
     from edgekit.reference.artefacts import Artefacts
 
 
-_MOST_BYTES = 16 << 20
-
-
 @document(frozen=True, kw_only=True)
 class Packed(FormerDict, PackedBundle):
     """``edgekit.packed/1``: a signed bundle; ``full`` is its file with weights, or None."""
@@ -72,49 +67,6 @@ class Packed(FormerDict, PackedBundle):
     schema: str = member(choice("edgekit.packed/1"), default="edgekit.packed/1")
 
 
-def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]:
-    """Reads a class number a line, in the order of the calibration inputs.
-
-    Args:
-        path: The file; empty lines and what follows a ``#`` are passed over.
-        cases: Inputs that travel.
-        shape: Of the network's first output: what it is of classes follows from it.
-
-    Returns:
-        For each case a class for each of the batch.
-
-    Raises:
-        DataError: "data.labels".
-    """
-    found = classes_of(shape)
-    if found is None:
-        raise _bad_labels(
-            path,
-            f"the first output has shape {list(shape)}, not one class per input",
-            "labels work only for classification networks; leave them out",
-        )
-    rows, classes = found
-    labels: list[int] = []
-    for number, line in enumerate(_lines(path), 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        if not text.isdecimal() or not text.isascii() or len(text) > 9 or int(text) >= classes:
-            raise _bad_labels(
-                path,
-                f"line {number}: {text[:40]!r} is not one of the {classes} classes",
-                "write one class number per line, starting at 0",
-            )
-        labels.append(int(text))
-    if len(labels) < cases * rows:
-        raise _bad_labels(
-            path,
-            f"{counted(len(labels), 'label')} for {counted(cases * rows, 'input')}",
-            "write one for each, or lower deploy.health.samples",
-        )
-    return [labels[n * rows : (n + 1) * rows] for n in range(cases)]
-
-
 def check_labels(context: Context) -> None:
     """Refuses a file of labels that cannot be read; the network is not needed for it.
 
@@ -122,20 +74,7 @@ def check_labels(context: Context) -> None:
         DataError: "data.labels".
     """
     if context.file.deploy.health.labels is not None:
-        _lines(context.config.resolve(context.file.deploy.health.labels))
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_file(path, _MOST_BYTES).decode("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise _bad_labels(
-            path, f"it cannot be read: {error}", "write one class number per line"
-        ) from error
-
-
-def _bad_labels(path: Path, message: str, hint: str) -> DataError:
-    return DataError(message, code="data.labels", where=str(path), hint=hint)
+        label_lines(context.config.resolve(context.file.deploy.health.labels))
 
 
 def health_key(context: Context) -> list[Any]:
@@ -145,7 +84,7 @@ def health_key(context: Context) -> list[Any]:
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
-            data = read_file(context.config.resolve(health.labels), _MOST_BYTES)
+            data = read_file(context.config.resolve(health.labels), MOST_BYTES)
             key.append(hashlib.sha256(data).hexdigest())
     return key
 
@@ -187,10 +126,6 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
         cases=cases,
         labels=labels,
     )
-
-
-# of max|a-b| / max|b|, where a board answers what this machine predicted
-_LOOSE = 0.02
 
 
 @computed()
@@ -302,14 +237,14 @@ def bundle_with_weights(
 def _with_weights(
     context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
 ) -> Bundle:
-    from edgekit.bundles.pack import with_weights
+    from edgekit.bundles.pack import loosened, with_weights
     from edgekit.bundles.sign import sign
 
     golden = _golden(context, made)
     weights, values = made.weights, made.values
     if built.golden is not None:
         weights, values = reweighed(context, built, other)
-        golden = _loosened(context, built, golden)
+        golden = loosened(golden, _own_golden(context), _answers(context, built))
     bundle = with_weights(
         bundle_of(context, built, signing), weights, values, golden, other,
         samples=samples_of(context, other), counter=context.file.deploy.release.counter,
@@ -318,23 +253,9 @@ def _with_weights(
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _loosened(context: Context, built: BuiltPlan, golden: list[Golden]) -> list[Golden]:
-    """Gives this machine's answers the tolerance that a board's engines need.
-
-    No board has run these weights yet: they may be twice as far from this machine's answer as the
-    board's engines were with the weights that they were built with.
-    """
-    apart = max(
-        _relative(ours.outputs[name], theirs.outputs[name])
-        for ours, theirs in zip(_own_golden(context), _answers(context, built), strict=True)
-        for name in ours.outputs
-    )
-    return [dataclasses.replace(case, relative=max(_LOOSE, 2 * apart)) for case in golden]
-
-
 def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     """Returns what a build answered to the generated inputs, wherever it ran."""
-    from edgekit.bundles.manifest import Golden
+    from edgekit.bundles.manifest import Golden, golden_ranges
 
     if built.golden is None:
         return _own_golden(context)
@@ -382,7 +303,7 @@ def _golden(context: Context, built: Artefacts, runner: Runner | None = None) ->
 
     Each lane by itself, where there are several: they round at other places.
     """
-    from edgekit.bundles.manifest import Golden, golden_inputs
+    from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
 
     ranges = golden_ranges(first_input(context))
     inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
@@ -441,13 +362,6 @@ def write_typed(context: Context, path: Path) -> Path | None:
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items()}
-
-
-def _relative(a: np.ndarray, b: np.ndarray) -> float:
-    """Returns max|a-b| / max|b|."""
-    most = float(np.abs(b).max(initial=0.0))
-    apart = float(np.abs(a.astype(np.float64) - b).max(initial=0.0))
-    return apart / most if most else apart
 
 
 def _digest(path: Path) -> str:

@@ -58,15 +58,15 @@ if TYPE_CHECKING:
 
 
 @document(frozen=True)
-class DeployedRelease:
-    """A board's row of ``edgekit.deploy/1``.
+class ServedRelease:
+    """What a board serves.
 
     Attributes:
+        board: The board.
         release: What serves; in a dry run None where the bundle would be installed.
         digest: SHA-256 of the bundle's manifest; None where the board has to build first.
         bytes_sent: Bytes that were or would be sent; None where that is not known.
         previous: What served before.
-        reused: Whether the bundle served already.
         notes: For people.
     """
 
@@ -75,8 +75,18 @@ class DeployedRelease:
     digest: str | None = member(nullable(digest))
     bytes_sent: int | None = member(nullable(fields.count))
     previous: str | None = member(nullable(release_name))
-    reused: bool = member(flag)
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
+
+
+@document(frozen=True)
+class DeployedRelease(ServedRelease):
+    """A board's row of ``edgekit.deploy/1``.
+
+    Attributes:
+        reused: Whether the bundle served already.
+    """
+
+    reused: bool = member(flag)
 
 
 @document(frozen=True)
@@ -133,8 +143,9 @@ class InstalledRelease(DeployedRelease):
     def row(self) -> DeployedRelease:
         """Returns the document's row."""
         return DeployedRelease(
-            self.board, self.release, self.digest, self.bytes_sent, self.previous, self.reused,
-            self.notes,
+            board=self.board, release=self.release, digest=self.digest,
+            bytes_sent=self.bytes_sent, previous=self.previous, notes=self.notes,
+            reused=self.reused,
         )  # fmt: skip
 
 

@@ -24,14 +24,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
-from edgekit.placement.check_document import (
-    BriefCheck,
-    Verdict,
-    summary_of,
-    verdict_of,
-    without_layers,
-)
-from edgekit.placement.forecast import automatic_transitions, forecast
+from edgekit.placement.check_document import Verdict, verdict_of
 from edgekit.quantize.given_scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
@@ -162,21 +155,9 @@ def _checking(context: Context) -> tuple[Any, ...]:
 
 def brief_check(context: Context, lowered: Lowered) -> Verdict:
     """Returns the check of the model as it came or rewritten."""
-    network, judgement = lowered.network, judged(context, lowered).judgement
-    parses = parse(context).ok
-    if not parses:
-        judgement = judgement.unplaced()
-    times = None
-    if parses:
-        times = forecast(network, judgement, context.target, power_mode=context.file.power_mode)
-    return Verdict(
-        BriefCheck(
-            **vars(summary_of(network, judgement)),
-            candidates=len(judgement.candidates),
-            loadables=sum(group.retained for group in judgement.candidates),
-            transitions=automatic_transitions(network, judgement),
-            predicted=without_layers(times),
-        ),
-        multiplies=any(layer.macs for layer in network.layers),
-        uncounted=bool(network.uncounted),
-    )
+    from edgekit.placement.check import brief_verdict
+
+    return brief_verdict(
+        lowered.network, judged(context, lowered).judgement, context.target,
+        power_mode=context.file.power_mode, parses=parse(context).ok,
+    )  # fmt: skip

@@ -4,14 +4,15 @@ it; the INT8 scales that the user gave; and the layers that stay in FP16.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.float_layers import FloatLayers
 from edgekit.dla.judge import release_notes
-from edgekit.dla.precision import Join, float_tail, uneven_joins
 from edgekit.dla.scales import LEVELS
+from edgekit.network.layer_names import layers_named
 from edgekit.network.left_modules import with_left_modules
 from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.opaque import left_notes
@@ -25,14 +26,9 @@ from edgekit.pipeline.context import Context, computed
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
-from edgekit.text import listed
 
 if TYPE_CHECKING:
-    from edgekit.placement.plan import Plan
     from edgekit.pytorch.document import Exported
-
-
-_LAYERS_SHOWN = 3
 
 
 @computed("model")
@@ -163,13 +159,19 @@ def known_amax(context: Context) -> tuple[Mapping[str, float], ...]:
 
 
 # Layers stay in FP16 in an INT8 build where the user, the model or the accuracy gate says so,
-# and where values of different range meet (``float_tail`` and ``uneven_joins`` of
-# :mod:`edgekit.dla.precision`).
+# and where values of different range meet.
 
 
 def fp16_layers(
     context: Context, network: Network, *, strict: bool = False, gate: bool = True
 ) -> frozenset[str]:
+    """Returns the names of ``float_layers``; arguments and errors likewise."""
+    return float_layers(context, network, strict=strict, gate=gate).names
+
+
+def float_layers(
+    context: Context, network: Network, *, strict: bool = False, gate: bool = True
+) -> FloatLayers:
     """Returns the layers of a network that stay in FP16.
 
     Args:
@@ -182,35 +184,14 @@ def fp16_layers(
         UsageError: One does not.
     """
     if context.file.precision != "int8":
-        return frozenset()
-    chosen = _fp16_chosen(context, network, strict=strict, gate=gate)
-    joined = (name for join in _joins(context, network) for name in join.layers)
-    return chosen.union(_fp16_tail(context, network), joined)
-
-
-def _fp16_tail(context: Context, network: Network) -> frozenset[str]:
-    """Returns the layers at the network's end that INT8 is of no use to.
-
-    The layers of a Q/DQ model run in what its nodes say.
-    """
-    return frozenset() if translated(context) else float_tail(network, known_amax(context))
-
-
-def _joins(context: Context, network: Network) -> tuple[Join, ...]:
-    """Returns the concatenations of tensors that must not share a scale, likewise."""
-    return () if translated(context) else uneven_joins(network, known_amax(context))
-
-
-def _fp16_chosen(context: Context, network: Network, *, strict: bool, gate: bool) -> frozenset[str]:
+        return FloatLayers()
     globs, names = _fp16_requested(context, gate)
-    if not (globs or names):
-        return frozenset()
-    from edgekit.reference.proposal import layers_named
-
-    where = "calibration.fp16_layers"
-    return layers_named(network, globs, where=where, strict=strict) | layers_named(
-        network, names, strict=False
-    )
+    chosen = layers_named(
+        network, globs, where="calibration.fp16_layers", strict=strict
+    ) | layers_named(network, names, strict=False)
+    if translated(context):  # its layers run in what the Q/DQ nodes say
+        return FloatLayers(chosen)
+    return FloatLayers.of(network, known_amax(context), chosen)
 
 
 def fp16_choice(context: Context, *, gate: bool = True) -> list[Any]:
@@ -225,50 +206,6 @@ def _fp16_requested(context: Context, gate: bool) -> tuple[list[str], list[str]]
     nodes = () if found is None else found.fp16_nodes
     kept = context.fp16_by_gate if gate else ()
     return context.file.calibration.fp16_layers, [*nodes, *kept]
-
-
-def fp16_notes(context: Context, network: Network, plan: Plan) -> list[str]:
-    """Says which layers of a plan were kept in FP16, why, and where they run."""
-    if context.file.precision != "int8":
-        return []
-    notes = []
-    chosen = _fp16_chosen(context, network, strict=True, gate=True)
-    gate = context.file.accuracy
-    if chosen:
-        why = (
-            f" ({gate.metric} of at least {gate.min:g})"
-            if context.fp16_by_gate and gate.min
-            else ""
-        )
-        order = [layer.name for layer in network.layers if layer.name in chosen]
-        notes.append(f"kept in FP16: {listed(order)}{why}")
-    placed = {layer.name: layer.device for layer in plan.layers}
-
-    def where(names: Iterable[str]) -> str:
-        order = [layer.name for layer in network.layers if layer.name in names]
-        devices = listed(sorted({placed[name] for name in order}))
-        return f"in FP16 on {devices}: {listed(order, _LAYERS_SHOWN)}"
-
-    tail = _fp16_tail(context, network)
-    for join in _joins(context, network):
-        if not tail.issuperset(join.layers):
-            low, high = join.ranges
-            notes.append(
-                f"{where(set(join.layers))}: {join.layer!r} joins {join.narrow!r} (up to "
-                f"{low:.3g}) with {join.wide!r} (up to {high:.3g}), and with one INT8 scale the "
-                f"former loses {join.bits:.1f} of its 8 bits"
-            )
-    if tail:
-        known = (
-            ""
-            if known_amax(context)
-            else ", chosen by the network's structure because no ranges are known"
-        )
-        notes.append(
-            f"{where(tail)}: at the network's end, where values of different ranges meet "
-            f"and INT8 saves no time{known}"
-        )
-    return notes
 
 
 # Whether the parser of the board's TensorRT imports the model that edgekit sends to the board; a

@@ -36,7 +36,7 @@ from edgekit.pipeline.steps.rewrite import (
     rewritten,
 )
 from edgekit.placement.translation import describe_translation
-from edgekit.quantize.given_scales import ScaleBinding, describe_widened, warn_unequal
+from edgekit.quantize.given_scales import ScaleBinding, tie_qdq, warn_unequal
 from edgekit.quantize.scales import Ranges, Scales, tied
 
 if TYPE_CHECKING:
@@ -196,15 +196,10 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
     scales = known.reading.scales
     if found is None or context.file.calibration.cache is not None:
         return with_nodes(context, tied(scales, net, **bound))
-    data = describe_translation(found, named(context))
-    scales = replace(scales, method="qdq", data=data)
-    if lowers(context):
-        # typed: the nodes say what is built
-        return with_nodes(context, warn_unequal(scales, net, bound))
-    # implicit: a cache with these scales, which the constraints bind
-    scales = tied(scales, net, **bound)
-    widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
-    return replace(scales, warnings=(*scales.warnings, *widened))
+    scales = replace(scales, method="qdq", data=describe_translation(found, named(context)))
+    # typed: the nodes say what is built
+    made = warn_unequal if lowers(context) else tie_qdq
+    return with_nodes(context, made(scales, net, bound))
 
 
 # INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
@@ -216,16 +211,22 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
 # meet, the plan pays for the reformat as in any other build.
 
 
-def typed_model(context: Context) -> Model:
-    """Returns the Q/DQ model: the user's own where nothing was rewritten, or else a lowered one."""
+def typed_model(context: Context, other: Model | None = None) -> Model:
+    """Returns the model with types in it: the user's own Q/DQ model where nothing was rewritten or
+    kept in FP16, or else a lowered one.
+
+    Args:
+        context: The configuration.
+        other: Other weights in the same network; None for the configuration's own.
+    """
     from edgekit.quantize.qdq.to_explicit import to_qdq
 
     scales, net = plan_scales(context), network(context)
-    assert scales is not None, "requested for a strongly typed release"
-    own = translated(context) is not None and model(context) is source(context)
-    if own and not _keeps_more(context):
+    own = scales is not None and translated(context) is not None and other is None
+    if own and model(context) is source(context) and not _keeps_more(context):
         return named(context)
-    return to_qdq(model(context), net, scales.scales, fp16_layers=fp16_layers(context, net))
+    known = {} if scales is None else scales.scales
+    return to_qdq(other or model(context), net, known, fp16_layers=fp16_layers(context, net))
 
 
 def typed_identity(context: Context) -> list[Any]:

@@ -31,6 +31,7 @@ def query_for(context: Context, network: Network, judgement: Judgement) -> Place
 @computed("placement", "build.mode", "target")
 def options_of(context: Context) -> Options:
     """Returns the configuration's section ``placement``; notes fewer DLA cores than requested."""
+    from edgekit.placement.inputs import in_one_engine
     from edgekit.placement.plan import Options, Pin
 
     section, mode = context.file.placement, context.file.build.mode
@@ -38,31 +39,25 @@ def options_of(context: Context) -> Options:
     if section.rate_hz is not None:
         # the plan keeps up with the frames, whatever its objective is
         bounds["period_us"] = min(bounds.get("period_us", math.inf), 1e6 / section.rate_hz)
-    pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
-    cores, why = tuple(dict.fromkeys(section.dla_cores)), ""
-    there = all(core < context.target.dla.cores for core in cores)
-    if mode == "hybrid" and section.objective != "throughput" and there and cores[1:]:
-        context.note(
-            f"a hybrid engine uses only one DLA core, {cores[0]}; use build.mode: split for several"
-        )
-        why = f"a hybrid engine uses only one DLA core, {cores[0]}; use build.mode: split for all"
-        cores = cores[:1]
-    return Options(
+    options = Options(
         objective=section.objective,
         bounds=bounds,
-        dla_cores=cores,
+        dla_cores=tuple(dict.fromkeys(section.dla_cores)),
         gpu=section.gpu and mode != "standalone",
         pins=tuple(Pin(pin.layers, pin.device) for pin in section.pin),
         max_loadables=section.max_loadables,
         max_transitions=section.max_transitions,
         min_loadable_layers=section.min_loadable_layers,
-        pools=pools,
+        pools=section.pool_limits,
         profile=_profile(context),
-        cores_why=why,
         split=mode == "split",
         rate_hz=section.rate_hz,
         slack=section.slack,
     )
+    if mode == "hybrid":
+        options, note = in_one_engine(options, context.target)
+        context.note(*note)
+    return options
 
 
 @computed("placement.profile", "placement.layer_info")

@@ -15,9 +15,9 @@ from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
 from edgekit.pipeline.steps.judge import judged, original
 from edgekit.pipeline.steps.load import (
+    float_layers,
     fp16_choice,
     fp16_layers,
-    fp16_notes,
     require_parse,
     rules,
     source,
@@ -105,8 +105,16 @@ def plan(context: Context) -> Plan:
     # they are noted whatever was known before the plan was computed
     options_of(context)
     known_scales(context)
-    more = (*fp16_notes(context, network(context), placed), *_count_notes(context, placed))
+    more = (*_fp16_notes(context, placed), *_count_notes(context, placed))
     return replace(placed, notes=(*placed.notes, *more))
+
+
+def _fp16_notes(context: Context, placed: Plan) -> list[str]:
+    gate, net = context.file.accuracy, network(context)
+    by_gate = bool(context.fp16_by_gate and gate.min)
+    why = f"{gate.metric} of at least {gate.min:g}" if by_gate else ""
+    devices = {layer.name: layer.device for layer in placed.layers}
+    return float_layers(context, net, strict=True).notes(net, devices, why)
 
 
 def _count_notes(context: Context, placed: Plan) -> list[str]:

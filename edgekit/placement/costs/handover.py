@@ -10,18 +10,18 @@ them. From INT8 to FP16 and back a kernel of its own converts, except in parts t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from edgekit.network.model import Network, Tensor
 from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel
+from edgekit_device.protocol.codec import document
 
 CALLER: Layout = ("fp32", "LINEAR")
 """How the caller hands inputs over and takes outputs."""
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class HandoverWay:
     """One way over a border: ``dla_format`` at the loadable's end, and what it costs.
 

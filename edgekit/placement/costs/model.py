@@ -10,7 +10,7 @@ bytes / bandwidth)``. The constants are data under ``targets/costs`` with their 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from typing import Any
 
@@ -39,6 +39,7 @@ from edgekit.placement.costs.kernel_costs import (
 from edgekit.placement.costs.reformat import reformat_us
 from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
+from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.fields import dla_core
 
 SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for these ``concurrent``
@@ -127,7 +128,7 @@ class Measurements:
 PREDICTED = Measurements()
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class CostModel:
     """Times in microseconds for a board in a power mode: measured ones, else predicted ones.
 

@@ -9,16 +9,17 @@ FP32 between them. Fully connected layers and pointwise ones cost the same both 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.constants import layer_kinds
 from edgekit.placement.costs.kernel_costs import product_us
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, fuse, join
+from edgekit_device.protocol.codec import document
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FusedRegion:
     """Layers (indices) that are fused while all are on the GPU, and what it costs if one is not.
 
@@ -29,7 +30,7 @@ class FusedRegion:
     broken_us: float
 
 
-@dataclass(frozen=True)
+@document(frozen=True)
 class FusedRegions:
     """All such parts of a network.
 

@@ -23,6 +23,7 @@ from edgekit.documents import (
     Precision,
     Release,
     fault_words,
+    faults,
 )
 from edgekit.errors import DataError
 from edgekit.text import listed
@@ -213,7 +214,11 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
 
 
 class LayerRow(Document):
-    """A sum of layers that ran as one on a device, in the formats of its border tensors."""
+    """A sum of layers that ran as one on a device, in the formats of its border tensors.
+
+    Attributes:
+        samples: How many values the mean is of.
+    """
 
     device: DeviceKind
     layers: list[str]
@@ -235,7 +240,11 @@ class LayerRow(Document):
 
 
 class FramePart(Document):
-    """A plan that a share of the frames takes: its layers by device, and what else takes time."""
+    """A plan that a share of the frames takes: its layers by device, and what else takes time.
+
+    Attributes:
+        share: Part of the frames, 0 to 1.
+    """
 
     share: Fraction = Field(ge=0, le=1 + 1e-6)
     layers: dict[DeviceKind, list[str]]
@@ -243,7 +252,11 @@ class FramePart(Document):
 
 
 class FrameRow(Document):
-    """The mean time of whole frames; the other attributes are those of ``LayerRow``."""
+    """The mean time of whole frames; the other attributes are those of ``LayerRow``.
+
+    Attributes:
+        samples: How many values the mean is of.
+    """
 
     parts: list[FramePart]
     device: Literal[""] = ""
@@ -382,7 +395,7 @@ def table_from_json(document: object, path: Path | str) -> ProfileTable:
     try:
         return ProfileTable.model_validate(document)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
+        fault = faults(error)[0]
         if fault["loc"][-1] in ("us", "sd_us") and fault["type"] != "extra_forbidden":
             raise DataError(
                 f"{fault['input']!r} us is not a valid time"

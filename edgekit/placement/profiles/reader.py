@@ -28,10 +28,9 @@ from edgekit.placement.profiles.profile import (
     attributed,
     table_from_json,
 )
+from edgekit.saved_documents import read_document
 from edgekit.text import listed
 from edgekit_device.benchmark.measurement import Measurement
-from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import array, long_text, read, take
 
 _JSON = re.compile(r'\s*(?:\[\s*(?:[\[{"\]]|$)|\{\s*(?:["}]|$))')
 _HINT = (
@@ -55,9 +54,6 @@ _LISTS = ("layers", "Layers", "profile", "times")
 MEASURED = "board-measured"
 _KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken for one of them
 _TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
-# of a bench document, what the loader's document has, too, and layer and device by plan
-_MEASURED = ("clock", "segments", "nodes", "environment")
-_PLACEMENT = array(array(array(long_text, 2, 2)))
 
 
 def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> Profile:
@@ -288,29 +284,36 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
     if document["schema"] == SCHEMA:
         return _of_table(path, table_from_json(document, path))
     try:
-        parts = {key: document[key] for key in _MEASURED if key in document}
-        measured = read(Measurement, parts)
-        placement = take(_PLACEMENT, document.get("placement", []), "placement")
-    except DeviceError as error:
+        bench = read_document(document)
+    except DataError as error:
         raise DataError(
-            f"the bench document is not valid: {error.where}: {error.message}",
-            code="profile.unreadable", where=str(path),
+            error.message,
+            code="profile.unreadable", where=": ".join(filter(None, (str(path), error.where))),
             hint="give the file as `edgekit bench` wrote it",
         ) from error  # fmt: skip
+    if isinstance(bench, Measurement):
+        return _of_measurement(path, bench)
+    reasons = bench.verdict.reasons if bench.verdict else ()
+    found = _of_measurement(path, bench.measurement(), bench.placement)
+    return replace(
+        found,
+        board=bench.target or "",
+        precisions=(bench.precision,) if bench.precision else (),
+        notes=(*(f"the bench is not valid: {one.message}" for one in reasons), *found.notes),
+    )
+
+
+def _of_measurement(
+    path: Path, measured: Measurement, placement: Sequence[Iterable[tuple[str, str]]] = ()
+) -> Profile:
     rows, notes = bench_rows(measured, placement)
     if not rows:
         raise DataError(
             next(iter(notes), "the bench has no times of segments"),
             code="profile.no_times", where=str(path), hint="bench a bundle on the board",
         )  # fmt: skip
-    reasons = _objects(_object(document.get("verdict")).get("reasons"))
-    invalid = tuple(f"the bench is not valid: {reason.get('message')}" for reason in reasons)
-    precision = document.get("precision")
-    return Profile(
-        "bench", str(path), rows, board=str(document.get("target") or ""),
-        tensorrt=str((measured.environment or {}).get("tensorrt") or ""),
-        precisions=(precision,) if isinstance(precision, str) else (), notes=(*invalid, *notes),
-    )  # fmt: skip
+    tensorrt = str((measured.environment or {}).get("tensorrt") or "")
+    return Profile("bench", str(path), rows, tensorrt=tensorrt, notes=notes)
 
 
 def _of_table(path: Path, table: ProfileTable) -> Profile:
@@ -328,10 +331,6 @@ def _of_table(path: Path, table: ProfileTable) -> Profile:
         precisions=(table.precision,) if table.precision else (), notes=tuple(table.notes),
         table=table,
     )  # fmt: skip
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -436,3 +436,14 @@ def per_channel(values: Any, channels: int, default: float, option: str) -> np.n
 def bad(option: str, value: Any, hint: str) -> DataError:
     """Returns the error for an option."""
     return DataError(f"{option} is {value}", code="data.options", hint=hint)
+
+
+def without_effect(given: Collection[str]) -> list[str]:
+    """Notes options of images among the given keys, where no data are given."""
+    named = sorted(IMAGE_OPTIONS.intersection(given))
+    if not named:
+        return []
+    return [
+        f"{', '.join(named)}: no effect, because no data are given and synthetic inputs are not "
+        "preprocessed"
+    ]

@@ -30,7 +30,7 @@ _CHANNELS = (1, 3)
 
 
 def load_data(
-    spec: str | Path | Mapping[str, Any],
+    spec: str | Path | Mapping[str, object],
     model: Model,
     *,
     folders: Sequence[Path] = (),

@@ -4,6 +4,7 @@ INT8. What each Q/DQ node says is read first (``read_qdq``), then they are taken
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from edgekit.network.model import QDQ, Layer, Model, Network
 from edgekit.quantize.needs import follow, needs
 from edgekit.quantize.scales import float32
 from edgekit.text import counted, listed
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import document, long_text, member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -649,7 +652,7 @@ def _cuts(
 # anyway. They hand none back, for an average is smaller than what it is made of.
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Propagated:
     """A scale that no Q/DQ node gives.
 
@@ -660,9 +663,9 @@ class Propagated:
             "Sigmoid".
     """
 
-    tensor: str
-    scale: float
-    rule: str
+    tensor: str = member(long_text)
+    scale: float = member(fields.figure)
+    rule: str = member(long_text)
 
 
 def propagate(
@@ -909,6 +912,17 @@ class Translated:
     weights: int
     other_codes: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def precisions(self, name: str) -> str:
+        """Returns the text of a file with the FP16 nodes.
+
+        Of a ``.json`` file it is NVIDIA's translator's (int8_tensor_scales, fp16_nodes), of any
+        other one the value of trtexec's ``--layerPrecisions``.
+        """
+        if not name.lower().endswith(".json"):
+            return ",".join(f"{node}:fp16" for node in self.fp16_nodes) + "\n"
+        both = {"int8_tensor_scales": dict(self.scales), "fp16_nodes": list(self.fp16_nodes)}
+        return json.dumps(both, indent=2) + "\n"
 
 
 def has_qdq(model: Model) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -33,7 +32,7 @@ def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:
     write_text(path, render_plans(document, name=name))
 
 
-def _view(document: Plans, name: str) -> dict[str, Any]:
+def _view(document: Plans, name: str) -> dict[str, object]:
     lower, upper = document.lower, document.upper
     proof = proof_of(
         lower.optimal, lower.extrapolated, lower.unknown_cost

@@ -141,13 +141,13 @@ def accuracy_view(accuracy: Accuracy | None, calibration: Calibration | None) ->
         "segments": [
             {
                 "plan": (segment.lane or 0) + 1,
-                "index": position if segment.segment is None else segment.segment,
+                "index": segment.segment,
                 "device": text.clean(segment.device),
                 "css": charts.device_class(segment.device),
-                "constant": bool(segment.constant),
+                "constant": segment.constant,
                 "cells": [measure_words(segment, key) for key, _ in SEGMENT_MEASURES],
             }
-            for position, segment in enumerate(segments)
+            for segment in segments
         ],
     }  # fmt: skip
 

@@ -21,6 +21,7 @@ from edgekit.placement.plan import (
     predicted_value,
 )
 from edgekit.placement.profiles.measured import source_of
+from edgekit.reference.accuracy import SegmentMeasures
 from edgekit.reports import text
 from edgekit.reports.document import advantage, comparison
 from edgekit.reports.facts import (
@@ -42,7 +43,6 @@ from edgekit.reports.schema import (
     ReportedPlanShare,
     ReportedVerdict,
     Row,
-    SegmentDeviation,
 )
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
@@ -172,9 +172,8 @@ def _accuracy(accuracy: Accuracy) -> str:
     return cell + (f"\nand {counted(more, 'more segment')}, see the report" if more > 0 else "")
 
 
-def _segment(segment: SegmentDeviation, several: bool) -> str:
-    number = "" if segment.segment is None else segment.segment
-    where = f"{number} ({text.clean(segment.device)})"
+def _segment(segment: SegmentMeasures, several: bool) -> str:
+    where = f"{segment.segment} ({text.clean(segment.device)})"
     lane = text.plan_prefix(segment.lane, several)
     if segment.constant:
         return f"{lane}after segment {where}: same output for all inputs"
@@ -382,7 +381,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             )
     else:
         yield counted(plan.transitions, "device change")
-    if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
+    if not plan.dla_cores:
         auto = plan.baselines.get("tensorrt_auto")
         if plan.kept_off:
             few = " and ".join(text.clean(one) for one in plan.kept_off)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.disjoint_sets import DisjointSets
@@ -16,6 +16,7 @@ from edgekit.rewriting.graph import Applied, NewConstant, RewriteGraph, RewriteS
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.rules.order import REWRITES
 from edgekit.rewriting.step import step_at
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from edgekit.rewriting.engine.search import Taken
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class Region:
     """Steps of which each takes away, or reads, what another brought.
 
@@ -100,7 +101,7 @@ def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = S
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class Replayed:
     """What is left of a search.
 

@@ -11,6 +11,7 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, constants_finite, prove
 from edgekit.rewriting.step import step_of
+from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.rewriting.engine.scoring import Judge
@@ -64,7 +65,7 @@ class Unchanged:
             self._nodes.clear()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@document(frozen=True, eq=False)
 class Taken:
     """A step that was applied.
 

@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_of
+from edgekit_device.protocol.codec import document
 
 # elements that are compared at a time
 _BLOCK = 1 << 16
@@ -125,7 +126,7 @@ def constants_finite(graph: RewriteGraph, step: RewriteStep) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Proof:
     """What the random runs showed: largest ``max|a-b| / max|b|`` of any output.
 

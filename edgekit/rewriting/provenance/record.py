@@ -69,7 +69,11 @@ RECORD_SCHEMA = "edgekit.rewrites/1"
 
 @document(frozen=True)
 class WeightType:
-    """NumPy's name of a tensor's type ("bfloat16" among them), and its shape."""
+    """NumPy's name of a tensor's type ("bfloat16" among them), and its shape.
+
+    Attributes:
+        shape: Sizes of the axes.
+    """
 
     dtype: str = member(choice(*_DTYPES))
     shape: tuple[int, ...] = member(array(integer(0, _LARGEST_SIZE), 0, _LARGEST_RANK))

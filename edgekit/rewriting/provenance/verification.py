@@ -149,7 +149,12 @@ class NetworkError:
 
 @document(frozen=True)
 class RecordedErrors:
-    """The errors of a proof as a record has them."""
+    """The errors of a proof as a record has them.
+
+    Attributes:
+        max_error: Largest error in float32, relative to the output's largest magnitude.
+        max_error_float64: The same in float64.
+    """
 
     max_error: float | None = member(_ERROR)
     max_error_float64: float | None = member(_ERROR)

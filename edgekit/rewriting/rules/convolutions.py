@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise, product
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from edgekit.dla.rules import limit
 from edgekit.network.graph import Node, form
 from edgekit.network.windows import KernelWindow, cropped_by_same, window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit_device.protocol.codec import document
 
 _REMEMBERED = 4096
 # parts along one axis that are tried
@@ -261,7 +262,7 @@ class Pooled(NamedTuple):
     full: bool
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Blocked:
     """One axis in blocks.
 

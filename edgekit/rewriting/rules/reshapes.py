@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from edgekit.network.graph import Node
 from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE, UNARY
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import reshape
+from edgekit_device.protocol.codec import document
 
 #: Operators that change a shape and move nothing.
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -254,7 +255,7 @@ class Operand(NamedTuple):
     numbers: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class Carried:
     """An operation on the other side.
 

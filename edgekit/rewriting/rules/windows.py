@@ -7,7 +7,7 @@ and W it is pools and depthwise convolutions in a row (:class:`RowNode`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from edgekit.dla.rules import limit
 from edgekit.network.graph import Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
+from edgekit_device.protocol.codec import document
 
 # a longer cascade is no gain over a reduction on the GPU
 MOST_STAGES = 5
@@ -59,7 +60,7 @@ class PoolStage(NamedTuple):
 IDENTITY = PoolStage(1)
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class PoolAxis:
     """What a pooling layer does along one axis.
 
@@ -289,7 +290,7 @@ def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
     return own, (pad - own) // d
 
 
-@dataclass(frozen=True, slots=True)
+@document(frozen=True)
 class RowNode:
     """One node of a row: it reads the node before it, and ``constants``."""
 

@@ -26,7 +26,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._why: dict[str, Any] = {}
+        self._why: dict[str, object] = {}
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Notes a failure; the board's own error says more than what Ansible says of it later."""

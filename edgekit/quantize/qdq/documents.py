@@ -1,14 +1,15 @@
-"""The documents about INT8 scales: measured ones, calibration caches, and Q/DQ models.
-
-A scale is the step of INT8; ``amax`` is the largest value that it reaches.
+"""The documents of Q/DQ models: one taken apart (``from-qdq``), and one made of a plain model
+(``to-qdq``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import QDQ, Network
+from edgekit.quantize.qdq.to_implicit import Propagated
 from edgekit.quantize.scales import ChangedScale
-from edgekit.reference.method import MethodChoice
 from edgekit.removed import FormerDict
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -23,58 +24,6 @@ from edgekit_device.protocol.codec import (
     record,
     records,
 )
-
-
-@document(frozen=True)
-class WrittenScales:
-    """What a calibration cache got: tensors, those without a scale (written as 0), and those of
-    the network before its rewriting.
-    """
-
-    tensors: int = member(fields.count)
-    without: int = member(fields.count)
-    original: int = member(fields.count)
-
-
-@document(frozen=True, kw_only=True)
-class MeasuredScales(FormerDict):
-    """An ``edgekit.scales/1``.
-
-    Attributes:
-        model: What was calibrated.
-        method: How: "entropy", "minmax", "percentile" or "mse".
-        choice: Why that method was taken; None where it was given.
-        data: The data.
-        digest: Of the data and how they are read.
-        scales: By tensor.
-        without: Tensors that have none.
-        changes: Scales that the hardware makes wider.
-        notes: What a person should know.
-        file: The calibration cache, or None.
-        written: What it got, or None.
-    """
-
-    schema: str = member(choice("edgekit.scales/1"), default="edgekit.scales/1")
-    model: str = member(long_text)
-    method: str = member(long_text)
-    choice: MethodChoice | None = member(nullable(record(MethodChoice)))
-    data: str = member(long_text)
-    digest: str = member(long_text)
-    scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
-    without: tuple[str, ...] = member(array(long_text))
-    changes: tuple[ChangedScale, ...] = member(records(ChangedScale))
-    notes: tuple[str, ...] = member(array(long_text))
-    file: str | None = member(nullable(long_text))
-    written: WrittenScales | None = member(nullable(record(WrittenScales)))
-
-
-@document(frozen=True)
-class DerivedScale:
-    """A scale that follows from those of Q/DQ nodes, by a rule."""
-
-    tensor: str = member(long_text)
-    scale: float = member(fields.figure)
-    rule: str = member(long_text)
 
 
 @document(frozen=True)
@@ -115,7 +64,7 @@ class SplitModel(FormerDict):
     scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
     tied: bool = member(flag)
     changes: tuple[ChangedScale, ...] = member(records(ChangedScale))
-    propagated: tuple[DerivedScale, ...] = member(records(DerivedScale))
+    propagated: tuple[Propagated, ...] = member(records(Propagated))
     missing: tuple[str, ...] = member(array(long_text))
     fp16_nodes: tuple[str, ...] = member(array(long_text))
     other_codes: tuple[str, ...] = member(array(long_text))
@@ -134,13 +83,34 @@ class RefusedLayer:
 
 @document(frozen=True)
 class LoweredCheck:
-    """How many layers of a Q/DQ model could run on the DLA, in how many loadables."""
+    """How many layers of a Q/DQ model could run on the DLA, in how many loadables.
+
+    Attributes:
+        layers: How many layers there are.
+        dla_layers: How many layers can run on a DLA.
+        int8_layers: How many of these can run in INT8.
+        loadables: How many loadables they form.
+    """
 
     layers: int = member(fields.count)
     dla_layers: int = member(fields.count)
     int8_layers: int = member(fields.count)
     loadables: int = member(fields.count)
     gpu: tuple[RefusedLayer, ...] = member(records(RefusedLayer))
+
+    @classmethod
+    def of(cls, network: Network, judgement: Judgement) -> LoweredCheck:
+        """Returns the verdicts on the layers of a Q/DQ model other than its Q/DQ nodes."""
+        own = [layer for layer in network.layers if layer.op not in QDQ]
+        verdicts = judgement.verdicts
+        refused = [layer.name for layer in own if not verdicts[layer.name].ok]
+        return cls(
+            layers=len(own),
+            dla_layers=len(own) - len(refused),
+            int8_layers=sum(judgement.precision_of(layer.name) == "int8" for layer in own),
+            loadables=sum(group.retained for group in judgement.candidates),
+            gpu=tuple(RefusedLayer(name, verdicts[name].reasons[0].rule) for name in refused),
+        )
 
 
 @document(frozen=True, kw_only=True)

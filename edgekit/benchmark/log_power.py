@@ -1,0 +1,74 @@
+"""The power of a measurement that only a tegrastats log beside it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.benchmark.document import Bench, judged
+from edgekit.benchmark.statistics import MeasurementLimits
+from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
+from edgekit.errors import DataError, UsageError
+from edgekit.targets.loader import get
+
+
+def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
+    """Returns a measurement with the monitor, energy and verdict that a log makes of it.
+
+    The first load of the log is taken for the warm-up, so its first measured frame begins
+    ``warmup_ms`` later.
+
+    Args:
+        document: The measurement.
+        log: Of tegrastats.
+        where: What the measurement is called in errors.
+        hint: Which measurements do.
+
+    Raises:
+        DataError: The document names no clock; the log is none, or of another board.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    if document.clock is None:
+        raise DataError(
+            "the bench document does not name the clock it was measured with", code="bench.form",
+            where=where, hint=hint,
+        )  # fmt: skip
+    if document.clock != "board-measured":
+        raise UsageError(
+            f"{where} is {document.clock}, so a board's power does not belong to it",
+            hint=hint,
+        )
+    if document.energy and not (document.monitor and document.monitor.log):
+        raise UsageError(
+            f"{where} already has power samples",
+            hint="give a measurement made with --no-monitor",
+        )
+    target = get(str(document.target))
+    monitor = read_tegrastats(log, rails=target.rails)
+    reason, differences = other_board(monitor, target)
+    if reason:
+        raise DataError(
+            f"the log is from another board: {reason}", code="tegrastats.board", where=str(log),
+            hint=hint,
+        )  # fmt: skip
+    warmup_s = (document.warmup_ms or 0.0) / 1e3
+    monitor = replace(
+        monitor,
+        warnings=(*monitor.warnings, *differences),
+        samples=tuple(replace(one, t_s=round(one.t_s - warmup_s, 6)) for one in monitor.samples),
+        busy_from_s=-warmup_s,
+        log=log.name,
+    )
+    # a monitor that saw no rails is replaced by one that did
+    mode = document.power_mode
+    document = judged(document.model_copy(update={"monitor": monitor}), target, MeasurementLimits())
+    # the log names no power mode: the measurement's stays
+    document = document.model_copy(update={"power_mode": document.power_mode or mode})
+    if document.energy is None:
+        raise DataError(
+            "the log has no power samples from the time of the measurement",
+            code="tegrastats.power",
+            where=str(log),
+            hint="record until the measurement ends, as root if the rails need it",
+        )
+    return document

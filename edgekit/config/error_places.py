@@ -1,0 +1,30 @@
+"""The key of a configuration that an error is about, where what found it knows no configuration."""
+
+from __future__ import annotations
+
+from edgekit.config.loader import Config
+from edgekit.errors import EdgekitError
+
+# by the error's code
+_PLACES: dict[str, tuple[str, ...]] = {
+    "target.mode": ("power_mode",),
+    "tensorrt.version": ("tensorrt",),
+    "model.unknown_builtin": ("model", "builtin"),
+    "model.unknown_output": ("model", "outputs"),
+    "model.unknown_input": ("model", "shapes"),
+    "model.shape_rank": ("model", "shapes"),
+    "model.shape_conflict": ("model", "shapes"),
+    "calibration.fp16": ("calibration", "fp16_layers"),
+    "plan.pin": ("placement", "pin"),
+    "plan.core": ("placement", "dla_cores"),
+    "config.no-key": ("deploy", "sign_with"),
+}
+
+
+def set_place(error: EdgekitError, config: Config) -> None:
+    """Makes ``where`` of an error the place in the configuration that it is about, if any is."""
+    path = _PLACES.get(error.code)
+    if error.code == "rewrite.unknown":
+        path = tuple(error.where.split("."))  # the list that has the name
+    if path and path[0] in config.document.value:
+        error.where = config.document.where(path)

@@ -1,0 +1,126 @@
+"""The document of a configuration's INT8 scales (`edgekit calibrate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.errors import UsageError
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.method import choice as method_choice
+from edgekit.pipeline.steps.method import scales
+from edgekit.pipeline.steps.rewrite import known_scales, model
+from edgekit.quantize.caches import write_cache
+from edgekit.quantize.data.images import without_effect
+from edgekit.quantize.given_scales import cache_for_both, named_scales
+from edgekit.quantize.scales import ChangedScale, change_rows
+from edgekit.reference.method import MethodChoice
+from edgekit.removed import FormerDict
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+)
+
+
+@document(frozen=True)
+class WrittenScales:
+    """What a calibration cache got: tensors, those without a scale (written as 0), and those of
+    the network before its rewriting.
+
+    Attributes:
+        tensors: How many tensors have an entry.
+        without: How many of them have no scale.
+        original: How many are tensors of the network before its rewriting.
+    """
+
+    tensors: int = member(fields.count)
+    without: int = member(fields.count)
+    original: int = member(fields.count)
+
+
+@document(frozen=True, kw_only=True)
+class MeasuredScales(FormerDict):
+    """An ``edgekit.scales/1``.
+
+    Attributes:
+        model: What was calibrated.
+        method: How: "entropy", "minmax", "percentile" or "mse".
+        choice: Why that method was taken; None where it was given.
+        data: The data.
+        digest: Of the data and how they are read.
+        scales: By tensor.
+        without: Tensors that have none.
+        changes: Scales that the hardware makes wider.
+        notes: What a person should know.
+        file: The calibration cache, or None.
+        written: What it got, or None.
+    """
+
+    schema: str = member(choice("edgekit.scales/1"), default="edgekit.scales/1")
+    model: str = member(long_text)
+    method: str = member(long_text)
+    choice: MethodChoice | None = member(nullable(record(MethodChoice)))
+    data: str = member(long_text)
+    digest: str = member(long_text)
+    scales: Mapping[str, float] = member(mapping(fields.figure, long_text))
+    without: tuple[str, ...] = member(array(long_text))
+    changes: tuple[ChangedScale, ...] = member(records(ChangedScale))
+    notes: tuple[str, ...] = member(array(long_text))
+    file: str | None = member(nullable(long_text))
+    written: WrittenScales | None = member(nullable(record(WrittenScales)))
+
+
+def measured_scales(context: Context, save: Path | None) -> MeasuredScales:
+    """Returns the scales of a configuration, and writes a calibration cache to ``save``.
+
+    Raises:
+        UsageError: "calibration.precision": the precision needs none.
+    """
+    found, came, made = scales(context), source(context), model(context)
+    if found is None:
+        raise UsageError(
+            f"{context.file.precision} needs no scales",
+            code="calibration.precision",
+            hint="calibrate with precision int8",
+        )
+    named = named_scales(found, made)
+    written = None
+    if save is not None:
+        cache = cache_for_both(found, made, came, context.tensorrt)
+        write_cache(cache, save)
+        none = sum(not scale for scale in cache.scales.values())
+        other = len(cache.scales.keys() - {*named.scales, *named.missing})
+        written = WrittenScales(len(cache.scales), none, other)
+    return MeasuredScales(
+        model=came.source,
+        method=found.method,
+        choice=method_choice(context),
+        data=found.data,
+        digest=found.digest,
+        scales=named.scales,
+        without=tuple(named.missing),
+        changes=change_rows(found.changes),
+        notes=(*context.session.notes, *found.warnings, *_in_vain(context)),
+        file=str(save) if save else None,
+        written=written,
+    )
+
+
+def _in_vain(context: Context) -> list[str]:
+    """Says what was given that the scales do not depend on."""
+    section = context.file.calibration
+    if section.data is None:
+        return without_effect(context.config.document.given_keys("calibration"))
+    if known_scales(context) is None:
+        return []
+    given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"
+    return [f"the scales come from {given}; {section.data} is only used to compare accuracy"]

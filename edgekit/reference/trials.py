@@ -1,0 +1,44 @@
+"""The inputs on which builds of one network are tried and compared with FP32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.reference.accuracy import Float32
+from edgekit.reference.search_bounds import Feeds, FirstInputs, part_of
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+
+# inputs, and FP32 outputs for them, that stay in memory while builds are tried
+_HELD_BYTES = 1 << 28
+
+
+class TrialInputs:
+    """Inputs that every trial reads again, and the network's FP32 for them.
+
+    Args:
+        model: The FP32 model.
+        inputs: The calibration inputs.
+        most: How many of them to take; None for all.
+
+    Attributes:
+        part: How many are taken; None for all.
+        inputs: Those, in memory where they fit.
+        float32: The model, which keeps its outputs where they fit.
+    """
+
+    def __init__(self, model: Model, inputs: Feeds, most: int | None) -> None:
+        self.part = part_of(inputs, most)
+        self.inputs = _held(inputs if self.part is None else FirstInputs(inputs, self.part))
+        self.float32 = Float32(model, room=_HELD_BYTES)
+
+
+def _held(inputs: Feeds) -> Feeds:
+    found, size = [], 0
+    for sample in inputs:
+        found.append(dict(sample))
+        size += sum(value.nbytes for value in sample.values())
+        if size > _HELD_BYTES:
+            return inputs
+    return found
