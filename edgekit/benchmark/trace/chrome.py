@@ -156,6 +156,7 @@ class Trace(Document):
 
 Keyed = tuple[int, int, int, int, TraceEvent]
 _KNOWN = 1 << 14
+_MOVED = {"pid", "ts", "id"}  # what an event has otherwise in another trace
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, check_circular=False
 ).encode
@@ -312,8 +313,10 @@ def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> E
     ``flow`` is its ``id`` there; None for an event of no flow.
     """
     at = round(event.ts + shift_us, 3)
-    changed = {"pid": pid, "ts": at} if flow is None else {"pid": pid, "ts": at, "id": flow}
-    text = event.model_copy(update=changed).model_dump_json(by_alias=True, exclude_unset=True)
+    # a copy of the event would take half as long again as its text
+    rest = event.model_dump_json(by_alias=True, exclude_unset=True, exclude=_MOVED)
+    of_flow = "" if flow is None else f'"id": {flow}, '
+    text = f'{{"pid": {pid}, "ts": {at!r}, {of_flow}{rest[1:]}'
     return at, at + event.dur, str(event.cat), text
 
 
