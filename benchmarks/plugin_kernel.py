@@ -2,10 +2,10 @@
 
     python benchmarks/plugin_kernel.py [--seed N]
 
-Compares FP32, FP16 and INT8 bit for bit (a NaN's payload aside) over kernels, strides, paddings, modes
-and scales: first the PTX of the Python plugin, compiled by NVRTC, then, where nvcc is installed, the
-C++ plugin from its creator to enqueue. Needs a GPU, a driver and cuda-python; no TensorRT. Exit
-status 1 when a result differs.
+Compares FP32, FP16 and INT8 bit for bit (a NaN's payload aside) over kernels, strides, paddings,
+modes and scales: first the PTX of the Python plugin, compiled by NVRTC, then, where nvcc is
+installed, the C++ plugin from its creator to enqueue. Needs a GPU, a driver and cuda-python; no
+TensorRT. Exit status 1 when a result differs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parents[1]
-PLUGIN = ROOT / "examples" / "plugin"
-sys.path[:0] = [str(ROOT), str(PLUGIN)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "plugin"))
 
 import custom_pool
 
@@ -35,6 +34,8 @@ from edgekit_device.cuda.driver import Cuda, open_cuda
 from edgekit_device.cuda.memory import DeviceBuffer
 from edgekit_device.protocol.codec import write
 
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = ROOT / "examples" / "plugin"
 TYPES = ("float32", "float16", "int8")
 _SHAPES = ((1, 3, 8, 8), (2, 5, 13, 7), (1, 1, 1, 33))
 _KERNELS = ((1, 1), (2, 2), (3, 3), (3, 1), (1, 5), (7, 7))

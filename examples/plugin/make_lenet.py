@@ -2,8 +2,9 @@
 
     python examples/plugin/make_lenet.py
 
-The repository has what it writes: lenet.onnx, digits.npz and calibration.npz. It trains the network of ``examples/digits``
-on scikit-learn's digits, and replaces the first MaxPool by a node of the custom operator.
+The repository has what it writes: lenet.onnx, digits.npz and calibration.npz. It trains the network
+of ``examples/digits`` on scikit-learn's digits, and replaces the first MaxPool by a node of the
+custom operator.
 """
 
 from __future__ import annotations
