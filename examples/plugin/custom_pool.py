@@ -1,7 +1,7 @@
 """Custom pooling of linear NCHW tensors in FP32, FP16 and INT8.
 
-:func:`pool` computes it in NumPy; ``custom_pool.cu`` gives the same bits on a GPU. Where TensorRT is
-10.9 or newer, importing this file registers the plugin ``edgekit::CustomPool``. It is an
+:func:`pool` computes it in NumPy; ``custom_pool.cu`` gives the same bits on a GPU. Where TensorRT
+is 10.9 or newer, importing this file registers the plugin ``edgekit::CustomPool``. It is an
 ahead-of-time plugin: the builder takes PTX into the engine, which then runs without Python.
 """
 

@@ -5,6 +5,7 @@
 // plugin_version and plugin_namespace.
 #include "custom_pool.h"
 
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -25,12 +26,15 @@ constexpr char const* kNAMESPACE{"edgekit"};
 //! TensorRT's, from setLoggerFinder.
 ILoggerFinder* gLoggerFinder{};
 
-void report(char const* text) noexcept
+void report(std::string const& text) noexcept
 {
-    if (gLoggerFinder == nullptr)
-        return;
-    if (ILogger* const logger = gLoggerFinder->findLogger())
-        logger->log(ILogger::Severity::kERROR, (std::string{kNAME} + ": " + text).c_str());
+    std::string const line = std::string{kNAME} + ": " + text;
+    // no finder where the library was opened by something else than loadLibrary
+    ILogger* const logger = gLoggerFinder != nullptr ? gLoggerFinder->findLogger() : nullptr;
+    if (logger != nullptr)
+        logger->log(ILogger::Severity::kERROR, line.c_str());
+    else
+        std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 //! What the node says. Pairs are height, width.

@@ -1,4 +1,4 @@
-// What the plugin uses of CUDA's runtime API, for a compiler without CUDA. See NvInfer.h beside it.
+// What the plugin uses of CUDA's runtime API, for a compiler without CUDA. See ../NvInfer.h.
 #pragma once
 
 enum cudaError_t
