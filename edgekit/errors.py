@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from edgekit.error_document import ErrorDocument, StatedError
 
 
+#: Codes of a board that no longer answers: what it does is unknown.
+LOST_CODES = ("board.connection-lost", "board.silent", "board.timeout")
+#: Codes of a board that cannot be reached now.
+UNREACHABLE_CODES = ("board.unreachable", *LOST_CODES)
+
 # longer than any part of a path
 _LONG = re.compile(r"[^\s/]{257,}")
 _SHOWN = 64

@@ -56,6 +56,12 @@ def tensorrt_number(version: Version) -> int:
     )
 
 
+def numbered_release(number: int) -> Version:
+    """Returns the release of NV_TENSORRT_VERSION: (8, 5, 2) of 8502, (10, 3, 0) of 100300."""
+    high, low = (10000, 100) if number >= 100000 else (1000, 100)
+    return number // high, number % high // low, number % low
+
+
 def show(version: Version) -> str:
     """Returns a version as text; "unknown" without numbers."""
     return ".".join(str(part) for part in version) or "unknown"

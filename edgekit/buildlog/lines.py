@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from edgekit.dla.verdicts import MemoryNeed
+from edgekit_device.versions import numbered_release, show
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 # what a page leaves of them that drops the escape character, or a program that spells it
@@ -102,7 +103,4 @@ def sizes(text: str) -> MemoryNeed | None:
 
 def release(number: str) -> str:
     """Returns the release of TensorRT's number: 8502 is 8.5.2, 100300 is 10.3.0."""
-    value = int(number[:9])
-    # from 10 on, minor and patch take two digits each
-    high, low = (10000, 100) if value >= 100000 else (1000, 100)
-    return f"{value // high}.{value % high // low}.{value % low}"
+    return show(numbered_release(int(number[:9])))

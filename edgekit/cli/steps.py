@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 _SERVER_ACTIONS = ("start", "status", "reload", "stop")
 _SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
 _FIRST_RUN = "report.first-run"
-_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent")
 
 
 @commands.command(

@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -463,6 +463,17 @@ def rebased(config: Config, folder: Path) -> dict[str, object]:
         moved = os.path.join(os.path.relpath(old, new), inner[place[-1]])
         inner[place[-1]] = moved if "${" in moved else os.path.normpath(moved)
     return values
+
+
+def yaml_with_fp16(
+    values: Mapping[str, object], layers: Sequence[str], metric: str, minimum: float | None
+) -> str:
+    """Returns the YAML of a configuration's values with other FP16 layers and accuracy gate."""
+    changed = {
+        "calibration": {"fp16_layers": list(layers)},
+        "accuracy": {"metric": metric, "min": minimum},
+    }
+    return yaml.safe_dump(_merge(values, changed), sort_keys=False, allow_unicode=True)
 
 
 def open_config(source: str | Path | Config, **options: Any) -> Config:

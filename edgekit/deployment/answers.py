@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit import timeouts
 from edgekit.deployment.transport import MOST_OUT, Completed
-from edgekit.errors import BoardError, BundleError
+from edgekit.errors import LOST_CODES, BoardError, BundleError
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
@@ -70,7 +70,6 @@ ANSWERS: dict[str, str] = {
     "bench": "edgekit_device.benchmark.measurement.Measurement",
 }
 
-_CUT_OFF = ("board.killed", "board.connection-lost", "board.silent", "board.timeout")
 _FAILED = 4
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128
@@ -181,7 +180,7 @@ def explain_clocks(settings: BenchSettings, board: str) -> Iterator[None]:
             "the board restores power mode and clocks within a few seconds"
         ) from None
     except BoardError as error:
-        if error.code in _CUT_OFF:
+        if error.code in ("board.killed", *LOST_CODES):
             error.hint = (
                 f"power mode and clocks may still be changed; `edgekit status {board}` "
                 f"restores them; {error.hint}"

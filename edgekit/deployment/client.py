@@ -36,7 +36,7 @@ from edgekit.deployment.transport import (
     pieces,
     read_frames,
 )
-from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.protocol.codec import write
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 _MOST_TEXT = 2000
 
-_CUT = ("board.connection-lost", "board.silent", "board.timeout", "board.unreachable")
 _SILENT = "board.silent"
 
 # engines and outputs
@@ -489,7 +488,7 @@ class BoardClient:
                 now = time.monotonic()
                 since = since or now
                 over = now - since > patience_s or (mute and error.code == _SILENT)
-                if error.code not in _CUT or self._reconnect is None or over:
+                if error.code not in UNREACHABLE_CODES or self._reconnect is None or over:
                     raise
                 mute = error.code == _SILENT
                 text = f"{error.message}; the job continues, connecting again"
@@ -535,7 +534,7 @@ class BoardClient:
         try:
             return self._request("job-result", f"--job={id}")
         except (BoardError, EnvironmentLack) as error:
-            if error.code not in _CUT or not self._renew():
+            if error.code not in UNREACHABLE_CODES or not self._renew():
                 raise
         return self._request("job-result", f"--job={id}")
 

@@ -21,7 +21,7 @@ from edgekit.bundles.manifest import Bundle
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
-from edgekit.errors import BoardError, EdgekitError
+from edgekit.errors import UNREACHABLE_CODES, BoardError, EdgekitError
 from edgekit.fleet.store import Row, Terms
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from edgekit_device.deployment.status import ShownDeployment
@@ -29,8 +29,7 @@ from edgekit_device.release.journal import ENDED
 from edgekit_device.release.policy import Policy
 
 #: Errors after which a board is tried again later; every other one is its answer.
-UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent", "board.timeout",
-        "deploy.busy", "deploy.unfinished")  # fmt: skip
+RETRIED_CODES = (*UNREACHABLE_CODES, "deploy.busy", "deploy.unfinished")
 
 Found = Callable[[str, str], None]
 """Called as ``found(before, digest)`` before a board is changed: what serves ('' for nothing) and
@@ -272,7 +271,7 @@ class BoardPool:
             now = self._clock()
             at = now + self._wait(attempt)
             since = away.setdefault(id(row), now)
-            again = answer.code in UNREACHABLE_CODES and at < since + self._settings.deadline_s
+            again = answer.code in RETRIED_CODES and at < since + self._settings.deadline_s
             failed(row, answer, again)
             if again:
                 number += 1

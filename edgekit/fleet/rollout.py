@@ -19,7 +19,7 @@ from edgekit import timeouts
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
-from edgekit.fleet.driver import UNREACHABLE_CODES, BoardPool, Deployed, Driver, SshDriver
+from edgekit.fleet.driver import RETRIED_CODES, BoardPool, Deployed, Driver, SshDriver
 from edgekit.fleet.hints import (
     ACCEPT_KEY,
     UNKNOWN_HOST_KEY,
@@ -131,9 +131,7 @@ class Drive:
         return [
             row
             for row in self._rollout.wave(wave)
-            if row.state == "skipped"
-            and row.error is not None
-            and row.error.code in UNREACHABLE_CODES
+            if row.state == "skipped" and row.error is not None and row.error.code in RETRIED_CODES
         ]
 
     # the end of a rollout that was not its goal
@@ -263,9 +261,7 @@ class Drive:
         elif again:
             self._set(row, "offline", error_facts)
         elif (
-            error.code in UNREACHABLE_CODES
-            and row.before is None
-            and self._settings.offline == "skip"
+            error.code in RETRIED_CODES and row.before is None and self._settings.offline == "skip"
         ):
             self._set(row, "skipped", error_facts)
         else:

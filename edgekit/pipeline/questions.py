@@ -7,12 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from edgekit.config.changes import read_changes
-from edgekit.config.loader import rebased
+from edgekit.config.loader import rebased, yaml_with_fp16
 from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context, variant
@@ -355,21 +353,10 @@ def sensitivity_answer(
         return replace(answer, shortfall=shortfall(proposal))
     own = context.file.calibration.fp16_layers
     layers = list(dict.fromkeys((*own, *proposal.layers)))
-    text = _proposed_keys({}, layers, proposal)
+    gate = proposal.metric, proposal.minimum
+    text = yaml_with_fp16({}, layers, *gate)
     if write_config is not None:
         value = rebased(context.config, write_config.parent)
         with write_atomically(write_config) as temporary:
-            temporary.write_text(_proposed_keys(value, layers, proposal), encoding="utf-8")
+            temporary.write_text(yaml_with_fp16(value, layers, *gate), encoding="utf-8")
     return replace(answer, config=text, file=None if write_config is None else str(write_config))
-
-
-def _proposed_keys(given: Any, layers: list[str], proposal: Proposal) -> str:
-    """Returns the YAML of a configuration's values with a proposal."""
-    value = {
-        **given,
-        "calibration": {**given.get("calibration", {}), "fp16_layers": layers},
-        "accuracy": {
-            **given.get("accuracy", {}), "metric": proposal.metric, "min": proposal.minimum,
-        },
-    }  # fmt: skip
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)

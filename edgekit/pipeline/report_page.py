@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from edgekit.errors import DataError, EdgekitError
+from edgekit.errors import UNREACHABLE_CODES, DataError, EdgekitError
 from edgekit.files import write_json
 from edgekit.reports.comparison import with_baseline, without_comparison
 from edgekit.reports.html.page import write_report
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 #: The code of a comparison that was refused because the run is the first of its name.
 FIRST_RUN = "report.first-run"
-_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.silent")
 
 
 T = TypeVar("T")
@@ -166,7 +165,7 @@ def hinting_page(known: Path) -> Iterator[None]:
     try:
         yield
     except EdgekitError as error:
-        if error.code in _UNREACHABLE_CODES and known.is_file():
+        if error.code in UNREACHABLE_CODES and known.is_file():
             again = (
                 f"rebuild the page of the last run with: edgekit report {shlex.quote(str(known))}"
             )

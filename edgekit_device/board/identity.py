@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from edgekit_device.board import inventory
 from edgekit_device.board.inventory import (
@@ -38,12 +38,14 @@ from edgekit_device.protocol.codec import (
     load,
     member,
     nullable,
+    read,
     text,
     write,
 )
 from edgekit_device.version import __version__
 
 if TYPE_CHECKING:
+    from edgekit_device.cuda.cudla_library import CudlaFacts
     from edgekit_device.store.root import Root
 
 
@@ -268,7 +270,7 @@ def fingerprint(
     facts = board_facts(folder, system)
     installed = packages(system)
     if capability is None:
-        capability = query_cuda()[0].get("compute_capability")
+        capability = query_cuda()[0].compute_capability
     if tensorrt is None:
         known = tensorrt_versions(system, installed)["full"]
         tensorrt = full_version(known, system)
@@ -295,8 +297,7 @@ def full_version(known: Optional[str], system: Path = Path("/")) -> Optional[str
     """
     if known or system != Path("/"):
         return known
-    said = query_tensorrt(MODULES["full"])[0].get("version")
-    return str(said) if said else None
+    return query_tensorrt(MODULES["full"])[0].version or None
 
 
 def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[str]:
@@ -312,12 +313,33 @@ def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[st
 
 # TensorRT's Builder ends the process on a machine without a driver, and a broken installation can
 # do so at import. So what these answer is a fact, and how they end is a note.
-def query_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
-    """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and returns its version.
+class TensorrtAnswer(NamedTuple):
+    """What a Python module of TensorRT answers; None where it came no further.
+
+    Attributes:
+        dla_cores: ``Builder.num_DLA_cores`` of the full one.
+    """
+
+    version: Optional[str] = None
+    dla_cores: Optional[int] = None
+
+
+class CudaAnswer(NamedTuple):
+    """What the CUDA driver answers; None where it came no further.
+
+    Attributes:
+        driver: The CUDA release that it supports.
+    """
+
+    driver: Optional[str] = None
+    compute_capability: Optional[str] = None
+
+
+def query_tensorrt(module: str) -> Tuple[TensorrtAnswer, str]:
+    """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and asks it.
 
     Returns:
-        "version" and, of the full one, "dla_cores" (``Builder.num_DLA_cores``), as far as it
-        came; and why it came no further, "" when it did.
+        The answer; and why it is not whole, "" if it is.
     """
 
     def question(answer: _Answer) -> None:
@@ -327,11 +349,12 @@ def query_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
             builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
             answer({"dla_cores": int(builder.num_DLA_cores)})
 
-    return _query(question)
+    found, problem = _query(question)
+    return TensorrtAnswer(**found), problem
 
 
-def query_cuda() -> Tuple[Dict[str, Any], str]:
-    """Queries the driver: "driver" (the CUDA it supports), "compute_capability", "integrated"."""
+def query_cuda() -> Tuple[CudaAnswer, str]:
+    """Queries the driver; see :func:`query_tensorrt`."""
 
     def question(answer: _Answer) -> None:
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -348,13 +371,14 @@ def query_cuda() -> Tuple[Dict[str, Any], str]:
         answer({"driver": "{}.{}".format(major, minor)})
         call(cuda.cuDeviceGet, ctypes.byref(device), 0)
         found = []
-        # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, CU_DEVICE_ATTRIBUTE_INTEGRATED
-        for number in (75, 76, 18):
+        # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+        for number in (75, 76):
             call(cuda.cuDeviceGetAttribute, ctypes.byref(value), number, device)
             found.append(value.value)
-        answer({"compute_capability": "{}.{}".format(*found[:2]), "integrated": bool(found[2])})
+        answer({"compute_capability": "{}.{}".format(*found)})
 
-    return _query(question)
+    found, problem = _query(question)
+    return CudaAnswer(**found), problem
 
 
 def query_cudla() -> Optional[str]:
@@ -365,11 +389,12 @@ def query_cudla() -> Optional[str]:
     return None if found is None else str(found)
 
 
-def query_cudla_facts() -> Tuple[Dict[str, Any], str]:
-    """What ``cudla_facts`` says: "path", "version", "devices", "notes"."""
-    from edgekit_device.cuda.cudla_library import cudla_facts
+def query_cudla_facts() -> Tuple[CudlaFacts, str]:
+    """What ``cudla_facts`` says, without what crashed; see :func:`query_tensorrt`."""
+    from edgekit_device.cuda.cudla_library import CudlaFacts, cudla_facts
 
-    return _query(lambda answer: answer(write(cudla_facts())))
+    found, problem = _query(lambda answer: answer(write(cudla_facts())))
+    return read(CudlaFacts, found), problem
 
 
 def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:

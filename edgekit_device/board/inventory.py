@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 from edgekit_device.versions import parse_version
 
@@ -327,15 +327,3 @@ def account_groups() -> List[str]:
         except KeyError:
             names.append(str(number))
     return names
-
-
-def facts_of_docker() -> Optional[Dict[str, Any]]:
-    """Docker's path, version and runtimes; None without it, None fields where it refuses us."""
-    path = shutil.which("docker")
-    if path is None:
-        return None
-    form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
-    words = (output_of([path, "info", "--format", form]) or "").split()
-    return {"path": path, "version": words[0], "runtimes": words[1:]} if words else {
-        "path": path, "version": None, "runtimes": None
-    }  # fmt: skip

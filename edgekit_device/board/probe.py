@@ -11,11 +11,12 @@ import platform
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Tuple
+from typing import BinaryIO, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import (
     BOARD_FACTS,
+    CudaAnswer,
     RememberedBoard,
     board_facts,
     dla_compiler_version,
@@ -29,9 +30,9 @@ from edgekit_device.board.identity import (
 from edgekit_device.board.inventory import (
     MODULES,
     account_groups,
-    facts_of_docker,
     find_trtexec,
     module_version,
+    output_of,
     packages,
     tensorrt_versions,
 )
@@ -246,8 +247,8 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         l4t=facts["l4t"],
         jetpack=None,  # the host knows which JetPack has this L4T
         cuda=inventory.cuda_version(system),
-        cuda_driver=cuda.get("driver"),
-        compute_capability=cuda.get("compute_capability"),
+        cuda_driver=cuda.driver,
+        compute_capability=cuda.compute_capability,
         machine=platform.machine(),
         python=said.python,
         numpy=said.numpy,
@@ -280,17 +281,19 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         fingerprint=fingerprint(
             folder,
             system,
-            capability=cuda.get("compute_capability") or "",
+            capability=cuda.compute_capability or "",
             tensorrt=versions["full"] or "",
         ),
     )
 
 
-def _query_tensorrt_and_cuda(real: bool, notes: List[str]) -> Any:
+def _query_tensorrt_and_cuda(
+    real: bool, notes: List[str]
+) -> Tuple[CudaAnswer, Optional[int], Dict[str, Optional[str]]]:
     """The driver's facts, DLA cores, and the Python modules' versions by flavour."""
     python: Dict[str, Optional[str]] = dict.fromkeys(MODULES)
     if not real:
-        return {}, None, python
+        return CudaAnswer(), None, python
     cuda, problem = query_cuda()
     if problem:
         notes.append("the CUDA driver: " + problem)
@@ -302,8 +305,8 @@ def _query_tensorrt_and_cuda(real: bool, notes: List[str]) -> Any:
         if python[flavour] and flavour != "full":
             continue
         answer, problem = query_tensorrt(name)
-        python[flavour] = answer.get("version") or python[flavour]
-        cores = answer.get("dla_cores", cores)
+        python[flavour] = answer.version or python[flavour]
+        cores = cores if answer.dla_cores is None else answer.dla_cores
         if problem:
             notes.append("{}: {}".format(name, problem))
     return cuda, cores, python
@@ -314,10 +317,10 @@ def _cudla(notes: List[str]) -> Optional[ProbedCudla]:
     found, problem = query_cudla_facts()
     if problem:
         notes.append("cuDLA: " + problem)
-    if not found.get("path"):
+    if not found.path:
         return None
-    notes.extend("cuDLA: {}".format(note) for note in found.pop("notes", []))
-    return ProbedCudla(**found)
+    notes.extend("cuDLA: {}".format(note) for note in found.notes)
+    return ProbedCudla(found.path, found.version, found.devices)
 
 
 def _is_there(name: str) -> bool:
@@ -328,8 +331,13 @@ def _is_there(name: str) -> bool:
 
 
 def _docker() -> Optional[Docker]:
-    found = facts_of_docker()
-    return None if found is None else Docker(**found)
+    """Docker's path, version and runtimes; None without it."""
+    path = shutil.which("docker")
+    if path is None:
+        return None
+    form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
+    words = (output_of([path, "info", "--format", form]) or "").split()
+    return Docker(path, words[0], tuple(words[1:])) if words else Docker(path, None, None)
 
 
 def _trtexec(system: Path, version: Optional[str]) -> Optional[InstalledProgram]:

@@ -36,7 +36,7 @@ def check_requires(root: Root, manifest: Manifest) -> None:
     if requires.cudla or requires.dla_cores:
         cores = len(inventory.dla_devices(system)) or None
         if cores is None:
-            cores = query_tensorrt(MODULES["full"])[0].get("dla_cores")
+            cores = query_tensorrt(MODULES["full"])[0].dla_cores
     cudla = (
         bool("cudla" in inventory.libraries(system) or query_cudla()) if requires.cudla else None
     )

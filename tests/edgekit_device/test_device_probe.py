@@ -231,7 +231,7 @@ class Builder:
 
 def test_cores_are_queried_of_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy_module(tmp_path, monkeypatch, "tensorrt", BUILDER.format(body="pass"))
-    assert query_tensorrt("tensorrt") == ({"version": "10.3.0", "dla_cores": 2}, "")
+    assert query_tensorrt("tensorrt") == (("10.3.0", 2), "")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_builder_that_takes_its_process_down_is_a_note(
 ) -> None:
     toy_module(tmp_path, monkeypatch, "tensorrt", BUILDER.format(body=body))
     found, problem = query_tensorrt("tensorrt")
-    assert found == {"version": "10.3.0"}
+    assert found == ("10.3.0", None)
     assert says in problem
     document = write(probe(tmp_path / "root"))
     assert document["dla"]["cores"] is None
@@ -265,4 +265,4 @@ def test_a_version_is_read_without_running_the_module(
 
 def test_a_driver_that_is_not_there_is_reported() -> None:
     found, problem = query_cuda()
-    assert bool(found.get("compute_capability")) != bool(problem)
+    assert bool(found.compute_capability) != bool(problem)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit import timeouts
 from edgekit.benchmark.monitor import ShownApp, ShownSample, Top, with_release_warning
-from edgekit.errors import BoardError, EnvironmentLack, UsageError
+from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import of_board
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
-_CUT = (
-    "board.connection-lost", "board.silent", "board.timeout", "board.unreachable", "board.killed"
-)  # fmt: skip
+_CUT = (*UNREACHABLE_CODES, "board.killed")
 _ONCE_MS = 500
 _SOON_MS = 2000
 OnDocument = Callable[[Top], bool]
