@@ -1,6 +1,6 @@
 """The child of check_plugin.py: registers CustomPool, parses and builds the example's network.
 
-Arguments: the wheels' folder; "python", "none" or the C++ plugin's path. Prints one JSON object, last.
+Arguments: the wheels' folder; "python", "none" or the C++ plugin's path. Its last line is JSON.
 """
 
 from __future__ import annotations
