@@ -305,3 +305,12 @@ def test_three_boards_on_loopback_answer_until_the_script_ends(tmp_path: Path, h
 def test_a_sample_frame_runs_through_the_deployed_network(page: Run) -> None:
     need_sshd()
     assert len(re.findall(r"^ *\d+ -?\d+\.\d{4}$", page(), re.M)) == 5
+
+
+@pytest.mark.whole
+@of("plugin")
+def test_a_plugin_is_planned_between_the_dlas_layers(page: Run) -> None:
+    shown = one_line(page())
+    assert "p1: TensorRT runs this operator as a plugin" in shown
+    assert "needs the plugin CustomPool, version 1 of 'edgekit'" in shown
+    assert re.search(r"reformats on the GPU, .* r1, predicted .* p1, predicted", shown)

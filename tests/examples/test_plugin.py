@@ -212,6 +212,23 @@ def test_lenet_reads_ten_digits() -> None:
     assert found == list(shown["labels"]) == list(range(10))
 
 
+def test_without_wheels_nvidias_builder_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import check_plugin
+
+    def nothing(folder: Path) -> None:
+        raise check_plugin.Unavailable("no matching distribution")
+
+    monkeypatch.setattr(check_plugin, "fetch", nothing)
+    monkeypatch.setattr("sys.argv", ["check_plugin.py"])
+    assert check_plugin.main() == 0
+    assert (
+        capsys.readouterr().out == "check_plugin: not run, no wheels (no matching distribution)\n"
+    )
+
+
 class _Sizes(list):
     """Stands in for tensorrt.plugin.ShapeExprs: the sizes are numbers."""
 
