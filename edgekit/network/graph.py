@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import onnx
@@ -29,6 +29,8 @@ from edgekit.network.protos import (
     reads,
 )
 
+#: An ONNX node's attributes, or a layer's parameters: numbers, text, lists, protos.
+Attributes: TypeAlias = Mapping[str, Any]
 #: Why a node is opaque: TensorRT needs a plugin for it, a shape is decided by the data, or it
 #: stands for a module that is left out of the network.
 PLUGIN, SHAPES, LEFT = "plugin", "shapes", "left"
@@ -58,7 +60,7 @@ class Node:
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Attributes = field(default_factory=dict)
     domain: str = ""
     proto: onnx.NodeProto | None = None
     known: list[int] = field(default_factory=list, init=False, repr=False)

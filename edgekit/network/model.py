@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias, Union, cast
+from typing import TypeAlias, Union, cast
 
 import numpy as np
 import onnx
 
-from edgekit.network.graph import OnnxGraph
+from edgekit.network.graph import Attributes, OnnxGraph
 from edgekit.network.module_names import ModuleNames
 from edgekit_device.protocol.codec import document
 
@@ -364,7 +364,7 @@ class Layer:
     origin: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Attributes = field(default_factory=dict)
     weights: tuple[str, ...] = ()
     macs: int = 0
     weight_elements: int = 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
 from onnx import helper
 
+from edgekit.network.graph import Attributes
 from edgekit_device.protocol.codec import document
 
 #: Operators whose sizes :func:`pooled` knows.
@@ -25,7 +26,7 @@ class KernelWindow:
     pads: tuple[int, ...]
     dilation: tuple[int, ...]
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> Attributes:
         """The entries of ``Layer.params``; a 1-D window becomes the first axis of a 2-D one."""
         wide = len(self.kernel) == 1
         pads = (self.pads[0], 0, self.pads[1], 0) if wide else self.pads
@@ -48,7 +49,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def window(
-    given: Mapping[str, Any], kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+    given: Attributes, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
 ) -> KernelWindow:
     """Resolves strides, dilations and padding (auto_pad as ONNX's Conv and pools define it).
 
@@ -83,7 +84,7 @@ def split_padding(totals: Sequence[int], *, lower: bool) -> tuple[int, ...]:
 
 
 def cropped_by_same(
-    given: Mapping[str, Any], kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+    given: Attributes, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
 ) -> bool:
     """Whether SAME_* requires less than no padding: a stride so far over the kernel.
 
@@ -101,9 +102,7 @@ def cropped_by_same(
     return any(total < _CROPS for total in totals)
 
 
-def pooled(
-    given: Mapping[str, Any], source: Sequence[int], target: Sequence[int]
-) -> tuple[int, ...]:
+def pooled(given: Attributes, source: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
     """Returns a pool's spatial output sizes without windows that start after the input.
 
     With ``ceil_mode``, PyTorch and ONNX Runtime drop a last window that would lie in the padding
@@ -125,9 +124,7 @@ def pooled(
     )
 
 
-def floored(
-    given: Mapping[str, Any], source: Sequence[int], target: Sequence[int]
-) -> dict[str, Any] | None:
+def floored(given: Attributes, source: Sequence[int], target: Sequence[int]) -> Attributes | None:
     """Returns attributes of the same pool without ``ceil_mode``; None if there are none.
 
     All windows before a dropped one lie inside the padded input, so rounding down gives them. On

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import GenericAlias, UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # What a check of an ONNX file takes without a configuration, which takes long to load: keys and
 # types. It decides nothing: with any other key or value a configuration is made, and its schema has
 # the rules and says what is wrong.
-_DIRECT: dict[str, Any] = {
+_DIRECT: dict[str, type | UnionType | GenericAlias] = {
     "target": str | Path,
     "precision": str,
     "tensorrt": str,

@@ -224,7 +224,7 @@ def common_kernels(request: PlacementInputs) -> Kernels:
     return joined(network, groups)
 
 
-def _fuse(network: Network, key_of: Mapping[str, object]) -> Kernels:
+def _fuse(network: Network, key_of: Mapping[str, Hashable]) -> Kernels:
     """Fuses layers that have the same key."""
     rules = layer_kinds().fusion
     return fuse(network, rules.heads, rules.tails, lambda layer: str(key_of[layer.name]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from edgekit.pytorch.signature import (
     type_name,
 )
 from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Kind = Literal["module", "program", "torchscript"]
 _DEPRECATED = (
@@ -104,7 +107,7 @@ class Network:
                 return
 
 
-def size_words(tensors: Mapping[str, Any]) -> str:
+def size_words(tensors: Mapping[str, Tensor]) -> str:
     """Returns names, sizes and types: "x 1x3x224x224:float32"."""
     return listed(f"{name} {size_of(one)}" for name, one in tensors.items())
 

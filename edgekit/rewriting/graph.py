@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Attributes, Node, proto_of
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import SAME_VALUES, Model, joined_weights
 from edgekit.network.module_names import common_module, write_module_name
@@ -566,7 +566,7 @@ class Recipe:
     op: str = member(choice(*sorted(RECIPE_OPERATORS)))
     inputs: tuple[str, ...] = member(array(long_text))
     outputs: tuple[str, ...] = member(array(long_text))
-    attributes: Mapping[str, Any] = member(mapping(_attribute))
+    attributes: Attributes = member(mapping(_attribute))
 
 
 def recipe_of(node: Node) -> Recipe:

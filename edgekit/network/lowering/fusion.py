@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from edgekit.network.graph import Attributes
 from edgekit.network.model import SHUFFLES, Absorbed, Layer, Tensor
 from edgekit.network.protos import free_name
 
@@ -132,7 +132,7 @@ def _plain(perm: tuple[int, ...]) -> tuple[int, ...]:
     return () if perm == tuple(range(len(perm))) else perm
 
 
-def _params(shuffle: Layer, user: Layer, both: _Move) -> dict[str, Any]:
+def _params(shuffle: Layer, user: Layer, both: _Move) -> Attributes:
     shape, parts = user.params["shape"], (*_parts(shuffle), *_parts(user))
     if both.turns_nothing:
         return {"mode": "RESHAPE", "shape": shape, "parts": parts}
@@ -140,7 +140,7 @@ def _params(shuffle: Layer, user: Layer, both: _Move) -> dict[str, Any]:
     return {"mode": "TRANSPOSE", "perm": perm, "shape": shape, "parts": parts}
 
 
-def _parts(layer: Layer) -> tuple[Mapping[str, Any], ...]:
+def _parts(layer: Layer) -> tuple[Attributes, ...]:
     return tuple(layer.params.get("parts", (layer.params,)))
 
 

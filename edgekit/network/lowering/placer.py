@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import LayerSource, Node
+from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Absorbed, Layer, Tensor
 from edgekit.network.protos import free_name
@@ -202,7 +201,7 @@ class Placer:
         self,
         node: Node,
         kind: str,
-        params: Mapping[str, Any] | None = None,
+        params: Attributes | None = None,
         *,
         inputs: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,

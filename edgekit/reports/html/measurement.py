@@ -158,7 +158,7 @@ def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[
     ]
 
 
-def _runtime(bench: ReportedBench) -> dict[str, object]:
+def _runtime(bench: ReportedBench) -> View:
     runtime = bench.runtime or UsedRuntime()
     return {"library": runtime.library, "version": runtime.version, **(runtime.flags or {})}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -327,9 +327,7 @@ def render_html(report: Report) -> str:
     return page_of("page.html.j2", page_view(report), early="page_theme.js", late=SCRIPTS)
 
 
-def page_of(
-    template: str, view: Mapping[str, object], *, early: str = "", late: Sequence[str] = ()
-) -> str:
+def page_of(template: str, view: View, *, early: str = "", late: Sequence[str] = ()) -> str:
     """Returns a template's page with the style sheet and its scripts inside.
 
     Args:

@@ -13,6 +13,7 @@ from edgekit.placement.plan import PlacedLayer, proof_of
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
 from edgekit.reports.html.page import page_of
+from edgekit.reports.html.view import View
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.schedule.plans import NetworkPlan, Plans, TimelineEntry
 from edgekit.text import ABSENT, percent, sentence
@@ -32,7 +33,7 @@ def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:
     write_text(path, render_plans(document, name=name))
 
 
-def _view(document: Plans, name: str) -> dict[str, object]:
+def _view(document: Plans, name: str) -> View:
     lower, upper = document.lower, document.upper
     proof = proof_of(
         lower.optimal, lower.extrapolated, lower.unknown_cost

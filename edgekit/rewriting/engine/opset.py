@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import Node
+from edgekit.network.graph import Attributes, Node
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.network.protos import free_name, subgraphs
@@ -35,7 +35,7 @@ RAISED_REASON = (
 )
 
 
-def _take(node: onnx.NodeProto, *names: str) -> dict[str, Any]:
+def _take(node: onnx.NodeProto, *names: str) -> Attributes:
     """Takes attributes out of a node and returns their values; None for those that it lacks."""
     found = attributes(node)
     retained = [item for item in node.attribute if item.name not in names]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+
+from edgekit.network.graph import Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Call:
 
     op: str
     inputs: tuple[np.ndarray | None, ...]
-    attrs: Mapping[str, Any]
+    attrs: Attributes
     opset: int
     outputs: int = 1
 

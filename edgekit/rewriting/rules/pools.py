@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgekit.network.graph import Node
+from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
 from edgekit.rewriting.rules.windows import (
@@ -64,7 +64,7 @@ def pool_1d(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Reshape", [result, shape], output=target, name=f"{node.name}:out3d")
 
 
-def _wide(node: Node, source: tuple[int, ...], target: tuple[int, ...]) -> dict[str, Any]:
+def _wide(node: Node, source: tuple[int, ...], target: tuple[int, ...]) -> Attributes:
     attrs = {key: value for key, value in node.attrs.items() if key not in _DROPPED}
     if node.op.startswith("Global"):
         return attrs

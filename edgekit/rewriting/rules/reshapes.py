@@ -8,12 +8,12 @@ nothing or stand twice go away.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from edgekit.network.graph import Node
+from edgekit.network.graph import Attributes, Node
 from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE, UNARY
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import reshape
@@ -267,7 +267,7 @@ class Carried:
     """
 
     operands: tuple[Operand, ...]
-    attrs: Mapping[str, Any]
+    attrs: Attributes
     passed: tuple[Node, ...] = field(default=())
     perm: tuple[int, ...] | None = None
 

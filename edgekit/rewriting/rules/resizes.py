@@ -11,6 +11,7 @@ be equal to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -246,7 +247,7 @@ def _coordinates(axis: ResizeAxis, how: str, dtype: Any) -> np.ndarray:
 
 
 def _rounded(at: np.ndarray, rounding: str) -> np.ndarray:
-    ways: dict[str, Any] = {
+    ways: dict[str, Callable[[], np.ndarray]] = {
         "floor": lambda: np.floor(at),
         "ceil": lambda: np.ceil(at),
         "round_prefer_ceil": lambda: np.floor(at + 0.5),

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from edgekit.network.graph import Node
+from edgekit.network.graph import Attributes, Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import reshape
 from edgekit.rewriting.rules.reshapes import (
@@ -33,7 +33,7 @@ from edgekit.rewriting.rules.reshapes import (
 # batch and channels come before the axes of an image
 _LED = 2
 # operands after the first, attributes, axes that are gone
-_Found: TypeAlias = tuple[tuple[Operand, ...], dict[str, Any], set[int]]
+_Found: TypeAlias = tuple[tuple[Operand, ...], Attributes, set[int]]
 _ARG = ("ArgMax", "ArgMin")
 _AXES = ("Pad", "Slice", "Split", "Tile", "Resize", "Gather")
 #: All operators that :func:`turned` knows.

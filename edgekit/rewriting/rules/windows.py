@@ -6,7 +6,7 @@ and W it is pools and depthwise convolutions in a row (:class:`RowNode`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from functools import cache
 from itertools import zip_longest
@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.dla.fact_files import memory_facts
 from edgekit.dla.memory import cbuf_banks
 from edgekit.dla.rules import limit
-from edgekit.network.graph import Node
+from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
 from edgekit_device.protocol.codec import document
@@ -296,7 +296,7 @@ class RowNode:
 
     op: str
     constants: tuple[Any, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Attributes = field(default_factory=dict)
 
 
 def in_row(new: Writer, source: str, parts: Sequence[RowNode], node: Node, output: str = "") -> str:
