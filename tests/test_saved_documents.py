@@ -96,6 +96,37 @@ def test_a_saved_document_reads_back(
         assert json.loads(json.dumps(found.to_json())) == parsed
 
 
+#: Keys that the plans of former versions lack, wherever they are in a document.
+YOUNGER = {
+    "slack", "launch_us", "launch_uj", "border_us", "border_uj", "uj", "unfused", "builder",
+    "bands", "measured", "constraints", "baselines_keep", "baselines_rewritten", "kept_off",
+    "extrapolated", "energy", "frame", "doubts",
+}  # fmt: skip
+
+
+def _without(value: Any, keys: set[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(one, keys) for key, one in value.items() if key not in keys}
+    return [_without(one, keys) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["plan", "why", "what-if", "table"])
+def test_a_document_from_before_the_slack_reads_back(name: str, net: str, log: Path) -> None:
+    today = json.loads(json.dumps(MADE[name](net, log).to_json()))
+    former = _without(today, {"slack"})
+    assert former != today
+    assert json.loads(json.dumps(edgekit.read_document(former).to_json())) == former
+
+
+def test_a_plan_of_a_former_version_has_the_same_layers_and_times(net: str, log: Path) -> None:
+    today = edgekit.plan(net, target=BOARD)
+    former = edgekit.read_document(_without(json.loads(json.dumps(today.to_json())), YOUNGER))
+    assert former.layers == today.layers
+    assert former.predicted == today.predicted
+    assert former.slack is None
+    assert former.constraints.min_loadable_layers == 1
+
+
 _LINE = {key: JOURNAL[key] for key in JOURNAL if key not in ("policy", "health", "steps")}
 _TESTED = {"schema": "edgekit.selftest/1", "fingerprint": {"machine": "aarch64"}, "items": []}
 
