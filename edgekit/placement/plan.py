@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
+#: An objective of several networks alone.
+MAKESPAN = "makespan"
 SCHEMA = "edgekit.plan/1"
 _DIGITS = 6
 _ROUNDING = 1e-6  # relative; a plan's figures are rounded
@@ -55,7 +57,7 @@ SECOND_METRICS = {
 #: The prediction's figure that each objective is about; a period is one over its throughput.
 PREDICTED_KEYS = {
     "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
-    "energy": "energy_uj", "gpu_time": "gpu_us",
+    "energy": "energy_uj", "gpu_time": "gpu_us", MAKESPAN: "latency_us",
 }  # fmt: skip
 _CLOCKS = ("measured", "predicted")
 objectives = choice(*OBJECTIVES)
@@ -467,8 +469,7 @@ class Plan:
     pools: Mapping[str, int] = member(pool_bytes)
     transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
-    # the last is of several networks alone
-    objective: str = member(choice(*OBJECTIVES, "makespan"))
+    objective: str = member(choice(*OBJECTIVES, MAKESPAN))
     # a plan of several networks has no proof of its own
     optimal: bool = member(flag, absent=False, as_given=True)
     bound: float = member(fields.figure, absent=0.0, as_given=True)
