@@ -29,6 +29,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.buildlog/1": ("edgekit.buildlog.facts:BuildLog", "edgekit explain-log"),
     "edgekit.built/1": ("edgekit.tensorrt.comparison:BuiltComparison", "edgekit build"),
     "edgekit.bundle/1": ("edgekit_device.protocol.manifest:Manifest", "edgekit bundle"),
+    "edgekit.bundle/2": ("edgekit_device.protocol.manifest:Manifest", "net.save"),
     "edgekit.cache-diff/1": (
         "edgekit.quantize.cache_files:CacheDifference",
         "edgekit calibrate diff",
@@ -95,6 +96,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.plans/1": ("edgekit.schedule.plans:Plans", "edgekit plan"),
     "edgekit.probe/1": ("edgekit_device.board.probe:Probe", "edgekit_device.pyz probe"),
     "edgekit.profile/1": ("edgekit.placement.profiles.profile:ProfileTable", "edgekit tune"),
+    "edgekit.python-part/1": ("edgekit_device.runtime.python_part:PythonPart", "net.save"),
     "edgekit.refit/1": ("edgekit.pipeline.steps.deploy:Refitted", "edgekit refit"),
     "edgekit.releases/1": ("edgekit.pipeline.boards.status:Releases", "edgekit releases"),
     "edgekit.remove/1": ("edgekit.pipeline.boards.changes:Removal", "edgekit remove"),
@@ -277,8 +279,9 @@ def _unknown(schema: str, where: str) -> DataError:
     else:
         message = f"this edgekit knows no document {schema[:_SHOWN]!r}"
         name = schema.rpartition("/")[0]
-        for known, (_, made) in DOCUMENTS.items():
-            if known.rpartition("/")[0] == name:
-                message = f"{message}, but {known}"
-                hint = f"read it with the edgekit version that wrote it, or write it anew: {made}"
+        known = [one for one in DOCUMENTS if one.rpartition("/")[0] == name]
+        if known:
+            made = " or ".join(DOCUMENTS[one][1] for one in known)
+            message = f"{message}, but {' and '.join(known)}"
+            hint = f"read it with the edgekit version that wrote it, or write it anew: {made}"
     return DataError(message, code="document.schema", where=where, hint=hint)

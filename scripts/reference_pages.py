@@ -136,7 +136,8 @@ def _releases(board: Target) -> list[str]:
 
 def schema_file(name: str) -> str:
     """Returns the name of a document's JSON Schema in docs/schemas."""
-    return name.partition(".")[2].partition("/")[0] + ".schema.json"
+    kind, _, version = name.partition(".")[2].partition("/")
+    return f"{kind}.schema.json" if version == "1" else f"{kind}-{version}.schema.json"
 
 
 def _classes(schema: str) -> list[str]:
@@ -182,6 +183,8 @@ def _maker(made: str) -> str:
     tool, _, name = command.partition(" ")
     if not command:
         return "each command that fails, with `--json`"
+    if tool == "net.save":
+        return f"[`{made}`](pytorch.md#save-and-load)"
     if not name:
         return f"[`{made}`](api.md#{made.rpartition('.')[2]})"
     if tool == "edgekit":

@@ -29,6 +29,7 @@ from edgekit_device.release.journal import (
 from edgekit_device.selftest import SelftestResult
 from tests.edgekit_device.test_device_documents import JOURNAL, ROLLBACK
 from tests.pipeline.nets import small_net
+from tests.test_document_models import MANIFESTS, Schema, real_document
 
 BOARD = "jetson-agx-orin-64gb"
 
@@ -94,6 +95,53 @@ def test_a_saved_document_reads_back(
         found = edgekit.read_document(source)
         assert isinstance(found, type(made))
         assert json.loads(json.dumps(found.to_json())) == parsed
+
+
+@pytest.mark.parametrize("name", sorted(set(DOCUMENTS) - MANIFESTS))
+def test_a_recorded_document_of_each_class_reads_back(name: str) -> None:
+    recorded = real_document(name, Schema(name))
+    found = edgekit.read_document(recorded)
+    written = found.to_json() if hasattr(found, "to_json") else write(found)
+    assert _stated(json.loads(json.dumps(written))) == _stated(recorded)
+
+
+def _stated(value: Any) -> Any:
+    """A document without what says nothing, which a board leaves out of its samples."""
+    if isinstance(value, dict):
+        stated = {key: _stated(one) for key, one in value.items()}
+        return {key: one for key, one in stated.items() if one not in (None, [], {})}
+    return [_stated(one) for one in value] if isinstance(value, list) else value
+
+
+#: Keys that the plans of former versions lack, wherever they are in a document.
+YOUNGER = {
+    "slack", "launch_us", "launch_uj", "border_us", "border_uj", "uj", "unfused", "builder",
+    "bands", "measured", "constraints", "baselines_keep", "baselines_rewritten", "kept_off",
+    "extrapolated", "energy", "frame", "doubts",
+}  # fmt: skip
+
+
+def _without(value: Any, keys: set[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(one, keys) for key, one in value.items() if key not in keys}
+    return [_without(one, keys) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["plan", "why", "what-if", "table"])
+def test_a_document_from_before_the_slack_reads_back(name: str, net: str, log: Path) -> None:
+    today = json.loads(json.dumps(MADE[name](net, log).to_json()))
+    former = _without(today, {"slack"})
+    assert former != today
+    assert json.loads(json.dumps(edgekit.read_document(former).to_json())) == former
+
+
+def test_a_plan_of_a_former_version_has_the_same_layers_and_times(net: str, log: Path) -> None:
+    today = edgekit.plan(net, target=BOARD)
+    former = edgekit.read_document(_without(json.loads(json.dumps(today.to_json())), YOUNGER))
+    assert former.layers == today.layers
+    assert former.predicted == today.predicted
+    assert former.slack is None
+    assert former.constraints.min_loadable_layers == 1
 
 
 _LINE = {key: JOURNAL[key] for key in JOURNAL if key not in ("policy", "health", "steps")}

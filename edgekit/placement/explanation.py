@@ -152,7 +152,7 @@ class Why(Document):
     objective: Objective
     value: Figure = Field(description="the plan's, in the unit")
     unit: Unit = Field(description="us, uj or qps")
-    slack: Annotated[SlackChoice, Coded()] | None
+    slack: Annotated[SlackChoice, Coded()] | None = None
     clock: Literal["predicted"]
     device: Device
     shares: dict[Device, Fraction] = Field(description="of the frames, by device")

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
+#: An objective of several networks alone.
+MAKESPAN = "makespan"
 SCHEMA = "edgekit.plan/1"
 _DIGITS = 6
 _ROUNDING = 1e-6  # relative; a plan's figures are rounded
@@ -55,7 +57,7 @@ SECOND_METRICS = {
 #: The prediction's figure that each objective is about; a period is one over its throughput.
 PREDICTED_KEYS = {
     "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
-    "energy": "energy_uj", "gpu_time": "gpu_us",
+    "energy": "energy_uj", "gpu_time": "gpu_us", MAKESPAN: "latency_us",
 }  # fmt: skip
 _CLOCKS = ("measured", "predicted")
 objectives = choice(*OBJECTIVES)
@@ -204,10 +206,10 @@ class PlannedLoadable:
     layers: tuple[str, ...] = member(fields.names)
     memory: MemoryNeed = member(record(MemoryNeed))
     formats: Mapping[str, str] = member(mapping(fields.name, fields.name), default=dict)
-    launch_us: float = member(fields.figure, default=0.0)
-    launch_uj: float = member(fields.figure, default=0.0)
-    border_us: float = member(fields.figure, default=0.0)
-    border_uj: float = member(fields.figure, default=0.0)
+    launch_us: float = member(fields.figure, absent=0.0, as_given=True)
+    launch_uj: float = member(fields.figure, absent=0.0, as_given=True)
+    border_us: float = member(fields.figure, absent=0.0, as_given=True)
+    border_uj: float = member(fields.figure, absent=0.0, as_given=True)
     plan: int = member(fields.count, default=0)
 
 
@@ -228,7 +230,7 @@ class Reformat:
     us: float = member(fields.figure)
     clock: str = member(choice(*_CLOCKS), default="predicted")
     plan: int = member(fields.count, default=0)
-    uj: float = member(fields.figure, default=0.0)
+    uj: float = member(fields.figure, absent=0.0, as_given=True)
 
 
 @document(frozen=True)
@@ -321,12 +323,16 @@ class Share:
 
     share: float = member(fields.share)
     layers: tuple[PlacedLayer, ...] = member(records(PlacedLayer))
-    transitions: int = member(fields.count, default=0)
-    predicted: PredictedCost | None = member(nullable(record(PredictedCost)), default=None)
-    reformats: tuple[Reformat, ...] = member(records(Reformat), default=())
-    unfused: tuple[Unfused, ...] = member(records(Unfused), default=())
-    builder: BuilderGroups | None = member(nullable(record(BuilderGroups)), default=None)
-    devices: tuple[DeviceWork, ...] = member(records(DeviceWork), default=())
+    transitions: int = member(fields.count, absent=0, as_given=True)
+    predicted: PredictedCost | None = member(
+        nullable(record(PredictedCost)), absent=None, as_given=True
+    )
+    reformats: tuple[Reformat, ...] = member(records(Reformat), absent=(), as_given=True)
+    unfused: tuple[Unfused, ...] = member(records(Unfused), absent=(), as_given=True)
+    builder: BuilderGroups | None = member(
+        nullable(record(BuilderGroups)), absent=None, as_given=True
+    )
+    devices: tuple[DeviceWork, ...] = member(records(DeviceWork), absent=(), as_given=True)
 
 
 @document(frozen=True)
@@ -463,8 +469,7 @@ class Plan:
     pools: Mapping[str, int] = member(pool_bytes)
     transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
-    # the last is of several networks alone
-    objective: str = member(choice(*OBJECTIVES, "makespan"))
+    objective: str = member(choice(*OBJECTIVES, MAKESPAN))
     # a plan of several networks has no proof of its own
     optimal: bool = member(flag, absent=False, as_given=True)
     bound: float = member(fields.figure, absent=0.0, as_given=True)
@@ -473,23 +478,30 @@ class Plan:
     baselines: Mapping[str, PredictedCost | None] = member(mapping(nullable(record(PredictedCost))))
     model_error: str = member(fields.name)
     notes: tuple[str, ...] = member(fields.names, default=())
-    reformats: tuple[Reformat, ...] = member(records(Reformat), default=())
-    builder: BuilderGroups | None = member(nullable(record(BuilderGroups)), default=None)
-    bands: Mapping[str, tuple[float, float]] = member(_bands, default=dict)
-    measured: MeasuredPart | None = member(nullable(record(MeasuredPart)), default=None)
-    constraints: Constraints = member(record(Constraints), default=Constraints())
-    baselines_keep: Mapping[str, bool | None] = member(mapping(nullable(flag)), default=dict)
-    baselines_rewritten: Mapping[str, PredictedCost | None] = member(
-        mapping(nullable(record(PredictedCost))), default=dict
+    # plans that a former version saved lack some of these
+    reformats: tuple[Reformat, ...] = member(records(Reformat), absent=(), as_given=True)
+    builder: BuilderGroups | None = member(
+        nullable(record(BuilderGroups)), absent=None, as_given=True
     )
-    kept_off: tuple[str, ...] = member(fields.names, default=())
-    unknown_cost: tuple[str, ...] = member(fields.names, default=())
-    extrapolated: tuple[str, ...] = member(fields.names, default=())
+    bands: Mapping[str, tuple[float, float]] = member(_bands, absent=dict, as_given=True)
+    measured: MeasuredPart | None = member(
+        nullable(record(MeasuredPart)), absent=None, as_given=True
+    )
+    constraints: Constraints = member(record(Constraints), absent=Constraints(), as_given=True)
+    baselines_keep: Mapping[str, bool | None] = member(
+        mapping(nullable(flag)), absent=dict, as_given=True
+    )
+    baselines_rewritten: Mapping[str, PredictedCost | None] = member(
+        mapping(nullable(record(PredictedCost))), absent=dict, as_given=True
+    )
+    kept_off: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
+    unknown_cost: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
+    extrapolated: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
-    energy: FrameEnergy = member(record(FrameEnergy), default=FrameEnergy())
-    slack: SlackChoice | None = member(nullable(record(SlackChoice)), default=None)
-    frame: FrameTimes = member(record(FrameTimes), default=None)
-    doubts: tuple[str, ...] = member(fields.names, default=())
+    energy: FrameEnergy = member(record(FrameEnergy), absent=FrameEnergy(), as_given=True)
+    slack: SlackChoice | None = member(nullable(record(SlackChoice)), absent=None, as_given=True)
+    frame: FrameTimes = member(record(FrameTimes), absent=None, as_given=True)
+    doubts: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def __post_init__(self) -> None:
@@ -708,7 +720,7 @@ def _with(
     )
 
 
-@document(frozen=True)
+@document(frozen=True, kw_only=True)
 class PlanSummary:
     """A plan's main figures, all predicted; None where no layer has a known time.
 
@@ -742,7 +754,7 @@ class PlanSummary:
     optimal: bool = member(flag)
     bound: float = member(fields.figure)
     gap: float = member(fields.figure)
-    slack: SlackChoice | None = member(nullable(record(SlackChoice)))
+    slack: SlackChoice | None = member(nullable(record(SlackChoice)), absent=None, as_given=True)
     extrapolated: tuple[str, ...] = member(fields.names)
     unknown_cost: tuple[str, ...] = member(fields.names)
     predicted: PredictedCost = member(record(PredictedCost))

@@ -40,7 +40,7 @@ class TablePlan(PlanProof):
 
     value: Figure | None = Field(description="the objective's, in the unit")
     unit: Unit = Field(description="us, uj or qps")
-    slack: Annotated[SlackChoice, Coded()] | None
+    slack: Annotated[SlackChoice, Coded()] | None = None
     layers: dict[Device, Count] = Field(description="how many, by device")
     gpu_share: Fraction = Field(description="of the devices' working time for a frame")
     dla_share: Fraction

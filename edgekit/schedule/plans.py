@@ -34,6 +34,7 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
+    without,
     write,
 )
 
@@ -204,13 +205,8 @@ class Plans(FormerDict):
     schema: str = member(choice("edgekit.plans/1"), default="edgekit.plans/1")
 
     def to_json(self) -> dict[str, object]:
-        """Returns the ``edgekit.plans/1`` document; its plans are without a proof of their own."""
-        document = dict(write(self))
-        for network in document["networks"]:
-            for name in ("optimal", "bound", "gap"):
-                network["plan"].pop(name)
-            network["plan"]["objective"] = self.objective
-        return document
+        """Returns the ``edgekit.plans/1`` document."""
+        return dict(write(self))
 
 
 def _pools(networks: Sequence[NetworkPlan]) -> dict[str, int]:
@@ -232,7 +228,7 @@ def plans_of(
     target: Target,
 ) -> Plans:
     """Returns the answer for a timetable with contention and the optimum without."""
-    plans = [_plan(one, upper.places[i]) for i, one in enumerate(placed)]
+    plans = [_plan(one, upper.places[i], objective) for i, one in enumerate(placed)]
     placement_bound = min(placement_bound, lower.value)
     whole = workload.hyperperiod_us
     repeats = whole is not None or objective == "period"
@@ -309,11 +305,11 @@ def plans_of(
     )
 
 
-def _plan(one: PlacedNetwork, places: Sequence[int]) -> Plan:
+def _plan(one: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
     """Returns the plan of a network that is placed group by group, or by one of its own plans."""
     if places[0] < 0:
         own = one.plans[-1 - places[0]]
-        return _assembled(one, own.prepared, own.built, own.placing)
+        return _assembled(one, own.prepared, own.built, own.placing, objective)
     problem = one.built.problem
     modes = [0] * len(problem.costs)
     for group, place in zip(one.groups.groups, places, strict=True):
@@ -331,17 +327,23 @@ def _plan(one: PlacedNetwork, places: Sequence[int]) -> Plan:
             where=one.member.name,
             hint="remove max_transitions and min_loadable_layers",
         )
-    return _assembled(one, one.prepared, one.built, placing)
+    return _assembled(one, one.prepared, one.built, placing, objective)
 
 
 def _assembled(
-    one: PlacedNetwork, prepared: Prepared, built: BuiltProblem, placing: Placing
+    one: PlacedNetwork,
+    prepared: Prepared,
+    built: BuiltProblem,
+    placing: Placing,
+    objective: str,
 ) -> Plan:
     solved = Solved((PlanShare(1.0, placing),), placing.value, placing.value)
     # what is proved is said of all networks together
     plan = assemble(prepared.request, built, solved, one.prepared.baselines, notes_proof=False)
     cores = tuple(one.prepared.request.cores)
-    return replace(plan, constraints=replace(plan.constraints, dla_cores=cores))
+    constraints = replace(plan.constraints, dla_cores=cores)
+    common = replace(plan, constraints=constraints, objective=objective)
+    return without(common, "optimal", "bound", "gap")
 
 
 def _utilisation(

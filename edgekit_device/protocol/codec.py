@@ -264,6 +264,16 @@ def left_out(value: Any) -> Sequence[str]:
     return found
 
 
+def without(value: _Document, *names: str) -> _Document:
+    """Returns a value whose document leaves these fields out, which are ``as_given``."""
+    fields = dataclasses.fields(cast(Any, value))
+    found = type(value)(
+        **{one.name: getattr(value, one.name) for one in fields if one.name not in names}
+    )
+    found.__dict__[_LEFT_OUT] = names
+    return found
+
+
 def load(
     kind: Type[_Document],
     path: Path,

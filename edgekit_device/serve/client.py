@@ -21,7 +21,6 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import DTYPES, nbytes
 from edgekit_device.protocol.server import (
     AnsweredError,
@@ -38,6 +37,8 @@ from edgekit_device.protocol.serving import (
     Request,
     RunAnswer,
     RunRequest,
+    ServedTensor,
+    ServingStatus,
     StatusAnswer,
 )
 from edgekit_device.serve.memory import SharedMemory, aligned, view_of
@@ -88,8 +89,8 @@ class Client:
             facts = self._request(Description, "describe")
             self.release: str = facts.release
             self.digest: str = facts.digest
-            self.inputs: Tuple[Dict[str, Any], ...] = tuple(write(facts.inputs))
-            self.outputs: Tuple[Dict[str, Any], ...] = tuple(write(facts.outputs))
+            self.inputs: Tuple[ServedTensor, ...] = facts.inputs
+            self.outputs: Tuple[ServedTensor, ...] = facts.outputs
             self._output_bytes = sum(aligned(nbytes(t.dtype, t.shape)) for t in facts.outputs)
         except BaseException:
             self._disconnect()
@@ -134,11 +135,10 @@ class Client:
                 return {one.name: view_of(memory.view, one).copy() for one in answer.outputs}
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
-    def status(self) -> Dict[str, object]:
+    def status(self) -> ServingStatus:
         """The server's ``edgekit.serving/1`` (docs/serving.md)."""
         with self._lock:
-            found: Dict[str, object] = write(self._request(StatusAnswer, "status").serving)
-            return found
+            return self._request(StatusAnswer, "status").serving
 
     def close(self) -> None:
         """Ends the connection."""
@@ -159,9 +159,9 @@ class Client:
                 raise DeviceError(
                     "the model has {} inputs, so give them by name".format(len(self.inputs)),
                     code="input.missing",
-                    hint="pass a dict of {}".format(", ".join(e["name"] for e in self.inputs)),
+                    hint="pass a dict of {}".format(", ".join(one.name for one in self.inputs)),
                 )
-            inputs = {self.inputs[0]["name"]: inputs}
+            inputs = {self.inputs[0].name: inputs}
         found = {str(name): np.asarray(value) for name, value in inputs.items()}
         for name, value in found.items():
             if value.dtype.name not in DTYPES:

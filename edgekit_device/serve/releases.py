@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import Callable, Deque, List, Optional, Tuple, Union
 
+from edgekit_device.benchmark.statistics import median, percentile
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.serving import FailedAnswer, LastError, Latency, Ready
 from edgekit_device.release.journal import stamp
@@ -60,13 +61,11 @@ class ServerCounters:
 
     def latency(self) -> Optional[Latency]:
         """Of the last requests; None before the first."""
-        found = sorted(self._latencies)
+        found = self._latencies
         if not found:
             return None
-        half = len(found) // 2
-        median = (found[half] + found[-half - 1]) / 2
-        p99 = found[min(len(found) - 1, len(found) * 99 // 100)]
-        return Latency(round(median * 1e3, 4), round(p99 * 1e3, 4), len(found))
+        middle, high = median(found), percentile(found, 99)
+        return Latency(round(middle * 1e3, 4), round(high * 1e3, 4), len(found))
 
 
 class ServedReleases:

@@ -19,6 +19,7 @@ from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.server import reload, serving
+from edgekit_device.protocol.serving import ServedTensor
 from edgekit_device.runtime.model import load
 from edgekit_device.serve.client import Client, connect
 from edgekit_device.store.root import App, Root
@@ -46,7 +47,7 @@ def test_a_server_answers_as_the_model_does(
     model = load(served.folder, threads=1)
     with connect(served.folder) as client:
         assert (client.release, client.digest) == (installed, model.digest)
-        assert client.inputs == ({"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]},)
+        assert client.inputs == (ServedTensor("x", "float32", (1, 3, 8, 8)),)
         for seed in range(3):
             inputs = _inputs(seed)
             found = client(inputs["x"] if seed else inputs)
@@ -67,9 +68,10 @@ def test_a_server_answers_as_the_model_does(
                 model(bad)
             assert caught.value.code == own.value.code == code
         status = client.status()
-    assert (status["requests"], status["errors"], status["refused"]) == (8, 0, 4)
-    assert status["latency_ms"]["of_last"] == 4
-    assert 0 < status["latency_ms"]["p50"] <= status["latency_ms"]["p99"]
+    assert (status.requests, status.errors, status.refused) == (8, 0, 4)
+    assert status.latency_ms is not None
+    assert status.latency_ms.of_last == 4
+    assert 0 < status.latency_ms.p50 <= status.latency_ms.p99
     with pytest.raises(Refused) as refused:
         board.command("serve", "--app", "toy")
     assert refused.value.code == "serve.running"

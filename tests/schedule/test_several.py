@@ -1,5 +1,6 @@
 """Several networks on one board: every timeline is checked, and every no is clear."""
 
+import json
 from functools import cache
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options, Pin
+from edgekit.saved_documents import read_document
 from edgekit.schedule.placing import place_several
 from edgekit.schedule.plans import NetworkRequest
 from edgekit.targets.loader import get
@@ -94,6 +96,8 @@ def test_without_rates_all_run_once_or_as_often_as_they_can(small, objective):
     members = [small("a", pins=(Pin("conv1", "DLA"),)), small("b")]
     document = place_several(members, TARGET, objective=objective).to_json()
     check(document)
+    saved = json.loads(json.dumps(document))
+    assert json.loads(json.dumps(read_document(saved).to_json())) == saved
     assert document["repeats"] == (objective == "period")
     if objective == "makespan":
         end = max(slot["end_us"] for slot in document["timeline"])
