@@ -27,6 +27,7 @@ from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
 from edgekit.files import read_file
+from edgekit.network.part import ModelPart
 from edgekit.network.source import (
     is_config_file,
     is_factory,
@@ -549,6 +550,8 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
     values = {}
     for key, value in options.items():
         section = vars(value) if dataclasses.is_dataclass(value) else value
+        if isinstance(value, ModelPart):
+            section = value._asdict()
         inner = _plain_values(section) if isinstance(section, Mapping) else section
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)

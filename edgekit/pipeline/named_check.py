@@ -198,7 +198,7 @@ def _is_file(config: object) -> bool:
 def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the options that are given, "model.batch" for one of a section."""
     for key, value in options.items():
-        section = vars(value) if isinstance(value, ModelPart) else value
+        section = value._asdict() if isinstance(value, ModelPart) else value
         if isinstance(section, Mapping):
             yield from ((f"{key}.{name}", one) for name, one in section.items() if one is not None)
         elif value is not None:
