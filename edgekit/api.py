@@ -10,9 +10,10 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
 from edgekit.network.part import ModelPart as ModelPart
 
@@ -425,12 +426,17 @@ def to_qdq(
     """Writes a plain model with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``.
 
     ``weights`` is "per_channel" or "per_tensor"; ``float16``: layers outside of INT8 get FP16.
+    By default the model is not rewritten, and it is for the configuration's TensorRT if that reads
+    Q/DQ nodes for the DLA, otherwise for the first release that does.
 
     Raises:
         UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release.
         ModelError: "qdq.present", "qdq.opset", or it cannot be written.
     """
-    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.pipeline.qdq import open_for_qdq
+
+    with Pipeline(open_for_qdq(config, options), force=force, progress=progress) as pipeline:
         return pipeline.to_qdq(path_of(out), weights=weights, float16=float16)
 
 
@@ -668,16 +674,23 @@ def serve(
     action: str = "status",
     *,
     app: str | None = None,
-    options: Sequence[str] = (),
+    workers: int | None = None,
+    queue: int | None = None,
+    timeout_s: float | None = None,
+    threads: int | None = None,
     **reached: Any,
 ) -> Serving:
     """Starts, queries ("status"), reloads or stops the servers of boards (docs/serving.md).
 
-    ``options`` are the board's command's, such as ["--workers=2"]; ``app`` is a configuration's
-    own by default. The other arguments are those of ``status``.
+    To start are ``workers`` (processes), ``queue`` (the longest queue of waiting requests),
+    ``timeout_s`` (seconds that a request may wait, and then run) and ``threads`` (of an engine);
+    None is the board's default. ``app`` is a configuration's own by default. The other arguments
+    are those of ``status``.
     """
     from edgekit.pipeline.boards.changes import serve
 
+    settings = {"workers": workers, "queue": queue, "timeout-s": timeout_s, "threads": threads}
+    options = [f"--{name}={value}" for name, value in settings.items() if value is not None]
     return serve(where, action, app, options=options, **reached)
 
 
@@ -1050,7 +1063,10 @@ def pareto(
     progress: Progress | None = None,
     **options: Any,
 ) -> Pareto:
-    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us."""
+    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us.
+
+    A metric may also be named as the objective is: latency, energy, gpu_time, period.
+    """
     from edgekit.pipeline.questions import pareto
 
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
@@ -1266,6 +1282,26 @@ def measurements(
         if which:
             return select(which, name=name, board=board, store=store)
         return store.results(name=name, board=board, limit=limit)
+
+
+def export_history(
+    output: str | Path | TextIO,
+    which: str | None = None,
+    *,
+    form: Literal["json", "csv"] | None = None,
+    name: str | None = None,
+    board: str | None = None,
+) -> History:
+    """Writes measurements with their single times as JSON or CSV, and returns them.
+
+    ``output`` is a file or an open text stream; without ``form`` a file whose name ends in .csv is
+    CSV and all else is JSON. ``which``, ``name`` and ``board`` are as for ``measurements``.
+    """
+    from edgekit.results.export import export
+
+    found = measurements(which, name=name, board=board)
+    file = path_of(output) if isinstance(output, str | os.PathLike) else output
+    return export(found, file, form)
 
 
 def mark_measurement(which: str, name: str) -> Marked:
@@ -1555,8 +1591,14 @@ def open_pipeline(
     return Pipeline(opened, progress=progress, **settings)
 
 
-def known_names(what: Literal["targets", "rules", "rewrites"]) -> list[str]:
-    """Returns what a command takes: boards, rules with their families and operators, rewrites."""
+def known_names(what: Literal["targets", "rules", "rewrites", "devices"]) -> list[str]:
+    """Returns what a command takes: boards, rules with their families and operators, rewrites,
+    devices to pin layers to.
+    """
+    if what == "devices":
+        from edgekit.placement.inputs import DEVICES
+
+        return list(DEVICES)
     if what == "targets":
         from edgekit.targets.loader import names
 

@@ -173,7 +173,7 @@ _signals: list[int] = []
 # edgekit.config says so of a value that did not come from the file
 _KEY = re.compile(r"option ([\w.]+)$")
 # of errors that name no place: a value of which option they are about
-_KEY_OF = {"precision.unknown": "option precision"}
+_KEY_OF = {"precision.unknown": "option precision", "usage.pareto": "option pareto"}
 
 
 class Commands(click.Group):
