@@ -99,7 +99,7 @@ def check_models(
             results.append(check_named(model, **options))
         except EdgekitError as error:
             failures.append(error)
-            if len(models) > 1 and not error.where.startswith(model):
+            if len(models) > 1 and not _is_in(error.where, model):
                 error.where = f"{model}: {error.where}" if error.where else model
     if not results:
         raise failures[0]
@@ -116,6 +116,11 @@ def check_models(
 
         write_markdown(checked.document, markdown)
     return checked
+
+
+def _is_in(where: str, file: str) -> bool:
+    """Whether a place is a file or in it, as in "model.onnx:3:1"."""
+    return where == file or where[: len(file) + 1] == f"{file}:"
 
 
 def check_source(
