@@ -10,14 +10,16 @@ keyword arguments are the configuration's keys (`precision="fp16"`,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
 from edgekit.network.part import ModelPart as ModelPart
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from edgekit.benchmark.document import Bench
@@ -320,7 +322,7 @@ def load(
     from edgekit.compiled.loaded import load_network
 
     return load_network(
-        Path(path), allowed_signers=path_of(allowed_signers), trust_unsigned=trust_unsigned,
+        path_of(path), allowed_signers=path_of(allowed_signers), trust_unsigned=trust_unsigned,
         board=board, accept_host_key=accept_host_key, trust_key=trust_key, root=root,
         python=python,
     )  # fmt: skip
@@ -424,13 +426,18 @@ def to_qdq(
     """Writes a plain model with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``.
 
     ``weights`` is "per_channel" or "per_tensor"; ``float16``: layers outside of INT8 get FP16.
+    By default the model is not rewritten, and it is for the configuration's TensorRT if that reads
+    Q/DQ nodes for the DLA, otherwise for the first release that does.
 
     Raises:
         UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release.
         ModelError: "qdq.present", "qdq.opset", or it cannot be written.
     """
-    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
-        return pipeline.to_qdq(Path(out), weights=weights, float16=float16)
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.pipeline.qdq import open_for_qdq
+
+    with Pipeline(open_for_qdq(config, options), force=force, progress=progress) as pipeline:
+        return pipeline.to_qdq(path_of(out), weights=weights, float16=float16)
 
 
 def from_qdq(model: str | Path, **options: Any) -> SplitModel:
@@ -457,7 +464,7 @@ def show_cache(
     """
     from edgekit.quantize.cache_files import show_document
 
-    return show_document(Path(cache), None if model is None else str(model), **part)
+    return show_document(path_of(cache), None if model is None else str(model), **part)
 
 
 def diff_caches(
@@ -472,7 +479,7 @@ def diff_caches(
     """
     from edgekit.quantize.cache_files import diff_document
 
-    return diff_document(Path(first), Path(second), tolerance=tolerance, headers=headers)
+    return diff_document(path_of(first), path_of(second), tolerance=tolerance, headers=headers)
 
 
 def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any) -> MergedCache:
@@ -487,7 +494,7 @@ def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any)
     """
     from edgekit.quantize.cache_files import merge_document
 
-    return merge_document([Path(one) for one in sources], Path(out), **options)
+    return merge_document([path_of(one) for one in sources], path_of(out), **options)
 
 
 def sensitivity(
@@ -667,16 +674,23 @@ def serve(
     action: str = "status",
     *,
     app: str | None = None,
-    options: Sequence[str] = (),
+    workers: int | None = None,
+    queue: int | None = None,
+    timeout_s: float | None = None,
+    threads: int | None = None,
     **reached: Any,
 ) -> Serving:
     """Starts, queries ("status"), reloads or stops the servers of boards (docs/serving.md).
 
-    ``options`` are the board's command's, such as ["--workers=2"]; ``app`` is a configuration's
-    own by default. The other arguments are those of ``status``.
+    To start are ``workers`` (processes), ``queue`` (the longest queue of waiting requests),
+    ``timeout_s`` (seconds that a request may wait, and then run) and ``threads`` (of an engine);
+    None is the board's default. ``app`` is a configuration's own by default. The other arguments
+    are those of ``status``.
     """
     from edgekit.pipeline.boards.changes import serve
 
+    settings = {"workers": workers, "queue": queue, "timeout-s": timeout_s, "threads": threads}
+    options = [f"--{name}={value}" for name, value in settings.items() if value is not None]
     return serve(where, action, app, options=options, **reached)
 
 
@@ -809,7 +823,7 @@ def refit(
         config, options, progress=progress, connects=True, out=path_of(out), again=again,
         accept_host_key=accept_host_key, trust_key=trust_key,
     ) as pipeline:  # fmt: skip
-        return pipeline.refit(Path(weights))
+        return pipeline.refit(path_of(weights))
 
 
 def infer(
@@ -861,7 +875,7 @@ def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
     """
     from edgekit.pipeline.tegrastats_log import with_tegrastats
 
-    return with_tegrastats(Path(bench), Path(tegrastats))
+    return with_tegrastats(path_of(bench), path_of(tegrastats))
 
 
 def run(
@@ -913,7 +927,7 @@ def report(
 
     page, folder = path_of(output), path_of(out)
     if not isinstance(config, Config) and str(config).lower().endswith(".json"):
-        return page_of_file(Path(config), baseline=baseline, output=page, out=folder)
+        return page_of_file(path_of(config), baseline=baseline, output=page, out=folder)
     opened = open_config(config, **options)
     if opened.file.model.networks:
         from edgekit.pipeline.networks import page_of_networks
@@ -969,9 +983,9 @@ def plan(
         if made is not None:
             found = replace(found, notes=(*made.notes, *found.notes))
         if report is not None:
-            write_plan_page(pipeline, Path(report))
+            write_plan_page(pipeline, path_of(report))
         if annotate is not None:
-            write_annotated(pipeline.context, Path(annotate))
+            write_annotated(pipeline.context, path_of(annotate))
         return found
 
 
@@ -999,7 +1013,7 @@ def plan_networks(
     may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
     found = plan_networks(opened, force=force, progress=progress)
     if report is not None:
-        write_networks_report(found, Path(report), name=opened.file.name)
+        write_networks_report(found, path_of(report), name=opened.file.name)
     return found
 
 
@@ -1049,7 +1063,10 @@ def pareto(
     progress: Progress | None = None,
     **options: Any,
 ) -> Pareto:
-    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us."""
+    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us.
+
+    A metric may also be named as the objective is: latency, energy, gpu_time, period.
+    """
     from edgekit.pipeline.questions import pareto
 
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
@@ -1105,8 +1122,8 @@ def tune(
     from edgekit.tuning.run import tune
 
     return tune(
-        open_config(config, **options), request, out=None if out is None else Path(out),
-        tables=[Path(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
+        open_config(config, **options), request, out=path_of(out),
+        tables=[path_of(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
         accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
     )  # fmt: skip
 
@@ -1198,11 +1215,11 @@ def trace(
     from edgekit.pipeline.pipeline import Pipeline
 
     files = files or TraceFiles(
-        path_of(bench), tuple(map(Path, nsys)), tuple(map(Path, profiles)), path_of(layer_info),
-        path_of(times), path_of(tegrastats), dla_core,
+        path_of(bench), tuple(map(path_of, nsys)), tuple(map(path_of, profiles)),
+        path_of(layer_info), path_of(times), path_of(tegrastats), dla_core,
     )  # fmt: skip
     if config is None:
-        return trace(files, Path(save or "trace.json"))
+        return trace(files, path_of(save or "trace.json"))
     with Pipeline(open_config(config, **options), progress=progress) as pipeline:
         return pipeline.trace(files, path_of(save))
 
@@ -1265,6 +1282,26 @@ def measurements(
         if which:
             return select(which, name=name, board=board, store=store)
         return store.results(name=name, board=board, limit=limit)
+
+
+def export_history(
+    output: str | Path | TextIO,
+    which: str | None = None,
+    *,
+    form: Literal["json", "csv"] | None = None,
+    name: str | None = None,
+    board: str | None = None,
+) -> History:
+    """Writes measurements with their single times as JSON or CSV, and returns them.
+
+    ``output`` is a file or an open text stream; without ``form`` a file whose name ends in .csv is
+    CSV and all else is JSON. ``which``, ``name`` and ``board`` are as for ``measurements``.
+    """
+    from edgekit.results.export import export
+
+    found = measurements(which, name=name, board=board)
+    file = path_of(output) if isinstance(output, str | os.PathLike) else output
+    return export(found, file, form)
 
 
 def mark_measurement(which: str, name: str) -> Marked:
@@ -1369,7 +1406,7 @@ def rollout(
         from edgekit.fleet.ansible.run import deploy_by_ansible
 
         return deploy_by_ansible(
-            config, Path(inventory), state=path_of(driving.get("state")), name=name,
+            config, path_of(inventory), state=path_of(driving.get("state")), name=name,
             selector=selector, canary=canary, waves=waves, budget=budget, parallel=parallel,
             bundle=file, trust_key=trust_key, again=again, progress=driving.get("progress"),
             say=on_text,
@@ -1466,7 +1503,7 @@ def export_rollout(
     from edgekit.fleet.ansible.export import export
 
     return export(
-        Path(folder), config, inventory=path_of(inventory), bundle=path_of(bundle),
+        path_of(folder), config, inventory=path_of(inventory), bundle=path_of(bundle),
         progress=progress, **options,
     )  # fmt: skip
 
@@ -1554,8 +1591,14 @@ def open_pipeline(
     return Pipeline(opened, progress=progress, **settings)
 
 
-def known_names(what: Literal["targets", "rules", "rewrites"]) -> list[str]:
-    """Returns what a command takes: boards, rules with their families and operators, rewrites."""
+def known_names(what: Literal["targets", "rules", "rewrites", "devices"]) -> list[str]:
+    """Returns what a command takes: boards, rules with their families and operators, rewrites,
+    devices to pin layers to.
+    """
+    if what == "devices":
+        from edgekit.placement.inputs import DEVICES
+
+        return list(DEVICES)
     if what == "targets":
         from edgekit.targets.loader import names
 
@@ -1588,6 +1631,13 @@ def near_builtins(name: str) -> list[str]:
     return list(near_builtins(name))
 
 
+@overload
+def path_of(path: str | Path) -> Path: ...
+@overload
+def path_of(path: str | Path | None) -> Path | None: ...
 def path_of(path: str | Path | None) -> Path | None:
     """Returns a path that somebody may have given as text."""
+    # pathlib is 7 ms of a start, which imports this module for the commands' annotations
+    from pathlib import Path
+
     return None if path is None else Path(path)

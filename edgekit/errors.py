@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.expansion import hidden, hidden_document
-from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
     from edgekit.error_document import ErrorDocument, StatedError
@@ -105,8 +104,7 @@ class UsageError(EdgekitError):
     default_code = "usage"
 
 
-@document(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One fault of a configuration file, ``where`` being file:line:column."""
 
     message: str
@@ -121,7 +119,7 @@ class ConfigError(EdgekitError):
 
     def __init__(self, problems: list[Problem], *, code: str = "") -> None:
         problems = [
-            replace(p, message=_shortened(p.message), hint=_shortened(p.hint)) for p in problems
+            p._replace(message=_shortened(p.message), hint=_shortened(p.hint)) for p in problems
         ]
         first = problems[0]
         super().__init__(first.message, code=code, where=first.where, hint=first.hint)

@@ -49,6 +49,11 @@ class DeviceError(Exception):
         return "{}\n  hint: {}".format(text, self.hint) if self.hint else text
 
 
+def family(code: str) -> str:
+    """Returns what the error of a code is about: "board" of "board.disk-full"."""
+    return code.partition(".")[0]
+
+
 @contextmanager
 def map_os_errors(where: str) -> Iterator[None]:
     """Turns an OSError inside the block into a DeviceError about ``where``.

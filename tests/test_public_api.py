@@ -89,7 +89,7 @@ ARGUMENTS = {
     **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
     "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
     "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
-    "export": ("no.pt2",),
+    "export": ("no.pt2",), "export_history": ("results.csv", "last"),
     "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
     "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
     "diff_caches": ("no.cache", "no.cache"), "merge_caches": (["no.cache"], "out.cache"),

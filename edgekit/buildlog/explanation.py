@@ -130,7 +130,7 @@ def _lower(log: BuildLog) -> bool:
 
 
 def _order(board: Target) -> tuple[bool, str]:
-    return not board.name.startswith("jetson"), board.name
+    return board.platform != "jetson", board.name
 
 
 def _broken(

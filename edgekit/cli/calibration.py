@@ -83,8 +83,6 @@ sensitivity_options = o.all_of(
 )
 _ROWS_SHOWN = 20
 _REFUSALS_SHOWN = 10
-# the first release that takes Q/DQ nodes to a DLA (dla/general.yaml, general.explicit_quantization)
-_RELEASE = "11.4.1"
 
 
 def _numbers(option: str, text: str) -> list[float]:
@@ -576,8 +574,7 @@ def to_qdq(
         force=force,
         progress=progress(quiet, verbose),
         target=target,
-        tensorrt=tensorrt or _RELEASE,
-        precision="int8",
+        tensorrt=tensorrt,
         model=part,
         calibration=replace(
             inputs,
@@ -585,7 +582,6 @@ def to_qdq(
             method=method,
             missing=missing,
         ),
-        rewrite={"enable": "none"},
     )
     if json:
         print_json(document)

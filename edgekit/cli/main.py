@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from typing import NoReturn
 
@@ -174,7 +173,7 @@ _signals: list[int] = []
 # edgekit.config says so of a value that did not come from the file
 _KEY = re.compile(r"option ([\w.]+)$")
 # of errors that name no place: a value of which option they are about
-_KEY_OF = {"precision.unknown": "option precision"}
+_KEY_OF = {"precision.unknown": "option precision", "usage.pareto": "option pareto"}
 
 
 class Commands(click.Group):
@@ -418,7 +417,7 @@ def name_options(error: EdgekitError, command: click.Command) -> None:
     error.where = _option_of_key(error.where or _KEY_OF.get(error.code, ""), command)
     if isinstance(error, ConfigError):
         error.problems = tuple(
-            replace(problem, where=_option_of_key(problem.where, command))
+            problem._replace(where=_option_of_key(problem.where, command))
             for problem in error.problems
         )
 

@@ -417,24 +417,15 @@ def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
 @o.quiet
 @o.debug
 def export(
-    which: str | None, name: str | None, board: str | None, form: str | None, output: Path | None,
+    which: str | None, name: str | None, board: str | None, form: Any, output: Path | None,
     quiet: bool,
 ) -> None:  # fmt: skip
     """Writes results to a file or stdout."""
     import edgekit
-    from edgekit.files import write_atomically
-    from edgekit.reports.terminal.history import history_csv, history_json
 
-    found = edgekit.measurements(which, name=name, board=board)
-    as_csv = form == "csv" if form else bool(output and output.suffix.lower() == ".csv")
-    text = history_csv(found) if as_csv else history_json(found)
-    if output is None:
-        sys.stdout.write(text)
-        return
-    with write_atomically(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    if not quiet:
-        say(f"{counted(len(found), 'result')} in {output}")
+    found = edgekit.export_history(output or sys.stdout, which, form=form, name=name, board=board)
+    if output is not None and not quiet:
+        say(f"{counted(len(found.results), 'result')} in {output}")
 
 
 @history_command.action(

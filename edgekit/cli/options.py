@@ -5,7 +5,6 @@ commands write besides what they print (Markdown, the annotated ONNX file).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -293,7 +292,7 @@ def cut_or_torch(function: Any) -> Any:
     def with_torch(
         *, part: api.ModelPart, torch_inputs: Any, exporter: Any, trust: Any, **others: Any
     ) -> Any:
-        part = replace(part, inputs=torch_inputs, exporter=exporter, trust=trust)
+        part = part._replace(inputs=torch_inputs, exporter=exporter, trust=trust)
         return function(part=part, **others)
 
     return _torch_options(cut(with_torch))
@@ -313,7 +312,7 @@ def leave(function: Any) -> Any:
 
     @wraps(function)
     def with_leave(*, part: api.ModelPart, leave: tuple[str, ...], **others: Any) -> Any:
-        return function(part=replace(part, leave=leave or None), **others)
+        return function(part=part._replace(leave=leave or None), **others)
 
     option = click.option(
         "--leave", multiple=True, metavar="GLOB",
@@ -329,7 +328,7 @@ def cut(function: Any) -> Any:
 
     @wraps(function)
     def with_plugins(*, part: api.ModelPart, plugins: Any, **others: Any) -> Any:
-        return function(part=replace(part, plugins=plugins), **others)
+        return function(part=part._replace(plugins=plugins), **others)
 
     return _plugins(sizes(with_plugins))
 

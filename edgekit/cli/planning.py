@@ -21,10 +21,6 @@ from edgekit.errors import UsageError
 from edgekit.text import read_size
 
 _Value = TypeVar("_Value")
-_DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
-_METRICS = {
-    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
-}  # fmt: skip
 
 _PLAN_OPTIONS = o.all_of(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
@@ -207,15 +203,16 @@ def parse_cores(text: str | None) -> list[int] | None:
 def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     """Returns the pins of "GLOB=DEVICE"."""
     found = []
+    devices = api.known_names("devices")
     for text in texts:
         layers, equals, device = text.rpartition("=")
-        known = device.strip().upper() in _DEVICES
+        known = device.strip().upper() in devices
         if not equals or not layers.strip() or not known:
             raise UsageError(
                 f"--pin {text!r}: {device.strip()!r} is no device"
                 if equals and layers.strip()
                 else f"--pin {text!r} is not GLOB=DEVICE",
-                hint=f'--pin "conv*=GPU"; a device is {", ".join(_DEVICES)}',
+                hint=f'--pin "conv*=GPU"; a device is {", ".join(devices)}',
             )
         found.append({"layers": layers.strip(), "device": device.strip().upper()})
     return found
@@ -266,22 +263,10 @@ def parse_names(option: str, text: str | None) -> list[str]:
 
 
 def parse_metrics(text: str) -> tuple[str, str]:
-    """Returns the two metrics of ``--pareto``, as plans name them."""
-    import difflib
-
-    found = []
-    for part in parse_names("--pareto", text):
-        name = part if part in _METRICS.values() else _METRICS.get(part)
-        if name is None:
-            near = difflib.get_close_matches(part, _METRICS, 1)
-            raise UsageError(
-                f"--pareto: unknown metric {part!r}",
-                hint=f"did you mean {near[0]}?" if near else f"two of {', '.join(_METRICS)}",
-            )
-        found.append(name)
-    if len(found) != 2 or found[0] == found[1]:
-        problem = "the same metric twice" if len(found) == 2 else "not two metrics"
-        raise UsageError(f"--pareto {text!r}: {problem}", hint="--pareto latency,energy")
+    """Returns the two metrics of ``--pareto``."""
+    found = parse_names("--pareto", text)
+    if len(found) != 2:
+        raise UsageError(f"--pareto {text!r}: not two metrics", hint="--pareto latency,energy")
     return found[0], found[1]
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 _SERVER_ACTIONS = ("start", "status", "reload", "stop")
-_SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
 _FIRST_RUN = "report.first-run"
 
 
@@ -297,12 +296,7 @@ def serve_command(
     verbose: bool,
     **given: Any,
 ) -> None:
-    options = []
-    for name in _SERVER_OPTIONS:
-        value = given.pop(name)
-        if value is not None:
-            options.append(f"--{name.replace('_', '-')}={value}")
-    served = api.serve(where, action, app=app, options=options, **given)
+    served = api.serve(where, action, app=app, **given)
     if not json:
         found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms")
         notes = []

@@ -24,6 +24,7 @@ from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
 from edgekit.pytorch.signature import tensors_of
+from edgekit_device.errors import family
 
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Progress
@@ -133,7 +134,7 @@ def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
             for config, part, weights in zip(configs, cut.compiled, cut.files.values(), strict=True)
         ]
     except (DataError, UsageError) as error:
-        if not error.code.startswith("refit."):
+        if family(error.code) != "refit":
             raise
         return None
 

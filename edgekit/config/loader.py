@@ -27,6 +27,7 @@ from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.expansion import expand
 from edgekit.files import read_file
+from edgekit.network.part import ModelPart
 from edgekit.network.source import (
     is_config_file,
     is_factory,
@@ -39,11 +40,10 @@ from edgekit.network.source import (
 from edgekit.targets.loader import get, names, same_words, unknown_target
 from edgekit_device.protocol.fields import DEVICES
 
-TUNED_HEAD = "# What edgekit tune found"
-"""With which the sections begin that a tuning writes."""
-
 # what people write for a model's file, and what looks like another key
 _FILE_KEYS = ("path", "file", "filename", "model", "source")
+# the sections that edgekit tune writes
+_TUNED = {"placement", "rewrite"}
 Place = tuple[str | int, ...]
 
 
@@ -119,11 +119,12 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         kind = "empty" if document.value is None else "not a mapping of keys"
         hint = "start with: version: 1"
         raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
-    if text.startswith(TUNED_HEAD) and not {"version", "model"} & set(document.value):
-        message = "this is not a whole configuration, but the part that edgekit tune wrote"
+    if "placement" in document.value and set(document.value) <= _TUNED:
+        shown = ", ".join(document.value)
+        message = f"this is not a whole configuration, but sections of one: {shown}"
         hint = (
-            "copy its sections into the configuration named in its first lines, replacing "
-            "the sections there"
+            "copy them into a whole configuration, replacing the sections there (what edgekit "
+            "tune writes: into the configuration named in its first lines)"
         )
         raise ConfigError([Problem(message, f"{name}:1:1", hint)])
     problems = [*document.problems, *_nul_characters(document, document.value)]
@@ -560,6 +561,8 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
     values = {}
     for key, value in options.items():
         section = vars(value) if dataclasses.is_dataclass(value) else value
+        if isinstance(value, ModelPart):
+            section = value._asdict()
         inner = _plain_values(section) if isinstance(section, Mapping) else section
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)

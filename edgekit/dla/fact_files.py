@@ -118,7 +118,7 @@ class OtherWeightBytes:
 
     def of(self, generation: str) -> int:
         """Returns the bytes on a DLA generation, "1.0" or "2.0"."""
-        return self.xavier if generation == "1.0" else self.orin
+        return {"1.0": self.xavier, "2.0": self.orin}[generation]
 
 
 @document(frozen=True, eq=False)

@@ -52,10 +52,16 @@ _OPAQUE = {
 }
 
 
-def qdq_hint() -> str:
-    """Says what INT8 on a DLA needs, before and since TensorRT reads Q/DQ nodes there."""
+def first_qdq_release() -> str:
+    """Returns the first TensorRT release that reads Q/DQ nodes for a DLA."""
     since = load_rules().rules[_EXPLICIT_RULE].until
     assert since is not None, "the rule ended with a release"
+    return since
+
+
+def qdq_hint() -> str:
+    """Says what INT8 on a DLA needs, before and since TensorRT reads Q/DQ nodes there."""
+    since = first_qdq_release()
     boards = [name for name in names() if get(name).dla.cores and drives_dla(get(name), since)]
     return (
         f"before TensorRT {since}, INT8 on the DLA needs a calibration cache (edgekit calibrate "

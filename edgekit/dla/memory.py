@@ -182,7 +182,7 @@ def sizes_of(
 ) -> Sizes:
     """Returns pools, tensors and weights of a loadable; arguments as for :func:`memory`."""
     chosen = _ordered(network, layers)
-    generation = target.dla.generation or "2.0"
+    generation = target.dla.layouts
     facts = memory_facts()
     smallest = facts.smallest
     tensors, local = _local(network, chosen, precision, generation)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from edgekit_device.protocol.codec import document
 
-
-@document(frozen=True)
-class ModelPart:
+class ModelPart(NamedTuple):
     """Sizes, batch and cut of a model, and the board's plugins for it.
 
     The attributes are keys of a configuration's "model"; None is not given.
@@ -37,4 +35,4 @@ class ModelPart:
     @property
     def given(self) -> bool:
         """Whether anything is given."""
-        return any(vars(self).values())
+        return any(self)

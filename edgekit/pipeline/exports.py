@@ -28,8 +28,8 @@ from edgekit.benchmark.trace.sources import (
     PreparedSource,
     RunTrace,
     TraceSource,
-    read_bench,
     read_trace,
+    read_trace_or_bench,
     times_process,
     write_trace,
 )
@@ -181,11 +181,8 @@ def _own(
 ) -> list[TraceSource]:
     """What edgekit itself measured and predicted."""
     if files.bench is not None:
-        if files.bench.name.endswith("trace.json"):
-            found: TraceSource = read_trace(files.bench)
-        else:
-            found, name = read_bench(files.bench)
-            about["name"] = name or about["name"]
+        found, name = read_trace_or_bench(files.bench)
+        about["name"] = name or about["name"]
         return [found]
     if context is None:
         return []

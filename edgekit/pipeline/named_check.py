@@ -100,7 +100,7 @@ def check_models(
             results.append(check_named(model, **options))
         except EdgekitError as error:
             failures.append(error)
-            if len(models) > 1 and not error.where.startswith(model):
+            if len(models) > 1 and not _is_in(error.where, model):
                 error.where = f"{model}: {error.where}" if error.where else model
     if not results:
         raise failures[0]
@@ -117,6 +117,11 @@ def check_models(
 
         write_markdown(checked.document, markdown)
     return checked
+
+
+def _is_in(where: str, file: str) -> bool:
+    """Whether a place is a file or in it, as in "model.onnx:3:1"."""
+    return where == file or where[: len(file) + 1] == f"{file}:"
 
 
 def check_source(
@@ -199,7 +204,7 @@ def _is_file(config: object) -> bool:
 def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the options that are given, "model.batch" for one of a section."""
     for key, value in options.items():
-        section = vars(value) if isinstance(value, ModelPart) else value
+        section = value._asdict() if isinstance(value, ModelPart) else value
         if isinstance(section, Mapping):
             yield from ((f"{key}.{name}", one) for name, one in section.items() if one is not None)
         elif value is not None:

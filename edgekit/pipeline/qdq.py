@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgekit.dla.judge import judge, qdq_hint, reads_qdq, release_warnings
+from edgekit.config.loader import Config, open_config
+from edgekit.dla.judge import first_qdq_release, judge, qdq_hint, reads_qdq, release_warnings
 from edgekit.errors import UsageError
 from edgekit.files import write_text
 from edgekit.network.loading.load import load
@@ -29,7 +30,7 @@ from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from edgekit.quantize.scales import change_rows
 from edgekit.targets.loader import get
-from edgekit.targets.releases import spelled
+from edgekit.targets.releases import release_for, spelled
 from edgekit.tensorrt.trtexec import build_line, translated_line
 
 if TYPE_CHECKING:
@@ -138,6 +139,22 @@ def from_qdq_document(
         ),
         trtexec=line,
     )
+
+
+def open_for_qdq(config: str | Path | Config, options: Mapping[str, Any]) -> Config:
+    """Opens what a Q/DQ model is made of: in INT8, as it is (not rewritten), and for a TensorRT
+    release that reads Q/DQ nodes for the board's DLA.
+
+    ``options`` win: with ``tensorrt`` the release is that one. A configuration's own release
+    stays if it reads Q/DQ nodes; otherwise the first that does takes its place.
+    """
+    opened = open_config(config, **{"precision": "int8", "rewrite": {"enable": "none"}, **options})
+    if options.get("tensorrt") is not None:
+        return opened
+    target = get(opened.file.target)
+    if is_typed(target, release_for(target, opened.file.tensorrt), "int8"):
+        return opened
+    return open_config(opened, tensorrt=first_qdq_release())
 
 
 def to_qdq_document(

@@ -200,10 +200,16 @@ def pareto(pipeline: Pipeline, first: str, second: str) -> Pareto:
 
     Args:
         pipeline: The configuration's.
-        first: "latency_us", "energy_uj", "gpu_us" or "period_us".
+        first: "latency_us", "energy_uj", "gpu_us" or "period_us", or the objective of one.
         second: Another one of them.
+
+    Raises:
+        UsageError: "usage.pareto": an unknown metric, or the same one twice.
     """
     from edgekit.placement.placing import pareto_front
+    from edgekit.solver.optimiser import two_metrics
+
+    first, second = two_metrics(first, second)
 
     def ask(context: Context) -> tuple[Pareto, str]:
         found = pareto_front(

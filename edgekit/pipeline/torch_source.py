@@ -71,7 +71,7 @@ def from_torch(
             "a PyTorch network needs a target", hint="edgekit.list_targets() lists the boards"
         )
     part = given.pop("model", None) or {}
-    part = dict(vars(part) if isinstance(part, ModelPart) else part)
+    part = dict(part._asdict() if isinstance(part, ModelPart) else part)
     how = {key: part.pop(key) for key in _EXPORT if part.get(key)}
     release = release_for(str(target), given.get("tensorrt"), given.get("jetpack"))
     exported = export(source, args, kwargs, release=release, **how)
@@ -87,7 +87,7 @@ def leaving(options: Mapping[str, Any], leave: Sequence[str]) -> dict[str, Any]:
     if not leave:
         return dict(options)
     part = options.get("model") or {}
-    given = dict(vars(part) if isinstance(part, ModelPart) else part)
+    given = dict(part._asdict() if isinstance(part, ModelPart) else part)
     return {**options, "model": {**given, "leave": list(leave)}}
 
 

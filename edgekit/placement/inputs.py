@@ -158,7 +158,7 @@ class LoadableCapacity:
         """Returns the pool of weights, which add up, where it can bind."""
         given = self._given.get("global_dram")
         limit = self._limits.global_dram if given is None else _power_below(given)
-        generation = self._target.dla.generation or "2.0"
+        generation = self._target.dla.layouts
         needs = tuple(
             float(
                 weight_bytes(

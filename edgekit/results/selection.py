@@ -157,9 +157,3 @@ def listed(results: Sequence[Result], mended: Repaired | None = None) -> History
     """Returns results in their order."""
     rows = [row_of(result) for result in results]
     return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows, repair=mended)
-
-
-def exported(results: Sequence[Result]) -> History:
-    """Returns results with their documents and single times."""
-    rows = [row_of(one).model_copy(update={"document": one.whole()}) for one in results]
-    return History(schema=HISTORY_SCHEMA, results=rows)

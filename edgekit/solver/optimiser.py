@@ -349,6 +349,23 @@ class ParetoFront:
     resolution: tuple[float, float]
 
 
+def two_metrics(*names: str) -> tuple[str, str]:
+    """Returns the metrics of a front; each name is a metric's or that of its objective.
+
+    Raises:
+        UsageError: "usage.pareto": not two different metrics.
+    """
+    of_objective = {objective: metric for metric, objective in OBJECTIVE_OF_METRIC.items()}
+    found = [of_objective.get(name, name) for name in names]
+    if len(found) != 2 or found[0] == found[1] or not set(found) <= set(METRICS):
+        raise UsageError(
+            f"a front needs two different metrics, not {', '.join(names) or 'none'}",
+            code="usage.pareto",
+            hint=f"choose two of {', '.join(of_objective)}",
+        )
+    return found[0], found[1]
+
+
 def pareto(
     problem: PlacementProblem,
     metrics: Sequence[str] = ("latency_us", "energy_uj"),
@@ -374,13 +391,7 @@ def pareto(
     Raises:
         UsageError: Unknown metrics, or not two different ones.
     """
-    names = tuple(metrics)
-    if len(names) != 2 or names[0] == names[1] or not set(names) <= set(METRICS):
-        raise UsageError(
-            f"a front needs two different metrics, not {', '.join(names) or 'none'}",
-            code="usage.pareto",
-            hint=f"choose two of {', '.join(METRICS)}",
-        )
+    names = two_metrics(*metrics)
     if limit < 2:
         raise UsageError("a front needs at least two points", code="usage.pareto")
     search = _FrontSearch(problem, (names[0], names[1]), dict(bounds or {}), starts, seconds)

@@ -219,6 +219,11 @@ class Dla:
     derived: Mapping[str, str] = member(_derived, absent=dict)
 
     @property
+    def layouts(self) -> str:
+        """The generation whose layouts and sizes count: the newest without a DLA."""
+        return self.generation or max(GENERATIONS)
+
+    @property
     def sram_bytes(self) -> int:
         """Managed SRAM per core (Xavier: shared by all cores)."""
         return self.sram_kib * _KIB

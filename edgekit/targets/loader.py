@@ -91,7 +91,7 @@ def similar_names(name: str) -> list[str]:
     words = _words(name)
     holding = sorted(
         (one for one in known if plain in one or (words and words <= _words(one))),
-        key=lambda one: one[:7] != "jetson-",
+        key=lambda one: get(one).platform != "jetson",
     )
     return holding or _sharing(words, known) or get_close_matches(plain, known, n=1, cutoff=0.4)
 

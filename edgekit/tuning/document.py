@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from pydantic import Field
 
-from edgekit.config.loader import TUNED_HEAD, Config
+from edgekit.config.loader import Config
 from edgekit.config.schema import PinSection, PlacementSection, RewriteSection, given_keys
 from edgekit.documents import (
     ClockName,
@@ -470,7 +470,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
     """
     winner = tuning.winner
     head = [
-        f"{TUNED_HEAD} ({tuning.request.objective}, {tuning.own.clock}), for",
+        f"# What edgekit tune found ({tuning.request.objective}, {tuning.own.clock}), for",
         f"# {config.path or config.file.name}",
         "# Not a complete configuration: in a copy of that one, replace",
         "# its sections of the same names with these.",

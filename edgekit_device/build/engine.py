@@ -29,7 +29,7 @@ from edgekit_device.build.request import (
     EngineSpec,
     TimingCacheUse,
 )
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, family
 from edgekit_device.jobs.job import LOG, JobCancelled, JobContext
 from edgekit_device.processes import Report
 from edgekit_device.protocol.codec import (
@@ -51,7 +51,7 @@ from edgekit_device.versions import show
 
 # what other flags may mend: the builder's refusal or death, and a plan that is of no use here
 _NEXT = (ATTEMPT, PLUGINS, CRASHED, "build.no-memory", "board.no-memory")
-_NEXT_KINDS = ("engine.", "refit.", "tensorrt.")
+_NEXT_FAMILIES = ("engine", "refit", "tensorrt")
 _TEXT_EVERY_S = 1.0
 
 
@@ -227,7 +227,7 @@ def _causes(tries: Sequence[AttemptResult]) -> str:
 def _has_next(error: DeviceError) -> bool:
     if isinstance(error, JobCancelled) or error.code == "job.cancelled":
         return False
-    return error.code in _NEXT or error.code.startswith(_NEXT_KINDS)
+    return error.code in _NEXT or family(error.code) in _NEXT_FAMILIES
 
 
 def _on_progress(on_progress: Report, phase: str) -> Callable[[int, int, str], None]:

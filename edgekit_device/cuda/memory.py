@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, Iterator, List, Optional, Tu
 
 from edgekit_device.arrays.formats import convert, pack, stored_shape, unpack
 from edgekit_device.cuda.kernels import PackKernels
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, family
 from edgekit_device.protocol.manifest import DTYPES, IoEntry
 from edgekit_device.store.root import default_root
 
@@ -447,7 +447,7 @@ class Feeder:
             if known is None:
                 known = self._proves(source, io, target, stream)
         except DeviceError as error:
-            if error.code.startswith("cuda.") and known:
+            if family(error.code) == "cuda" and known:
                 raise  # it worked before: the device has failed
             known = False
         with self._lock:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.errors import DeviceError, family, map_os_errors
 from edgekit_device.files import (
     fsync_folder,
     is_locked,
@@ -465,7 +465,7 @@ def _standing(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
 
 def _boards_own(entry: HistoryEntry) -> bool:
     """Whether a full disk or damaged storage took it back: no judgement of the release."""
-    return entry.error is not None and entry.error.code.startswith(("board.", "blob."))
+    return entry.error is not None and family(entry.error.code) in ("board", "blob")
 
 
 def _short(release: Optional[str]) -> str:

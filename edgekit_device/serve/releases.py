@@ -8,6 +8,7 @@ from collections import deque
 from typing import Callable, Deque, List, Optional, Tuple, Union
 
 from edgekit_device.benchmark.statistics import median, percentile
+from edgekit_device.errors import family
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.serving import FailedAnswer, LastError, Latency, Ready
 from edgekit_device.release.journal import stamp
@@ -15,7 +16,7 @@ from edgekit_device.serve.pool import ServeOptions, Worker, WorkerPool
 from edgekit_device.store.root import App
 
 _LAST = 1000
-_CLIENTS = ("input.", "serve.protocol", "serve.memory", "serve.room", "serve.busy", "serve.version")
+_CLIENTS = ("serve.protocol", "serve.memory", "serve.room", "serve.busy", "serve.version")
 
 _LOAD_S = 600.0
 _END_S = 10.0
@@ -24,7 +25,7 @@ _MOST_RETRY_S = 30.0
 
 def is_clients_fault(code: str) -> bool:
     """Whether an error says that the request was wrong, or one too many."""
-    return code.startswith(_CLIENTS)
+    return family(code) == "input" or code in _CLIENTS
 
 
 class ServerCounters:

@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from edgekit_device.board.inventory import boot_id
 from edgekit_device.cuda.driver import Cuda, open_cuda
-from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.errors import DeviceError, family, map_os_errors
 from edgekit_device.files import Buffer, write_durably
 from edgekit_device.processes import child_argv
 from edgekit_device.protocol.codec import document, dump, load, mapping, member, text
@@ -673,7 +673,7 @@ class Runtimes:
                 where=where,
             )
         except DeviceError as error:
-            if not error.code.startswith("engine."):
+            if family(error.code) != "engine":
                 raise
             if not spare:
                 self._errors.append(error)

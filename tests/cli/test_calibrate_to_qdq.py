@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+import edgekit
 from edgekit.cli import main
+from edgekit.errors import UsageError
 from edgekit.network.loading.load import load
 from edgekit.quantize.caches import load_cache
 from edgekit.quantize.qdq.to_implicit import from_qdq
@@ -57,6 +59,21 @@ def test_the_file_has_the_scales_of_the_cache(run, folder):
     assert len(document["check"]["gpu"]) == (
         document["check"]["layers"] - document["check"]["dla_layers"]
     )
+
+
+def test_the_api_has_the_defaults_of_the_command(run, folder):
+    document = json.loads(run(*BASE, "-o", "command.onnx", "--json"))
+    made = edgekit.to_qdq("small.onnx", "function.onnx", target=ORIN)
+    assert made.tensorrt == document["tensorrt"] == "11.4.1"
+    assert (folder / "function.onnx").read_bytes() == (folder / "command.onnx").read_bytes()
+    (folder / "old.yaml").write_text(
+        f"version: 1\nname: x\nmodel: {{onnx: small.onnx}}\ntarget: {ORIN}\ntensorrt: '10.3'\n"
+    )
+    assert edgekit.to_qdq("old.yaml", "old.onnx").tensorrt == "11.4.1"
+    assert edgekit.to_qdq("old.yaml", "new.onnx", tensorrt="11.5").tensorrt == "11.5"
+    with pytest.raises(UsageError) as caught:
+        edgekit.to_qdq("old.yaml", "none.onnx", tensorrt="10.3")
+    assert caught.value.code == "qdq.release"
 
 
 def test_text_says_what_runs_where(run):

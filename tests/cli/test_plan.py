@@ -186,7 +186,7 @@ def test_a_report_of_the_plan_alone(folder, capsys):
         (["--max-loadables", "0"], "--max-loadables"),
         (["--pareto", "latency"], "two metrics"),
         (["--pareto", "latency,"], "empty name"),
-        (["--pareto", "latency,latency_us"], "twice"),
+        (["--pareto", "latency,latency_us"], "two different metrics"),
         (["--pareto", "latency,enrgy"], "energy"),
         (["--why", "conv9"], "conv"),
         (["--why", "conv1", "--what-if", "mode 30W"], "--why and --what-if"),

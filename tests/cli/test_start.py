@@ -71,6 +71,28 @@ def test_check_of_a_model_imports_nothing_heavy(form, net, tmp_path):
     assert again & {*HEAVY, "yaml"} == set()
 
 
+# with which the codec, pathlib and all that pathlib imports stay away
+_NOT_FOR_A_START = {
+    *HEAVY, "edgekit_device.protocol.codec", "ipaddress", "ntpath", "onnx", "numpy", "pathlib",
+    "urllib.parse", "yaml",
+}  # fmt: skip
+
+
+def test_help_imports_neither_the_codec_nor_pathlib():
+    assert modules_after("--help") & _NOT_FOR_A_START == set()
+
+
+@pytest.mark.parametrize("module", ["edgekit", "edgekit.api"])
+def test_to_import_edgekit_imports_neither_the_codec_nor_pathlib(module):
+    code = f"import sys, {module}; print(*sys.modules)"
+    # -S: an editable installation's own start may import anything
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"],
+        capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    assert set(done.stdout.split()) & _NOT_FOR_A_START == set()
+
+
 def test_explain_imports_no_onnx(tmp_path):
     assert modules_after("explain", "general.batch") & {*HEAVY, "onnx", "numpy"} == set()
 

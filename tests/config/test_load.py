@@ -65,6 +65,16 @@ def test_a_key_that_was_removed_names_what_to_do():
     assert "'trtexec' no longer exists | write tensorrt" in found["f.yaml:5:9"]
 
 
+@pytest.mark.parametrize("before", ["", "# mine\n", "# What edgekit tune found\n"])
+def test_sections_alone_are_no_configuration(before):
+    found = problems(f"{before}placement: {{objective: latency}}\nrewrite: {{enable: none}}\n")
+    message = found.pop("f.yaml:1:1")
+    assert "not a whole configuration, but sections of one: placement, rewrite |" in message
+    assert not found
+    other = problems(f"{before}placement: {{objective: latency}}\nname: x\n")
+    assert "is missing" in str(other)
+
+
 def test_a_board_has_its_own_name_whatever_the_order_of_its_words():
     file = parse_config(GOOD.replace("jetson-agx-orin", "Jetson-Orin-AGX"), "f.yaml", Path()).file
     assert file.target == "jetson-agx-orin-64gb"

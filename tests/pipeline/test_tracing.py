@@ -13,6 +13,7 @@ from edgekit.pipeline.pipeline import Pipeline
 from tests.benchmark import handmade_plan, monitor_samples
 from tests.benchmark.nsys_export import Writer
 from tests.pipeline.nets import small_net
+from tests.results.measurements import bench_json
 
 CONFIG = "version: 1\nname: small\nmodel: {onnx: model.onnx}\ntarget: jetson-agx-orin-64gb\n"
 
@@ -43,6 +44,21 @@ def test_predicted_and_measured_stand_side_by_side_and_name_the_same_nodes(here,
     predicted = next(e for e in document["traceEvents"] if e["name"] == "conv1")
     assert predicted["args"]["clock"] == "predicted"
     assert predicted["args"]["segment"] == kernel["args"]["segment"]
+
+
+def test_what_a_file_is_stands_in_it_and_not_in_its_name(here, capsys):
+    assert app(["trace", "c.yaml", "-o", "plan.json", "-q", "--json"]) == 0
+    assert app(["trace", "plan.json", "-o", "again.json", "-q", "--json"]) == 0
+    (here / "mytrace.json").write_text(json.dumps(bench_json([1.0] * 9)))
+    capsys.readouterr()
+    assert app(["trace", "mytrace.json", "-o", "bench.json", "-q", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["processes"]
+    (here / "mytrace.json").write_text('{"schema": "edgekit.other/1"}')
+    with pytest.raises(DataError, match="not a bench document"):
+        app(["trace", "mytrace.json", "-o", "x.json", "-q"])
+    (here / "plan.json").write_text('{"traceEvents": [{}]}')
+    with pytest.raises(DataError, match="not an edgekit trace"):
+        app(["trace", "plan.json", "-o", "x.json", "-q"])
 
 
 def test_a_time_that_is_none_names_its_file_and_leaves_the_trace(here):

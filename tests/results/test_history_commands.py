@@ -6,9 +6,11 @@ import json
 import multiprocessing
 import sqlite3
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import edgekit
 from edgekit.cli import main
 from edgekit.results.recording import record
 from edgekit.results.store import VERSION, ResultStore
@@ -131,6 +133,10 @@ def test_list_show_export_and_prune(run, path):
     rows = list(csv.DictReader(io.StringIO(run("history", "export", "--format", "csv"))))
     assert [row["name"] for row in rows] == ["'=other", "net", "net", "net"]
     assert len(json.loads(run("history", "export", "1-2"))["results"]) == 2
+    assert "2 results in two.csv" in run("history", "export", "1-2", "-o", "two.csv")
+    written = edgekit.export_history("again.CSV", "1-2")
+    assert [len(row.document.samples_ms) for row in written.results] == [200, 200]
+    assert Path("again.CSV").read_text() == Path("two.csv").read_text()
     run("history", "mark", "1", "first")
     run("history", "prune", code=2)
     assert json.loads(run("history", "prune", "--keep", "1", "--json"))["removed"] == [2]

@@ -297,17 +297,40 @@ def _json(path: Path) -> Any:
     )
 
 
+def read_trace_or_bench(path: Path) -> tuple[TraceSource, str]:
+    """Reads a trace of edgekit's (``read_trace``) or a bench document (``read_bench``), whatever
+    the file is called.
+
+    Returns:
+        As ``read_bench``.
+
+    Raises:
+        DataError: As ``read_bench``.
+    """
+    with collector_held():
+        sound = _sound(path)
+        document = None if sound else _json(path)
+    if sound:
+        return RunTrace(path.name, sound), ""
+    if isinstance(document, dict) and "traceEvents" in document:
+        return read_trace(path), ""
+    return read_bench(path)
+
+
+def _sound(path: Path) -> Trace | None:
+    with suppress(OSError):  # which load_json reports
+        return sound_trace(read_file(path, _LARGEST_TRACE))
+    return None
+
+
 def read_trace(path: Path) -> RunTrace:
     """Reads a trace of edgekit's.
 
     Raises:
         DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
     """
-    sound = None
     with collector_held():  # an event is several objects, and none is in a cycle
-        with suppress(OSError):  # which load_json reports
-            sound = sound_trace(read_file(path, _LARGEST_TRACE))
-        found = sound or checked_trace(_json(path))
+        found = _sound(path) or checked_trace(_json(path))
     if not isinstance(found, Trace):
         raise DataError(
             f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),

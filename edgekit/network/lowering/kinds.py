@@ -23,6 +23,8 @@ from edgekit_device.versions import at_least, parse_version
 #: The kind of a layer where it is not known which layers the parser writes, or the parser refuses
 #: the operator: no type of TensorRT's.
 UNKNOWN = "UNKNOWN"
+#: The kind of a plugin's layer.
+PLUGIN = "PLUGIN_V2"
 
 
 @document(frozen=True, eq=False)

@@ -46,8 +46,8 @@ _PLAIN = {
     "RotaryEmbedding": "ROTARY_EMBEDDING",
     "TensorScatter": "KV_CACHE_UPDATE",
     # the parser looks for the plugins of these that TensorRT ships
-    "DeformConv": "PLUGIN_V2",
-    "RoiAlign": "PLUGIN_V2",
+    "DeformConv": kinds.PLUGIN,
+    "RoiAlign": kinds.PLUGIN,
 }
 # the kinds of operators that have layers of their own kind each, where their shapes are unknown
 _UNSHAPED = {
@@ -189,7 +189,7 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
         at.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
         return
     if why == PLUGIN:
-        at.emit(node, "PLUGIN_V2", plugin_of(node), opaque=why)
+        at.emit(node, kinds.PLUGIN, plugin_of(node), opaque=why)
         return
     if node.op == "NonMaxSuppression":
         non_max_suppression(at, node, why)

@@ -22,6 +22,7 @@ from edgekit.network.loading.opaque import (
     opaque_notes,
     plugin_notes,
 )
+from edgekit.network.lowering import kinds
 from edgekit.network.model import Model
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import require_parse, source
@@ -129,7 +130,7 @@ def _decided(context: Context) -> Decision:
         requested_build(
             context,
             dla=bool(plan(context).dla_cores),
-            plugins=any(layer.kind.startswith("PLUGIN") for layer in network(context).layers),
+            plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
         )
     )
 

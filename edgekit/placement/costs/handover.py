@@ -142,6 +142,6 @@ class Handover:
         linear = (own[1], other[1]) == ("DLA_LINEAR", "LINEAR") and own[0] == other[0]
         if not linear:
             return False
-        generation = self._model.target.dla.generation or "2.0"
+        generation = self._model.target.dla.layouts
         sizes = {padded_bytes(tensor.shape, layout, generation) for layout in (own, other)}
         return len(sizes) == 1  # lines without padding

@@ -98,7 +98,7 @@ def reformat_us(
         mode.gpu_sms * mode.gpu_mhz / (board.gpu_sms * board.gpu_mhz),
     )
     slower = gpu_slowdown(mode, board.gpu_mhz, constants)
-    moving = moving_us(shape, source, goal, target.dla.generation or "2.0")
+    moving = moving_us(shape, source, goal, target.dla.layouts)
     return float(fixed_us() * slower + moving / share)
 
 

@@ -1,13 +1,10 @@
-"""Stored results and their comparisons as people read them on a terminal, and as CSV."""
+"""Stored results and their comparisons as people read them on a terminal."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from edgekit.benchmark.statistics import tails
@@ -15,16 +12,10 @@ from edgekit.reports import text
 from edgekit.reports.comparison import compared_values, headline
 from edgekit.reports.text import Page, names_in_columns
 from edgekit.results.comparison import Comparison, describe_value
-from edgekit.results.selection import exported
-from edgekit.results.store import Result, is_trial, row_of
+from edgekit.results.store import Result, is_trial
 from edgekit.text import ABSENT, sentence
 from edgekit_device.protocol.codec import write
 
-_CELLS = (
-    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
-    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
-)  # fmt: skip
-_LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 _BARS = "▁▂▃▄▅▆▇█"
 _COLUMNS = 16  # of the sparkline
 _SHOWN = 8
@@ -179,26 +170,3 @@ def _board(result: Result) -> str:
 
 def _commit(result: Result, length: int = 8) -> str:
     return f"{result.git.commit[:length]}{'+' if result.git.dirty else ''}" if result.git else ""
-
-
-def history_json(results: Sequence[Result]) -> str:
-    """Returns results with their documents and single times as JSON: a line."""
-    return json.dumps(exported(results).to_json(), allow_nan=False) + "\n"
-
-
-def history_csv(results: Iterable[Result]) -> str:
-    """Returns results as CSV: a head, and a line each."""
-    paper = io.StringIO()
-    writer = csv.writer(paper, lineterminator="\n")
-    writer.writerow([*_CELLS, *(f"{key}_ms" for key in _LATENCIES), "marks"])
-    for result in results:
-        row = row_of(result)
-        latency = row.latency_ms or {}
-        cells = [*(getattr(row, key) for key in _CELLS), *map(latency.get, _LATENCIES)]
-        writer.writerow([_harmless(cell) for cell in [*cells, " ".join(row.marks)]])
-    return paper.getvalue()
-
-
-def _harmless(cell: object) -> object:
-    """A name that a spreadsheet would take for a formula is text."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell

@@ -1,0 +1,59 @@
+"""Results of the history as JSON and CSV, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TextIO
+
+from edgekit.files import write_text
+from edgekit.results.store import HISTORY_SCHEMA, History, HistoryRow, Result, row_of
+
+_CELLS = (
+    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
+    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
+)  # fmt: skip
+_LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
+
+
+def export(
+    results: Sequence[Result], output: Path | TextIO, form: Literal["json", "csv"] | None = None
+) -> History:
+    """Writes results to a file or an open text stream, and returns them.
+
+    Args:
+        results: The results, which the document holds with their single times.
+        output: A file, which is written whole or not at all, or a stream.
+        form: JSON (the whole document, a line) or CSV (a head, and a line for each result);
+            without it CSV for a file whose name ends in .csv.
+    """
+    rows = [row_of(one).model_copy(update={"document": one.whole()}) for one in results]
+    found = History(schema=HISTORY_SCHEMA, results=rows)
+    if form is None:
+        is_csv = isinstance(output, Path) and output.suffix.lower() == ".csv"
+        form = "csv" if is_csv else "json"
+    text = _csv(rows) if form == "csv" else json.dumps(found.to_json(), allow_nan=False) + "\n"
+    if isinstance(output, Path):
+        write_text(output, text)
+    else:
+        output.write(text)
+    return found
+
+
+def _csv(rows: Sequence[HistoryRow]) -> str:
+    paper = io.StringIO()
+    writer = csv.writer(paper, lineterminator="\n")
+    writer.writerow([*_CELLS, *(f"{key}_ms" for key in _LATENCIES), "marks"])
+    for row in rows:
+        latency = row.latency_ms or {}
+        cells = [*(getattr(row, key) for key in _CELLS), *map(latency.get, _LATENCIES)]
+        writer.writerow([_harmless(cell) for cell in [*cells, " ".join(row.marks)]])
+    return paper.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    """A name that a spreadsheet would take for a formula is text."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
