@@ -262,7 +262,7 @@ class Reading(nn.Module):
     def forward(self, x):
         if self.how == "numpy":
             return x * float(x.numpy().max())
-        return x * x.tolist()[0][0]
+        return x * max(map(max, x.tolist()))
 
 
 class Selecting(nn.Module):

@@ -31,7 +31,7 @@ def test_a_file_with_left_out_modules_computes_what_the_module_computes(
     assert found.agreement.inputs == 3
     assert found.agreement.difference <= found.agreement.tolerance
     nodes = [node for node in onnx.load(found.file).graph.node if node.op_type == "Module"]
-    assert [list(node.input) for node in nodes] == [one.inputs for one in found.left]
+    assert [tuple(node.input) for node in nodes] == [one.inputs for one in found.left]
     assert found.left[0].bytes > 0
     assert {name: value.tolist() for name, value in net.state_dict().items()} == {
         name: value.tolist() for name, value in state.items()
