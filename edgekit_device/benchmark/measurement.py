@@ -101,6 +101,18 @@ says(
 
 
 @document(frozen=True)
+class Stage:
+    """A line before the answer: what is done now.
+
+    Attributes:
+        left_s: Seconds that are left at least; None where that is not known.
+    """
+
+    stage: str = member(text())
+    left_s: Optional[float] = member(nullable(number(0, 1e9)), absent=None, as_given=True)
+
+
+@document(frozen=True)
 class SegmentTimes:
     """A segment's times; a hybrid engine's device is its DLA.
 
