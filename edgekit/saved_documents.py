@@ -201,7 +201,8 @@ def read_document(source: str | Path | Mapping[str, object]) -> Any:
     Raises:
         DataError: "document.unreadable", "document.json", "document.schema" for a schema that this
             edgekit does not know, or "document.invalid" for a key or value that is wrong; ``where``
-            is the file and the place in it: "plan.json: layers[3].device".
+            is the file and the place in it: "plan.json: layers[3].device"; of a parsed object as a
+            whole its schema.
     """
     if isinstance(source, Mapping):
         return _read(dict(source), "")
@@ -230,7 +231,7 @@ def _read(document: object, where: str) -> Any:
     except DeviceError as error:
         raise DataError(
             f"not a valid {schema}: {error.message}",
-            code="document.invalid", where=": ".join(filter(None, (where, error.where))),
+            code="document.invalid", where=": ".join(filter(None, (where, error.where))) or schema,
             hint=f"write it anew with {made}" * bool(made),
         ) from error  # fmt: skip
 

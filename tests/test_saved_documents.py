@@ -202,8 +202,9 @@ def test_models_and_codec_classes_name_an_unknown_key_alike(net: str) -> None:
     plan = edgekit.plan(net, target=BOARD).to_json()
     plan["layers"][0]["spam"] = 1
     for document, where in (
-        (plan, "layers[0]"), ({"schema": "edgekit.trust/1", "boards": [], "spam": 1}, ""),
-        ({"schema": "edgekit.history/1", "results": [], "spam": 1}, ""),
+        (plan, "layers[0]"),
+        ({"schema": "edgekit.trust/1", "boards": [], "spam": 1}, "edgekit.trust/1"),
+        ({"schema": "edgekit.history/1", "results": [], "spam": 1}, "edgekit.history/1"),
     ):  # fmt: skip
         with pytest.raises(DataError) as caught:
             edgekit.read_document(document)
@@ -316,3 +317,37 @@ def test_what_a_selftest_found_is_of_its_class(found: Any, kind: str) -> None:
     (item,) = edgekit.read_document(document).items
     assert type(item.found).__name__ == kind
     assert json.loads(json.dumps(write(item.found))) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "where"),
+    [
+        ("bench/1", ("latency_ms", "p77"), 1.0, "latency_ms"),
+        ("bench/1", ("segments", 0, "latency_ms"), {"p77": 1.0}, "segments[0].latency_ms"),
+        ("bench/1", ("phases_ms",), {"lunch": None}, "phases_ms"),
+        ("bench/1", ("runtime", "flags"), {"streams": "many"}, "runtime.flags.streams"),
+        (
+            "bench/1", ("verdict", "reasons"),
+            [{"code": "bench.swap", "message": "it swapped", "found": "much"}],
+            "verdict.reasons[0].found",
+        ),
+        ("pareto/1", ("bounds",), {"beauty": 1.0}, "bounds"),
+        ("plans/1", ("contention", "slowdown"), {"cpu": {}}, "contention.slowdown"),
+        ("plans/1", ("contention", "slowdown"), {"gpu": {"cpu": 1.0}}, "contention.slowdown.gpu"),
+        ("deployment/1", ("steps", 0, "seconds"), -1.0, "steps[0].seconds"),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_and_a_value_of_another_kind_are_refused(
+    name: str, place: tuple[Any, ...], value: Any, where: str
+) -> None:
+    schema = f"edgekit.{name}"
+    document = JOURNAL if name == "deployment/1" else real_document(schema, Schema(schema))
+    wrong = json.loads(json.dumps(document))
+    inner = wrong
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    edgekit.read_document(document)
+    with pytest.raises(DataError) as caught:
+        edgekit.read_document(wrong)
+    assert caught.value.where.startswith(where)

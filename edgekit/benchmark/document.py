@@ -28,7 +28,7 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Coded, Count, Device, Document, Figure, Precision, TargetName
+from edgekit.documents import Coded, Count, Device, Document, Figure, Precision, Ruled, TargetName
 from edgekit.errors import BoardError
 from edgekit.placement.plan import PredictedCost
 from edgekit.targets.board import Target
@@ -43,6 +43,7 @@ from edgekit_device.benchmark.measurement import (
     SegmentTimes,
     StreamRate,
     UsedRuntime,
+    phase,
 )
 from edgekit_device.benchmark.statistics import summary as latency_summary
 from edgekit_device.board.power import PowerReport
@@ -145,7 +146,7 @@ class Bench(Document):
     samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
     segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
     settings: Annotated[MeasuredSettings, Coded()] | None = None
-    phases_ms: dict[str, Times | None] | None = None
+    phases_ms: dict[Annotated[str, Ruled(phase)], Times | None] | None = None
     streams: list[Annotated[StreamRate, Coded()]] | None = None
     cold: Annotated[ColdStart, Coded()] | None = None
     memory: Annotated[MemoryTaken, Coded()] | None = None

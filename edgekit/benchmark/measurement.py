@@ -10,11 +10,13 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from edgekit.documents import Ruled
 from edgekit.errors import DataError
 from edgekit_device.benchmark.measurement import (
     Copy,
     MeasuredEvent,
     Measurement,
+    statistic,
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import read
@@ -27,7 +29,7 @@ CLOCKS = (CPU_MEASURED, BOARD_MEASURED, PREDICTED)
 
 # a month: what is longer is no latency, and its square may be no number
 Milli = Annotated[float, Field(ge=0, lt=3e9)]
-Times = dict[str, Milli]
+Times = dict[Annotated[str, Ruled(statistic)], Milli]
 _TIME = ("_us", "_s")
 
 

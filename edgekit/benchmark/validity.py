@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED
 from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_variation, limit
@@ -45,6 +46,8 @@ _CALM = (
     "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
 )
 _LOCK_ADVICE = "lock its clocks (edgekit bench CONFIG --lock-clocks), "
+# the reason that compares names; former ones have no code
+_TEXTS = ("", "bench.power-mode")
 
 
 class Reason(Document):
@@ -55,6 +58,14 @@ class Reason(Document):
     found: int | float | str | None = Field(None, description="as it was measured, without a unit")
     limit: int | float | str | None = Field(None, description="what is allowed")
     remedy: str = ""
+
+    @field_validator("found", "limit")
+    @classmethod
+    def _of_its_kind(cls, value: float | str | None, info: ValidationInfo) -> float | str | None:
+        """Takes text only of the codes that compare texts."""
+        if isinstance(value, str) and info.data.get("code") not in _TEXTS:
+            raise PydanticCustomError("kind", "expected a number, found text")
+        return value
 
 
 class Verdict(Document):

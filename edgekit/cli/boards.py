@@ -411,7 +411,8 @@ def _server(found: ServingStatus | Failed | None) -> str:
         return str(error.message)
     serving = cast("ServingStatus", found)
     speed = f", p50 {serving.latency_ms.p50:.3g} ms" if serving.latency_ms else ""
-    return f"{serving.requests} requests, {serving.errors} errors{speed}"
+    counts = (counted(serving.requests, "request"), counted(serving.errors, "error"))
+    return f"{', '.join(counts)}{speed}"
 
 
 def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:

@@ -24,6 +24,7 @@ from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.signature import outputs_of, rebuild, run_on_gpu, tensors_of
+from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
 from edgekit_device.store.root import default_root
@@ -104,7 +105,8 @@ class LoadedNetwork:
         free = [name for name in names if name not in kwargs]
         if len(args) > len(free):
             raise UsageError(
-                f"the network has {len(names)} inputs ({', '.join(names)})", code="torch.inputs"
+                f"the network has {counted(len(names), 'input')} ({', '.join(names)})",
+                code="torch.inputs",
             )
         return {**dict(zip(free, args, strict=False)), **kwargs}
 

@@ -4,7 +4,6 @@ of progress before an answer, and lines of a command that goes on.
 
 from __future__ import annotations
 
-import json
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +16,11 @@ from edgekit.errors import LOST_CODES, BoardError, BundleError
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import Rule, anything, read, record, write
+from edgekit_device.protocol.codec import Rule, anything, parse_json, read, record, write
 from edgekit_device.protocol.failure import Failed, Failure
 
 if TYPE_CHECKING:
+    from edgekit_device.benchmark.measurement import Stage
     from edgekit_device.board.samples import LiveSample
 
 
@@ -205,8 +205,8 @@ def _parse(out: bytes) -> object:
     # what a login shell prints first is passed over: the document is the last line
     for text in (out, out.strip().rpartition(b"\n")[2]):
         try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
+            found = parse_json(text, "")
+        except DeviceError:
             continue
         if isinstance(found, dict):
             return found
@@ -261,13 +261,9 @@ class StagedOutput:
 
     def _end(self) -> None:
         line, self._line = bytes(self._line), bytearray()
-        if line.startswith(b'{"stage"'):
-            try:
-                said = json.loads(line)
-                self._on_stage(str(said["stage"])[:40], _seconds(said.get("left_s")))
-                return
-            except (ValueError, KeyError, RecursionError):
-                pass  # none of ours: the answer's reader judges it
+        if (said := _stage(line)) is not None:
+            self._on_stage(said.stage[:40], said.left_s)
+            return
         self._retained += line + b"\n"
 
     def completed(self, done: Completed) -> Completed:
@@ -275,9 +271,16 @@ class StagedOutput:
         return Completed(done.status, bytes(self._retained), done.err)
 
 
-def _seconds(value: object) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good and 0 <= value < 1e9 else None  # type: ignore[operator, arg-type]
+def _stage(line: bytes) -> Stage | None:
+    """Returns what a line says of the stage; None for any other line."""
+    if len(line) > _LONGEST_EXCERPT:
+        return None
+    from edgekit_device.benchmark.measurement import Stage
+
+    try:
+        return read(Stage, parse_json(line, ""))
+    except DeviceError:
+        return None
 
 
 def take_samples(
@@ -345,8 +348,8 @@ class _Lines:
         from edgekit.benchmark.monitor import live_sample
 
         try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
+            found = parse_json(line, "")
+        except DeviceError:
             return True  # what a login shell prints first
         if not isinstance(found, dict):
             return True

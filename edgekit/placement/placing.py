@@ -41,6 +41,7 @@ from edgekit.placement.plan import (
     Options,
     Pin,
     Plan,
+    bounded,
     is_known,
     objectives,
     plan_value,
@@ -711,7 +712,7 @@ class Pareto(Document):
     precision: Precision
     metrics: list[str] = Field(description="the two")
     rate_hz: Figure | None = Field(description="that energies are of; null: back to back")
-    bounds: dict[str, Figure]
+    bounds: dict[Annotated[str, Ruled(bounded)], Figure]
     complete: bool = Field(description="whether these are all")
     resolution: list[Figure] = Field(
         description="how far apart neighbours are at most, as shares of the metrics' ranges"

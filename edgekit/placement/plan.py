@@ -66,6 +66,7 @@ _POOLS = ("managed_sram", "local_dram", "global_dram")
 
 # what the fields of a plan take
 pool_bytes = mapping(fields.count, choice(*_POOLS))
+bounded = choice("latency_us", "energy_uj", "gpu_us", "period_us")
 _band = array(fields.figure, 2, 2)
 _bands = mapping(_band, choice("latency_us", "throughput_qps", "energy_uj", "gpu_us"))
 
@@ -416,7 +417,7 @@ class Constraints:
     gpu: bool = member(flag, default=True)
     pins: tuple[Pin, ...] = member(records(Pin), default=())
     bounds: Mapping[str, float] = member(
-        mapping(fields.figure, choice("latency_us", "energy_uj", "gpu_us", "period_us")),
+        mapping(fields.figure, bounded),
         default=dict,
     )
     max_loadables: int = member(fields.count, default=0)

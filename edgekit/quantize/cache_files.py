@@ -155,7 +155,11 @@ class ScaleDifference:
 
 @document(frozen=True, kw_only=True)
 class CacheDifference(FormerDict):
-    """An ``edgekit.cache-diff/1``: two calibration caches compared; ``same`` if they are equal."""
+    """An ``edgekit.cache-diff/1``: two calibration caches compared; ``same`` if they are equal.
+
+    Attributes:
+        equal: How many tensors have the same scale in both.
+    """
 
     schema: str = member(choice("edgekit.cache-diff/1"), default="edgekit.cache-diff/1")
     files: tuple[str, ...] = member(array(long_text, 2, 2))
@@ -169,8 +173,11 @@ class CacheDifference(FormerDict):
 
 @document(frozen=True, kw_only=True)
 class MergedCache(FormerDict):
-    """An ``edgekit.cache-merge/1``: the calibration cache made of ``files``; ``conflicts`` are the
-    tensors whose scales differed, ``tensors`` is how many it has.
+    """An ``edgekit.cache-merge/1``: the calibration cache made of ``files``.
+
+    Attributes:
+        tensors: How many tensors it has.
+        conflicts: The tensors whose scales differed.
     """
 
     schema: str = member(choice("edgekit.cache-merge/1"), default="edgekit.cache-merge/1")

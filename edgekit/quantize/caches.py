@@ -680,8 +680,8 @@ def scales_of(
         )
     if fused:
         warnings.append(
-            f"the cache's scale 1.0 of {len(fused)} convolutions before an addition, such as "
-            f"{fused[0]!r}, is the qdq-translator's mark for a fused kernel, not a range; "
+            f"the cache's scale 1.0 of {counted(len(fused), 'convolution')} before an addition, "
+            f"such as {fused[0]!r}, is the qdq-translator's mark for a fused kernel, not a range; "
             "there is nothing to do"
         )
     return CacheReading(

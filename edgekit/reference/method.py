@@ -25,6 +25,7 @@ from edgekit.text import counted, listed
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
+    choice,
     document,
     mapping,
     member,
@@ -53,7 +54,8 @@ _RETAINED = 64
 _HELD_BYTES = 1 << 28
 # no square of it is infinite
 _INFINITE = 1e60
-_decibels = mapping(number(-1000, 1000))
+_method = choice(*METHODS)
+_decibels = mapping(number(-1000, 1000), _method)
 
 
 @document(frozen=True)
@@ -72,11 +74,11 @@ class MethodChoice:
         gate: What the accuracy gate took instead; None: it left the choice.
     """
 
-    method: str = member(text())
+    method: str = member(_method)
     snr_db: Mapping[str, float] = member(_decibels)
     measured_snr_db: Mapping[str, float] = member(_decibels)
-    compared: Mapping[str, int] = member(mapping(fields.count))
-    failures: Mapping[str, tuple[str, ...]] = member(mapping(array(text(most=1 << 20))))
+    compared: Mapping[str, int] = member(mapping(fields.count, _method))
+    failures: Mapping[str, tuple[str, ...]] = member(mapping(array(text(most=1 << 20)), _method))
     inputs: int = member(fields.count)
     held_out: int = member(fields.count)
     gate: GateChoice | None = member(record(GateChoice), absent=None)

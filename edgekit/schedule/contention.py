@@ -19,12 +19,13 @@ from edgekit.schedule.timetable import (
     timetable_value,
 )
 from edgekit.targets.board import Target
-from edgekit_device.protocol.codec import document, mapping, member, number, text
+from edgekit_device.protocol.codec import choice, document, mapping, member, number, text
 
 _ROUNDS = 3
 Slowdown = Callable[[int, frozenset[int]], float]
 """Takes a device and those that work at the same time; returns how much longer its work takes."""
 _CYCLES = 12
+_OTHERS = choice("gpu", "dla", "dla+dla", "dla+gpu")
 _SAME_US = 1e-6
 _Key = tuple[int, int, int]  # chain, frame (of all hyperperiods), task
 
@@ -299,7 +300,9 @@ class Contention:
         slowdown: Factor by device ("gpu", "dla") and what works beside it ("dla+gpu").
     """
 
-    slowdown: Mapping[str, Mapping[str, float]] = member(mapping(mapping(number(0, 1e6))))
+    slowdown: Mapping[str, Mapping[str, float]] = member(
+        mapping(mapping(number(0, 1e6), _OTHERS), choice("gpu", "dla"))
+    )
     source: str = member(text(most=1 << 20))
 
 

@@ -86,7 +86,11 @@ class BuiltLoadables:
 
 @document(frozen=True, kw_only=True)
 class BuiltPlacement:
-    """The plan's devices and those of the builder's log."""
+    """The plan's devices and those of the builder's log.
+
+    Attributes:
+        layers: How many layers were compared.
+    """
 
     evidence: str = member(text())
     layers: int = member(fields.count)

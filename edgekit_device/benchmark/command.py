@@ -36,6 +36,7 @@ from edgekit_device.benchmark.measurement import (
     MeasuredSettings,
     Measurement,
     MemoryTaken,
+    Stage,
     UsedRuntime,
 )
 from edgekit_device.benchmark.settings import BenchSettings, parse_settings
@@ -46,6 +47,7 @@ from edgekit_device.board.power import held_power
 from edgekit_device.board.samples import Monitor
 from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, golden_inputs
@@ -311,8 +313,8 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
         place = [name for name, _ in stages].index(stage)
         last = len(stages) if stage == "pipelined" else 4  # whether frames pipeline shows then
         known = [seconds for _, seconds in stages[place:last] if seconds is not None]
-        line = {"stage": stage, "left_s": round(sum(known), 3) if known else None}
-        os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode("ascii"))
+        line = Stage(stage, round(sum(known), 3) if known else None)
+        os.write(sys.stdout.fileno(), (json.dumps(write(line)) + "\n").encode("ascii"))
 
     return report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Tuple, Union
 
+from edgekit_device.benchmark.statistics import STATISTICS
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
 from edgekit_device.protocol import fields
@@ -23,6 +24,7 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     says,
+    take,
     text,
 )
 from edgekit_device.protocol.fields import Clock
@@ -42,10 +44,15 @@ _MOMENT = number(-LATEST_US, LATEST_US)
 _SECOND = number(0, LATEST_US / 1e6)
 # a month: what is longer is no latency, and its square may be no number
 _MILLI = number(0, 3e9)
-_TIMES = nullable(mapping(_MILLI))
+#: The name of a statistic.
+statistic = choice(*STATISTICS)
+#: The name of a frame's phase.
+phase = choice("enqueue", "h2d", "compute", "d2h", "host")
+_TIMES = nullable(mapping(_MILLI, statistic))
 _BYTES = nullable(fields.count)
 _NUMBER = integer(0, 1 << 20)
 _TEXT = nullable(text())
+_WHOLE = nullable(_NUMBER)
 _READING = nullable(fields.reading)
 _NOTES = array(long_text)
 
@@ -65,6 +72,44 @@ def _plain(value: Any) -> Fact:
 
 says(_plain, type=("boolean", "number", "string", "null"))
 says(_fact, anyOf=(_plain, {"type": "array", "items": _plain}))
+_FACTS = mapping(_fact)
+_ON = nullable(flag)
+_FLAGS = {
+    "streams": _WHOLE, "threads": _WHOLE, "dla_core": _WHOLE, "graph": _ON, "spin": _ON,
+    "transfers": _ON, "host_code": _ON, "wait": _TEXT, "buffers": _TEXT, "runtime": _TEXT,
+    "library": _TEXT,
+}  # fmt: skip
+
+
+def _flags(value: Any) -> Mapping[str, Flag]:
+    found: Mapping[str, Flag] = _FACTS(value)
+    for name, rule in _FLAGS.items():
+        held = found.get(name)
+        for one in held if isinstance(held, tuple) else (held,):
+            take(rule, one, name)
+    return found
+
+
+says(
+    _flags,
+    type="object",
+    properties={
+        name: {"anyOf": (rule, {"type": "array", "items": rule})} for name, rule in _FLAGS.items()
+    },
+    additionalProperties=_fact,
+)
+
+
+@document(frozen=True)
+class Stage:
+    """A line before the answer: what is done now.
+
+    Attributes:
+        left_s: Seconds that are left at least; None where that is not known.
+    """
+
+    stage: str = member(text())
+    left_s: Optional[float] = member(nullable(number(0, 1e9)), absent=None, as_given=True)
 
 
 @document(frozen=True)
@@ -240,9 +285,7 @@ class UsedRuntime:
 
     library: Optional[str] = member(_TEXT, absent=None, as_given=True)
     version: Optional[str] = member(_TEXT, absent=None, as_given=True)
-    flags: Optional[Mapping[str, Flag]] = member(
-        nullable(mapping(_fact)), absent=None, as_given=True
-    )
+    flags: Optional[Mapping[str, Flag]] = member(nullable(_flags), absent=None, as_given=True)
     notes: Tuple[str, ...] = member(_NOTES, absent=(), as_given=True)
 
 
@@ -342,7 +385,7 @@ class Measurement:
     samples_ms: Optional[Tuple[float, ...]] = member(_list(_MILLI), absent=None, as_given=True)
     throughput_qps: Optional[float] = member(_READING, absent=None, as_given=True)
     phases_ms: Optional[Mapping[str, Optional[Times]]] = member(
-        nullable(mapping(_TIMES)), absent=None, as_given=True
+        nullable(mapping(_TIMES, phase)), absent=None, as_given=True
     )
     streams: Optional[Tuple[StreamRate, ...]] = member(
         _list(record(StreamRate)), absent=None, as_given=True

@@ -12,6 +12,8 @@ import math
 from typing import Dict, Sequence, Tuple
 
 PERCENTILES: Tuple[float, ...] = (50, 90, 95, 99, 99.9)
+#: What ``summary`` has.
+STATISTICS = ("min", "mean", "median", "p50", "p90", "p95", "p99", "p999", "max")
 
 
 def percentile_name(percent: float) -> str:

@@ -334,6 +334,7 @@ class EngineResult:
 
     Attributes:
         full: Digest of the plan refitted and whole; None where ``engine`` lacks nothing.
+        dla_core: Number of the DLA core that it was built for; None without a DLA.
         attempt: Which of the request's attempts succeeded.
         attempts: How each attempt up to that one went.
         weights: By the name that a refit takes.

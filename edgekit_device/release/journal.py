@@ -146,7 +146,7 @@ class DeploymentStep:
 
     state: str = member(text())
     at: str = member(text())
-    seconds: Optional[float] = member(nullable(number(-1e12, 1e12)))
+    seconds: Optional[float] = member(nullable(number(0, 1e12)))
 
 
 @document(frozen=True)

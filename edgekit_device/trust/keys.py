@@ -131,7 +131,13 @@ class RefusedRelease(Refusal):
 
 @document(frozen=True)
 class TrustAnswer:
-    """The answer of ``trust``: what was changed, and who may sign now."""
+    """The answer of ``trust``: what was changed, and who may sign now.
+
+    Attributes:
+        added: How many keys were added.
+        removed: How many keys were removed.
+        revoked: How many keys were revoked for good.
+    """
 
     added: int = member(fields.count)
     removed: int = member(fields.count)

@@ -14,6 +14,7 @@ from edgekit.errors import ModelError
 from edgekit.network.model import QDQ
 from edgekit.network.operators import has_importer
 from edgekit.network.protos import UNLISTED, is_plugin, nearest, subgraphs
+from edgekit.text import counted
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024
@@ -437,8 +438,8 @@ def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | No
     shown = [size if size is not None else "?" for size in declared]
     if len(given) != len(declared):
         raise ModelError(
-            f"the shape given for input {name!r}, {list(given)}, has {len(given)} dimensions, "
-            f"but the model's has {len(declared)}: {shown}",
+            f"the shape given for input {name!r}, {list(given)}, has "
+            f"{counted(len(given), 'dimension')}, but the model's has {len(declared)}: {shown}",
             code="model.shape_rank",
             where=name,
         )

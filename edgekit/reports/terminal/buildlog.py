@@ -59,7 +59,8 @@ def _parts(comparison: LogComparison, most: int | None) -> Iterator[str]:
     if comparison.absorbed:
         count = counted(len(comparison.absorbed), "refusal")
         yield from _wrapped(
-            f"{count} constants and shuffles of the importer, and the layers they became part of:"
+            f"{count} of constants and shuffles that the importer made, each with the layer that "
+            "it became part of:"
         )
         names = [f"{o.name} -> {o.into or 'unknown'}" for o in comparison.absorbed]
         yield from _capped((_line(f"  {clean(name)}") for name in names), len(names), most)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.text import Text
 
 from edgekit.benchmark.monitor import ShownApp, Top
-from edgekit.text import plain, sentence
+from edgekit.text import counted, plain, sentence
 from edgekit_device.board.samples import EngineLoad, Sample
 from edgekit_device.protocol.serving import ServingStatus
 
@@ -106,7 +106,11 @@ def _apps(apps: Mapping[str, ShownApp]) -> Iterator[tuple[str, str]]:
     for name, app in apps.items():
         parts = [f"{name} serves {app.current or 'nothing'}"]
         if isinstance(app.serving, ServingStatus):
-            parts.append(f"{app.serving.requests} requests, {app.serving.errors} errors")
+            parts.append(
+                ", ".join(
+                    (counted(app.serving.requests, "request"), counted(app.serving.errors, "error"))
+                )
+            )
         if app.deployment not in (None, "committed"):
             parts.append(str(app.deployment))
         yield f"{'app':<{_NAME}}{'; '.join(parts)}", ""
