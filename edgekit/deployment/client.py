@@ -39,7 +39,8 @@ from edgekit.deployment.transport import (
 from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.protocol.codec import write
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import fail, parse_json, read, write
 
 if TYPE_CHECKING:
     from edgekit_device.benchmark.measurement import Measurement
@@ -107,13 +108,14 @@ def read_log(out: bytes, start: int, where: str) -> JobLog:
     """
     out = out[max(out.find(b'{"log":'), 0) :]  # after what the board's shell prints
     head, _, data = out.partition(b"\n")
+    from edgekit_device.jobs.commands import LogHead
+
     try:
-        facts = json.loads(head)
-        size, whole = facts["bytes"], facts["size"]
-        if type(size) is not int or type(whole) is not int or not 0 <= size <= len(data):
-            raise ValueError(size)
-        return JobLog(data[:size], start + size, whole, str(facts["state"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        facts = read(LogHead, parse_json(head, ""))
+        if facts.bytes > len(data):
+            fail("bytes", "more than came")
+        return JobLog(data[: facts.bytes], start + facts.bytes, facts.size, facts.state)
+    except DeviceError as error:
         raise BoardError(
             "the board's answer is not a log", code="board.protocol", where=where
         ) from error

@@ -33,6 +33,7 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     text,
+    write,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
@@ -110,12 +111,29 @@ def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
         time.sleep(_POLL_S)
 
 
+@document(frozen=True)
+class LogHead:
+    """The line before a part of a job's log.
+
+    Attributes:
+        log: The job.
+        bytes: How many bytes of the log follow.
+        size: Bytes of the whole log.
+        state: The job's.
+    """
+
+    log: str = member(text())
+    bytes: int = member(fields.count)
+    size: int = member(fields.count)
+    state: str = member(text())
+
+
 def do_job_log(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
     """Answers a part of the log: one line of JSON about it, then its bytes."""
     job = open_job(root, arguments.job)
     data, size = job.log(getattr(arguments, "from"), arguments.most)
-    head = {"log": job.name, "bytes": len(data), "size": size, "state": job.read().state}
-    return (json.dumps(head) + "\n").encode("utf-8") + data
+    head = LogHead(job.name, len(data), size, job.read().state)
+    return (json.dumps(write(head)) + "\n").encode("utf-8") + data
 
 
 def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> CancelledJob:
