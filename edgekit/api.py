@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
 from edgekit.network.part import ModelPart as ModelPart
+from edgekit.timeouts import ROLLOUT_RETRIES_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -1378,7 +1379,7 @@ def rollout(
     parallel: int = 8,
     budget: str = "0",
     soak_s: float = 0.0,
-    deadline_s: float = 600.0,
+    deadline_s: float = ROLLOUT_RETRIES_S,
     offline: Literal["skip", "fail"] = "skip",
     again: bool = False,
     on_text: Callable[[str], None] = lambda text: None,
