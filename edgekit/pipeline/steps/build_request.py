@@ -82,6 +82,7 @@ def request_of(
         else cache_of(scales.scales, context.tensorrt).text,
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
+        dla=context.target.dla.layouts,
     )
     net = network(context)
 
