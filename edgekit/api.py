@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
 from edgekit.network.part import ModelPart as ModelPart
+from edgekit.timeouts import ROLLOUT_RETRIES_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from edgekit.config.template import Initial
     from edgekit.deployment.doctor import Doctor as Doctor
     from edgekit.deployment.doctor import Doctors as Doctors
+    from edgekit.deployment.selftest import Selftest as Selftest
+    from edgekit.deployment.selftest import Selftests as Selftests
     from edgekit.dla.explanation import Explained
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
@@ -50,8 +53,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.jobs import JobAnswer as JobAnswer
     from edgekit.pipeline.boards.jobs import Jobs
     from edgekit.pipeline.boards.requests import BoardRow as BoardRow
-    from edgekit.pipeline.boards.selftest import Selftest as Selftest
-    from edgekit.pipeline.boards.selftest import Selftests as Selftests
     from edgekit.pipeline.boards.status import ListedApp as ListedApp
     from edgekit.pipeline.boards.status import ListedRelease as ListedRelease
     from edgekit.pipeline.boards.status import Releases
@@ -1098,6 +1099,69 @@ def plan_table(
         )
 
 
+def answer_plan(
+    config: str | Path,
+    *,
+    layer: str | None = None,
+    changes: str | None = None,
+    metrics: tuple[str, str] | None = None,
+    modes: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    pins: Sequence[Mapping[str, str]] = (),
+    power_mode: str | None = None,
+    report: str | Path | None = None,
+    annotate: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan | Plans | Why | WhyModules | WhatIf | Pareto | PlanTable:
+    """Returns the answer to one question about a plan, or the plan where none is asked.
+
+    ``layer`` is what ``why`` is asked, ``changes`` what ``what_if`` is, ``metrics`` what ``pareto``
+    is, and ``modes`` and ``targets`` are those of ``plan_table``. ``pins`` come after those of the
+    file. A configuration of several networks is answered as by ``plan_networks``.
+
+    Raises:
+        UsageError: A question, or ``annotate``, for several networks.
+    """
+    from edgekit.errors import UsageError
+    from edgekit.network.source import is_config_file
+
+    if targets and not is_config_file(config):
+        # any of the boards opens the model
+        first = target_names() if list(targets) == ["all"] else targets
+        options["target"] = options.get("target") or first[0]
+    # some boards may lack the power mode, as the table then says
+    opened = open_config(config, power_mode=None if targets else power_mode, **options)
+    if pins:
+        before = [pin.model_dump() for pin in opened.file.placement.pin]
+        opened = open_config(opened, placement={"pin": [*before, *pins]})
+    table = bool(modes or targets)
+    asked = table or any(one is not None for one in (layer, changes, metrics))
+    if opened.file.model.networks:
+        if annotate is not None:
+            raise UsageError("--annotate takes one network, and this configuration has several")
+        if asked:
+            raise UsageError(
+                "a question takes one network, and this configuration has several",
+                hint="give one network's file, or leave the option out",
+            )
+        return plan_networks(opened, report=report, force=force, progress=progress)
+    if layer is not None:
+        return why(opened, layer, force=force, progress=progress)
+    if changes is not None:
+        return what_if(opened, changes, force=force, progress=progress)
+    if metrics is not None:
+        return pareto(opened, *metrics, force=force, progress=progress)
+    if table:
+        objective = options.get("placement", {}).get("objective")
+        return plan_table(
+            opened, modes=modes, targets=targets, objective=objective, power_mode=power_mode,
+            force=force, progress=progress,
+        )  # fmt: skip
+    return plan(opened, report=report, annotate=annotate, force=force, progress=progress)
+
+
 def tune(
     config: str | Path | Config,
     request: TuningRequest | None = None,
@@ -1255,13 +1319,21 @@ def history(
 
     ``repair`` moves a damaged history aside first and keeps what can be read of it.
     """
+    return history_with_times(name, board=board, limit=limit, repair=repair)[0]
+
+
+def history_with_times(
+    name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
+) -> tuple[History, list[Result]]:
+    """Returns what ``history`` does, and the same measurements with their single times."""
     from edgekit.results.selection import listed
     from edgekit.results.store import ResultStore
     from edgekit.results.store import repair as mend
 
     mended = mend() if repair else None
     with ResultStore() as store:
-        return listed(store.results(name=name, board=board, limit=limit), mended)
+        found = store.results(name=name, board=board, limit=limit)
+        return listed(found, mended), found
 
 
 def measurements(
@@ -1378,7 +1450,7 @@ def rollout(
     parallel: int = 8,
     budget: str = "0",
     soak_s: float = 0.0,
-    deadline_s: float = 600.0,
+    deadline_s: float = ROLLOUT_RETRIES_S,
     offline: Literal["skip", "fail"] = "skip",
     again: bool = False,
     on_text: Callable[[str], None] = lambda text: None,

@@ -116,11 +116,11 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.run/1": ("edgekit.pipeline.report:RunDocument", "edgekit run"),
     "edgekit.scales/1": ("edgekit.pipeline.measured_scales:MeasuredScales", "edgekit calibrate"),
     "edgekit.selftest/1": (
-        "edgekit.pipeline.boards.selftest:Selftest",
+        "edgekit.deployment.selftest:Selftest",
         "edgekit doctor --selftest",
     ),
     "edgekit.selftests/1": (
-        "edgekit.pipeline.boards.selftest:Selftests",
+        "edgekit.deployment.selftest:Selftests",
         "edgekit doctor --selftest",
     ),
     "edgekit.sensitivity/1": (

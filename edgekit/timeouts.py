@@ -114,6 +114,8 @@ TUNE_SILENT_S = 4.0
 
 # --- fleets
 
+#: How long a rollout tries a board again that cannot be reached: a board restarts within it.
+ROLLOUT_RETRIES_S = 600.0
 #: Between tries for a rollout's lock: who asks whether it is driven holds it for a moment.
 ROLLOUT_LOCK_S = (0.02,) * 10
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import edgekit
+from edgekit.deployment.selftest import Selftest
 from edgekit.errors import DataError, EdgekitError
-from edgekit.pipeline.boards.selftest import Selftest
 from edgekit.quantize.caches import cache_of, write_cache
 from edgekit.reference.sensitivity import ModuleImpact, SensitivityRanking
 from edgekit.removed import FormerDict

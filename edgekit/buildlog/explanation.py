@@ -79,8 +79,8 @@ def boards_of(log: BuildLog) -> list[Target]:
     boards = [get(name) for name in names()]
     if log.compute_capability:
         return [one for one in boards if one.compute_capability == log.compute_capability]
-    words = set(log.device.replace("(", " ").split()) - {"NVIDIA", "Jetson", "Nano"}
-    return [one for one in boards if words & set(one.title.split())]
+    words = log.device.replace("(", " ").split()
+    return [one for one in boards if one.gpu.name in words]
 
 
 def likely_board(boards: list[Target]) -> str:

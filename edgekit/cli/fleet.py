@@ -22,6 +22,7 @@ from edgekit.cli.output import Interrupted, console, mark_printed, print_json, p
 from edgekit.errors import BoardError, EdgekitError, GateError, UsageError
 from edgekit.reports.text import Page
 from edgekit.text import counted, sentence
+from edgekit.timeouts import ROLLOUT_RETRIES_S
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,7 @@ _rollout_options = o.all_of(
         "--deadline",
         "deadline_s",
         type=_SECONDS,
-        default=600,
+        default=int(ROLLOUT_RETRIES_S),
         show_default=True,
         help="Seconds to keep retrying a board that cannot be reached.",
     ),

@@ -330,19 +330,13 @@ def history_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    import edgekit
-
-    if json or mend:
-        document = edgekit.history(name, board=board, limit=limit, repair=mend)
-        if json:
-            print_json(document)
-            return
-        mended = document.repair
-        if mended:
-            moved = f"moved to {mended.moved}"
-            text = moved if mended.repaired else "intact: nothing to repair"
-            say(f"the history is {text}; {mended.kept} results kept")
-    found = edgekit.measurements(name=name, board=board, limit=limit)
+    document, found = api.history_with_times(name, board=board, limit=limit, repair=mend)
+    if json:
+        print_json(document)
+        return
+    if mended := document.repair:
+        text = f"moved to {mended.moved}" if mended.repaired else "intact: nothing to repair"
+        say(f"the history is {text}; {mended.kept} results kept")
     if not found:
         say("nothing was measured yet" if name is None else f"no results of {name}")
         return

@@ -5,7 +5,7 @@ search that plans, builds and measures until no plan that is left can be better.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,11 @@ from edgekit.errors import UsageError
 from edgekit.text import read_size
 
 _Value = TypeVar("_Value")
+#: The text of the reports that shows a document, by its class.
+_TEXTS = {
+    "Plans": "plans_text", "Why": "why_text", "WhyModules": "why_modules_text",
+    "WhatIf": "what_if_text", "Pareto": "pareto_text", "PlanTable": "plan_table_text",
+}  # fmt: skip
 
 _PLAN_OPTIONS = o.all_of(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
@@ -316,126 +321,66 @@ def plan_command(
                 hint=f"edgekit plan MODEL --target BOARD --profile {wanted.profile}",
             )
         raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
-    if asked.targets is not None:
-        # any of the boards opens the model; some may lack the power mode, as the table then says
-        target = target or _first(model, parse_names("--targets", asked.targets))
-        opened = replace(wanted, power_mode=None)
-    else:
-        opened = wanted
-    config = _config(
-        model, opened, target=target, precision=precision, tensorrt=tensorrt, model=part,
-        parser=parser,
-    )  # fmt: skip
-    if config.file.model.networks:
-        if annotate is not None:
-            raise UsageError("--annotate takes one network, and this configuration has several")
-        if question not in (None, "--report"):
-            raise UsageError(
-                f"{question} takes one network, and this configuration has several",
-                hint="give one network's file, or leave the option out",
-            )
-        _print(api.plan_networks(config, report=report, **settings), "plans_text", json)
-    elif question in (None, "--report"):
-        _print_plan(api.plan(config, report=report, annotate=annotate, **settings), json)
-    else:
-        _print(*_answer(config, asked, wanted, **settings), json)
+    profile, layer_info, cache = wanted.profile, wanted.layer_info, wanted.cache
+    try:
+        found = api.answer_plan(
+            model,
+            layer="*" if asked.by_module else asked.why,
+            changes=asked.what_if,
+            metrics=None if asked.pareto is None else parse_metrics(asked.pareto),
+            modes=parse_names("--modes", asked.modes),
+            targets=parse_names("--targets", asked.targets),
+            pins=parse_pins(wanted.pin),
+            power_mode=wanted.power_mode,
+            report=report,
+            annotate=annotate,
+            target=target,
+            precision=precision,
+            tensorrt=tensorrt,
+            model=part,
+            parser=parser,
+            placement={
+                "objective": wanted.objective,
+                "bounds": parse_bounds(wanted.bound),
+                "rate_hz": wanted.rate_hz,
+                "dla_cores": parse_cores(wanted.dla_cores),
+                "gpu": wanted.gpu,
+                "max_transitions": wanted.max_transitions,
+                "min_loadable_layers": wanted.min_loadable,
+                "max_loadables": wanted.max_loadables,
+                "pools": parse_pools(wanted.pool),
+                "profile": None if profile is None else profile.absolute(),
+                "layer_info": None if layer_info is None else layer_info.absolute(),
+            },
+            calibration={
+                "cache": None if cache is None else cache.absolute(),
+                "missing": wanted.missing,
+            },
+            **settings,
+        )
+    except UsageError as error:
+        if asked.by_module and error.code == "layer.several":
+            raise o.no_modules(model) from error
+        raise
+    _print(found, json)
     if report is not None and not json:
         say(f"report  {report}")
 
 
-def _config(path: str, wanted: PlanOptions, **keys: Any) -> api.Config:
-    """Returns the configuration; pins of the command line come after those of the file.
-
-    ``keys`` are others of the configuration than those of ``wanted``.
-    """
-    profile, layer_info, cache = wanted.profile, wanted.layer_info, wanted.cache
-    config = api.open_config(
-        path,
-        power_mode=wanted.power_mode,
-        placement={
-            "objective": wanted.objective,
-            "bounds": parse_bounds(wanted.bound),
-            "rate_hz": wanted.rate_hz,
-            "dla_cores": parse_cores(wanted.dla_cores),
-            "gpu": wanted.gpu,
-            "max_transitions": wanted.max_transitions,
-            "min_loadable_layers": wanted.min_loadable,
-            "max_loadables": wanted.max_loadables,
-            "pools": parse_pools(wanted.pool),
-            "profile": None if profile is None else profile.absolute(),
-            "layer_info": None if layer_info is None else layer_info.absolute(),
-        },
-        calibration={
-            "cache": None if cache is None else cache.absolute(),
-            "missing": wanted.missing,
-        },
-        build={"mode": "standalone" if wanted.gpu is False else None},
-        **keys,
-    )
-    if pins := parse_pins(wanted.pin):
-        before = [pin.model_dump() for pin in config.file.placement.pin]
-        config = api.open_config(config, placement={"pin": [*before, *pins]})
-    return config
-
-
-def _first(model: str, targets: list[str]) -> str | None:
-    """Returns the board to open a model for; a configuration has its own."""
-    if Path(model).suffix.lower() in (".yaml", ".yml"):
-        return None
-    return api.target_names()[0] if targets == ["all"] else targets[0]
-
-
-def _answer(
-    config: api.Config, asked: Questions, wanted: PlanOptions, **settings: Any
-) -> tuple[Any, str]:
-    """Returns the document of the one question, and the name of the text that shows it."""
-    if asked.why is not None:
-        found = api.why(config, asked.why, **settings)
-        return found, "why_text" if found.schema_ == "edgekit.why/1" else "why_modules_text"
-    if asked.by_module:
-        return _modules(config, **settings), "why_modules_text"
-    if asked.what_if is not None:
-        return api.what_if(config, asked.what_if, **settings), "what_if_text"
-    if asked.pareto is not None:
-        return api.pareto(config, *parse_metrics(asked.pareto), **settings), "pareto_text"
-    rows = api.plan_table(
-        config,
-        modes=parse_names("--modes", asked.modes),
-        targets=parse_names("--targets", asked.targets),
-        objective=wanted.objective,
-        power_mode=wanted.power_mode,
-        **settings,
-    )
-    return rows, "plan_table_text"
-
-
-def _modules(config: api.Config, **settings: Any) -> Any:
-    try:
-        return api.why(config, "*", **settings)
-    except UsageError as error:
-        if error.code == "layer.several":
-            raise o.no_modules(config.path) from error
-        raise
-
-
-def _print_plan(plan: api.Plan, json: bool) -> None:
-    if json:
-        print_json(plan)
-        return
-    from edgekit.reports.terminal.summary import summary_plan
-
-    console().print(summary_plan(plan))
-
-
-def _print(document: Any, text: str, json: bool) -> None:
-    """Prints a document, or the page that the function ``text`` of the reports makes of it."""
+def _print(document: Any, json: bool) -> None:
+    """Prints a plan, or the answer to a question of it."""
+    kind = type(document).__name__
     if json:
         print_json(document)
-        return
-    from edgekit.reports.terminal import plan as texts
+    elif kind == "Plan":
+        from edgekit.reports.terminal.summary import summary_plan
 
-    settings = {"width": terminal_format()[0] or 80} if text == "plans_text" else {}
-    show_page(getattr(texts, text)(document, **settings))
+        console().print(summary_plan(document))
+    else:
+        from edgekit.reports.terminal import plan as texts
+
+        settings = {"width": terminal_format()[0] or 80} if kind == "Plans" else {}
+        show_page(getattr(texts, _TEXTS[kind])(document, **settings))
 
 
 @commands.command(

@@ -58,14 +58,12 @@ class Changes:
     target: str | None = None
     power_mode: str | None = None
     precision: str | None = None
-    standalone: bool = False
 
     def options(self) -> dict[str, Any]:
         """Returns the changes as options of a configuration."""
         return {
             "target": self.target, "power_mode": self.power_mode, "precision": self.precision,
             "placement": self.placement,
-            "build": {"mode": "standalone" if self.standalone else None},
         }  # fmt: skip
 
 
@@ -117,7 +115,6 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
         setattr(changes, word, rest)
     elif word == "gpu":
         placement.gpu = rest == "yes"
-        changes.standalone = changes.standalone or rest == "no"
     elif word == "objective":
         placement.objective = rest
     elif word == "rate":

@@ -483,13 +483,17 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
     Args:
         source: A YAML file, an ONNX file, "builtin:NAME", or a configuration to change.
         options: The configuration's keys; a section is a mapping, or an object with the keys as
-            attributes (``ModelPart``). None means "not given". They win over the file's values.
+            attributes (``ModelPart``). None means "not given". They win over the file's
+            values. ``placement.gpu`` False builds standalone, unless ``build.mode`` is given, too.
 
     Raises:
         ConfigError: What the file or the options say is wrong.
         UsageError: A model without a target, or ``source`` is none of these.
     """
     given = _plain_values(options)
+    placement = given.get("placement")
+    if isinstance(placement, dict) and placement.get("gpu") is False:
+        given = _merge({"build": {"mode": "standalone"}}, given)
     if isinstance(source, Config):
         config = source
     elif not isinstance(source, str | os.PathLike):

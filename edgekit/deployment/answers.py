@@ -16,7 +16,7 @@ from edgekit.errors import LOST_CODES, BoardError, BundleError
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import Rule, anything, parse_json, read, record, write
+from edgekit_device.protocol.codec import Rule, anything, parse_json, read, record, says, write
 from edgekit_device.protocol.failure import Failed, Failure
 
 if TYPE_CHECKING:
@@ -358,3 +358,14 @@ class _Lines:
             return True
         self.enough = not self._on_sample(live_sample(found, self._where))
         return not self.enough
+
+
+def row_of(answered: type, lost: type) -> Rule:
+    """A row of a board that answered, or of one that failed."""
+    good, failed = record(answered), record(lost)
+    return says(
+        lambda value: (
+            failed(value) if isinstance(value, dict) and value.get("error") else good(value)
+        ),
+        anyOf=(good, failed),
+    )

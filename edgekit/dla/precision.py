@@ -140,6 +140,14 @@ class Join:
     layers: tuple[str, ...]
 
 
+def build_precisions(used: Collection[str]) -> tuple[str, ...]:
+    """Returns the precisions that a build must allow ("fp16", "int8") for layers in those ``used``.
+
+    A DLA runs an INT8 network's other layers in FP16.
+    """
+    return ("fp16", "int8") if "int8" in used else ("fp16",) if "fp16" in used else ()
+
+
 def by_scales(
     layer: Layer,
     precision: str,

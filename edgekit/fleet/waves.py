@@ -12,6 +12,7 @@ from typing import Literal
 
 from edgekit.deployment.board import Board
 from edgekit.errors import UsageError
+from edgekit.timeouts import ROLLOUT_RETRIES_S
 from edgekit_device.protocol import codec
 from edgekit_device.protocol.codec import (
     choice,
@@ -83,7 +84,7 @@ class RolloutSettings:
     parallel: int = codec.member(integer(1, 1 << 20), default=8)
     budget: str = codec.member(text(), default="0")
     soak_s: float = codec.member(_SECONDS, default=0.0)
-    deadline_s: float = codec.member(_SECONDS, default=600.0)
+    deadline_s: float = codec.member(_SECONDS, default=ROLLOUT_RETRIES_S)
     offline: Literal["skip", "fail"] = codec.member(choice("skip", "fail"), default="skip")
     retry_s: float = codec.member(_SECONDS, default=5.0)
     most_s: float = codec.member(_SECONDS, default=120.0)

@@ -25,6 +25,7 @@ from edgekit.benchmark.trace.nsys import NsysSource
 from edgekit.benchmark.trace.nsys_export import open_export
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.benchmark.trace.sources import (
+    MOST_EVENTS,
     PreparedSource,
     RunTrace,
     TraceSource,
@@ -144,7 +145,7 @@ def trace(
             notes += _notes_of(source, placed)
         wrong = sum(source.export.wrong.total() for source in profiled)
     if written.left_out:
-        notes.append(f"{written.left_out} events beyond the first 5,000,000 were left out")
+        notes.append(f"{written.left_out} events beyond the first {MOST_EVENTS:,} were left out")
     return Traced(
         schema="edgekit.trace-summary/1", file=str(out), events=written.events,
         seconds=written.last_us / 1e6, processes=written.processes,

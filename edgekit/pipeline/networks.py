@@ -15,8 +15,8 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.report_page import ReportPage
 from edgekit.pipeline.steps.load import require_parse
+from edgekit.pipeline.steps.placement import shared_options
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.placement.plan import Options, Pin
 from edgekit.reports.html.plans import write_plans_report
 from edgekit.schedule.placing import place_several
 from edgekit.schedule.plans import NetworkRequest, Plans
@@ -126,17 +126,10 @@ def _config_of_one(config: Config, number: int) -> Config:
 
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:
     own = config.file.model.networks[number]
-    section = config.file.placement
     require_parse(context)
-    common = [pin for pin in section.pin if layers_matching(network(context), pin.layers)]
-    options = Options(
-        dla_cores=tuple(dict.fromkeys(section.dla_cores)),
-        gpu=section.gpu and config.file.build.mode != "standalone",
-        pins=tuple(Pin(pin.layers, pin.device) for pin in (*common, *own.pin)),
-        max_loadables=section.max_loadables,
-        pools=section.pool_limits,
-        split=config.file.build.mode == "split",
-    )
+    pins = config.file.placement.pin
+    common = [pin for pin in pins if layers_matching(network(context), pin.layers)]
+    options = shared_options(config.file, (*common, *own.pin))
     return NetworkRequest(
         own.name, network(context), judgement(context), own.precision or config.file.precision,
         options, own.rate_hz, own.deadline_ms,

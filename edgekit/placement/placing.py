@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -500,23 +500,25 @@ class UserConstraints:
             held = self._held[number]
             exact = [Pin(glob.escape(name), pin.device) for name in held or ()]
             pins += [pin] if held is None else exact
-        change: dict[str, Any] = {"pins": tuple(pins)}
-        change["bounds"] = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
+        bounds = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
+        options = replace(options, pins=tuple(pins), bounds=bounds)
         if options.pools:
-            change["pools"] = {k: v for k, v in options.pools.items() if ("pool", k) not in gone}
+            pools = {k: v for k, v in options.pools.items() if ("pool", k) not in gone}
+            options = replace(options, pools=pools)
         kinds = {constraint.kind for constraint in dropped}
         if "gpu" in kinds:
-            change["gpu"] = True
+            options = replace(options, gpu=True)
         if "cores" in kinds:
-            change["dla_cores"] = tuple(range(self.query.target.dla.cores))
-            change["cores_why"] = ""
+            cores = tuple(range(self.query.target.dla.cores))
+            options = replace(options, dla_cores=cores, cores_why="")
         if "max_loadables" in kinds:
-            change["max_loadables"] = max(1, len(self.query.network.layers))
+            most = max(1, len(self.query.network.layers))
+            options = replace(options, max_loadables=most)
         if "max_transitions" in kinds:
-            change["max_transitions"] = None
+            options = replace(options, max_transitions=None)
         if "min_loadable_layers" in kinds:
-            change["min_loadable_layers"] = 1
-        return replace(options, **change)
+            options = replace(options, min_loadable_layers=1)
+        return options
 
 
 @dataclass(frozen=True, slots=True)

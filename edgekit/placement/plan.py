@@ -36,6 +36,7 @@ from edgekit_device.protocol.fields import DEVICES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
+    from edgekit.quantize.given_scales import ScaleBinding
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
@@ -528,6 +529,15 @@ class Plan:
     def idle_uj(self) -> float:
         """The part of a frame's energy that the module draws whether it works or not."""
         return self.energy.idle_uj
+
+    @property
+    def scale_binding(self) -> ScaleBinding:
+        """What binds scales: the layers in INT8 on a DLA, and those that are not in INT8."""
+        layers = [layer for share in self.plans for layer in share.layers]
+        int8 = [layer for layer in layers if layer.precision == "int8"]
+        on_dla = {layer.name for layer in int8 if layer.device != "GPU"}
+        floats = {layer.name for layer in layers} - {layer.name for layer in int8}
+        return {"dla_layers": on_dla, "fp16_layers": floats}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""

@@ -240,8 +240,11 @@ class Dla:
 
 @document(frozen=True, eq=False)
 class TargetGpu:
-    """The integrated GPU: architecture ("volta", "ampere", "blackwell"), SMs, clock and rates."""
+    """The integrated GPU: its name in CUDA and in TensorRT's logs ("Orin"), architecture ("volta",
+    "ampere", "blackwell"), SMs, clock and rates.
+    """
 
+    name: str = member(_named)
     arch: str = member(_named)
     compute_capability: str = member(_named)
     sms: int = member(_whole)

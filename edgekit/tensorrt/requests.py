@@ -309,6 +309,7 @@ class BuildOptions:
         calibration: The calibration cache's text; None without.
         refit_individual: Weights to mark as refittable one by one.
         timing_cache: Whether the board keeps timings and uses them for the next build.
+        dla: The DLA generation whose layouts loadables have, "1.0" or "2.0".
     """
 
     tensorrt: str
@@ -320,6 +321,7 @@ class BuildOptions:
     calibration: str | None = None
     refit_individual: tuple[str, ...] = ()
     timing_cache: bool = True
+    dla: str = "2.0"
 
 
 @document(frozen=True, eq=False)
@@ -425,6 +427,7 @@ def build_request(
         network=network,
         golden=tuple(golden),
         engines=tuple(spec(engine) for lane in lanes for engine in lane.engines),
+        dla=options.dla,
     )
     return BuildRequest(job, blobs)
 

@@ -20,12 +20,12 @@ from edgekit_device.errors import DeviceError
 if TYPE_CHECKING:
     import numpy as np
 
-# channels of a vector, contiguous within it
-_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
+#: Channels of a vector, contiguous within it.
+VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
 
 # channels last; the pixel's stride says how many are held
 _CHANNELS_LAST = ("DLA_HWC4", "HWC", "HWC8", "HWC16")
-FORMATS = ("LINEAR", "DLA_LINEAR", *_CHANNELS_LAST, *_VECTORS)
+FORMATS = ("LINEAR", "DLA_LINEAR", *_CHANNELS_LAST, *VECTORS)
 
 # by element size: bits are moved, never interpreted
 _WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -73,8 +73,8 @@ def stored_shape(
     batch, channels, height, width = four(shape)
     if len(strides) != _CHW + 1:
         raise _wrong(shape, format, strides)
-    if format in _VECTORS:
-        vector = _VECTORS[format]
+    if format in VECTORS:
+        vector = VECTORS[format]
         found: Tuple[int, ...] = (batch, -(-channels // vector), height, width, vector)
         wanted = (height * width * vector, width * vector, vector)
         given = tuple(strides[1:])
@@ -92,7 +92,7 @@ def stored_shape(
         if line < width or held < channels:
             raise _wrong(shape, format, strides)
     # the stride of an axis of one element says nothing: whoever reports it may put anything there
-    sizes = (found[1], height, width) if format in _VECTORS else (channels, height, width)
+    sizes = (found[1], height, width) if format in VECTORS else (channels, height, width)
     for size, want, have in zip(sizes, wanted, given):  # noqa: B905
         if size > 1 and have != want * itemsize:
             raise _wrong(shape, format, strides)

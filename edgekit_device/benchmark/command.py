@@ -54,6 +54,7 @@ from edgekit_device.runtime.golden import frame_of, golden_inputs
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.refit import need_numpy
 from edgekit_device.store.root import Root
+from edgekit_device.tensorrt.runtimes import EngineRuntime
 from edgekit_device.trust.bundle import Checked, read_checked
 
 if TYPE_CHECKING:
@@ -361,8 +362,9 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRunti
         notes.append(
             "CUDA keeps its way of waiting ({}); the requested one was ignored".format(wait)
         )
-    facts = [getattr(engine, "facts", {"runtime": "cudla"}) for engine in model.engines.values()]
-    flags.update({name: _one([fact.get(name) for fact in facts]) for name in _ENGINE})
+    cudla = EngineRuntime("cudla")
+    facts = [getattr(engine, "facts", cudla) for engine in model.engines.values()]
+    flags.update({name: _one([getattr(fact, name) for fact in facts]) for name in _ENGINE})
     flags.update(
         graph=graph,
         spin={"spin": True, "blocking": False}.get(wait),
@@ -370,7 +372,7 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRunti
         transfers=transfers,
         buffers="fixed" if graph or not transfers else "pooled",
     )
-    versions = [fact["version"] for fact in facts if fact.get("version")]
+    versions = [fact.version for fact in facts if fact.version]
     return UsedRuntime(
         library="tensorrt" if versions else "cudla",
         version=", ".join(dict.fromkeys(versions)) or None,

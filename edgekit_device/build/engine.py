@@ -14,7 +14,6 @@ from edgekit_device.build.builder import build_attempt, calibration_of, timing_f
 from edgekit_device.build.config import refit_kind
 from edgekit_device.build.inspection import (
     PlanFacts,
-    generation_of,
     plan_facts,
     reformats,
     requested_io,
@@ -85,7 +84,6 @@ class EngineBuild:
         self.context = context
         self.request = request
         self.board = board
-        self.generation = generation_of(board["module"])
 
     def engine(self, spec: EngineSpec, notes: List[str]) -> EngineResult:
         """Builds one engine.
@@ -143,7 +141,7 @@ class EngineBuild:
             return self._build(spec, index, _on_progress(on_progress, phase))
 
         made = read(MadeEngine, isolated(self.context, build), spec.key)
-        facts = PlanFacts(requested_io(spec, self._scales(spec), self.generation))
+        facts = PlanFacts(requested_io(spec, self._scales(spec), self.request.dla))
         if not spec.standalone:
             self.context.progress(phase, 0, 0, "loading the plan")
             found = isolated(self.context, lambda _: self._facts(spec, made))
@@ -202,7 +200,7 @@ class EngineBuild:
             made.flags,
             model=self._model(spec),
             scales=self._scales(spec),
-            dla=self.generation,
+            dla=self.request.dla,
             store=self.context.store,
             temporary=self.context.work,
         )

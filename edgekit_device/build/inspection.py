@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgekit_device.arrays.formats import four
+from edgekit_device.arrays.formats import VECTORS, four
 from edgekit_device.build.network import DTYPE_OF_TENSORRT
 from edgekit_device.build.request import (
     BuiltTensor,
@@ -45,13 +45,13 @@ _REFORMATS = tuple(
     "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
 )
 
-# bytes that a line is padded to, by DLA generation
+# Bytes that a line is padded to, by DLA generation; as ``dla/formats.yaml`` has them with their
+# sources, which a board has no YAML to read. A test holds both together.
 _LINES = {
     "DLA_LINEAR": {"1.0": 64, "2.0": 64},
     "DLA_HWC4": {"1.0": 32, "2.0": 64},
 }
 _HELD = {1: 1, 3: 4, 4: 4}
-_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
 _PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 
@@ -266,13 +266,6 @@ def reformats(text: str, borders: Sequence[str]) -> Tuple[str, ...]:
     return tuple(found)
 
 
-# Paddings: NVIDIA's guide "DLA runtime configuration" and cudla.h, as ``edgekit.dla`` has them; a
-# test holds both together.
-def generation_of(module: str) -> str:
-    """DLA generation of a module by its device-tree name: "1.0" is Xavier's, "2.0" Orin's."""
-    return "1.0" if "xavier" in module.lower() else "2.0"
-
-
 def strides(
     shape: Sequence[int], dtype: str, format: str, generation: str = "2.0"
 ) -> Tuple[int, ...]:
@@ -284,8 +277,8 @@ def strides(
     if format == "LINEAR":
         return _dense(shape, size)
     batch, channels, height, width = four(shape)
-    if format in _VECTORS:
-        vector = _VECTORS[format]
+    if format in VECTORS:
+        vector = VECTORS[format]
         return _dense((batch, -(-channels // vector), height, width, vector), size)[:4]
     if format == "DLA_LINEAR":
         line = _padded(width * size, _LINES[format][generation])

@@ -197,7 +197,12 @@ class LaneSpec:
 
 @document(frozen=True)
 class BuildJobRequest:
-    """A checked request; ``digest`` is its canonical JSON's SHA-256."""
+    """A checked request.
+
+    Attributes:
+        dla: The DLA generation whose layouts loadables have: "1.0" (Xavier) or "2.0" (Orin).
+        digest: SHA-256 of the canonical JSON.
+    """
 
     name: str = member(text())
     tensorrt: str = member(text())
@@ -206,6 +211,7 @@ class BuildJobRequest:
     network: NetworkSpec = member(record(NetworkSpec))
     golden: Tuple[GoldenSpec, ...] = member(records(GoldenSpec))
     engines: Tuple[EngineSpec, ...] = member(records(EngineSpec, 1, by="key"))
+    dla: str = member(choice("1.0", "2.0"), absent="2.0")
     schema: str = member(choice(SCHEMA), default=SCHEMA)
     digest: str = field(default="")
 

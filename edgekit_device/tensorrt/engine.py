@@ -424,7 +424,7 @@ class TensorRTEngine:
         outputs: Its outputs.
         notes: What is doubtful about how it runs here.
         cuda: The device.
-        facts: What runs it and how (``Loaded``).
+        facts: What runs it and how.
     """
 
     def __init__(
@@ -438,7 +438,7 @@ class TensorRTEngine:
         notes: Sequence[str] = (),
     ) -> None:
         self.notes = tuple(notes)
-        self.facts = dict(loaded.facts)
+        self.facts = loaded.facts
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._loaded = loaded

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
@@ -290,6 +291,27 @@ def check_board(
 # Order as trtexec's (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
 # temporary folder, DLA core, error recorder, deserialise. The DLA core is the runtime's, not the
 # plan's: it must be set before, each time.
+@dataclass(frozen=True)
+class EngineRuntime:
+    """What runs an engine, and how.
+
+    Attributes:
+        runtime: "full", "lean", "dispatch" or "cudla".
+        version: TensorRT's; "" where unknown.
+        library: A lean library that was loaded first.
+        host_code: Whether the plan's own code may run.
+        dla_core: The DLA core; None for a plan of the GPU alone.
+        threads: Threads of the runtime; 0 for its default.
+    """
+
+    runtime: str
+    version: str = ""
+    library: Optional[str] = None
+    host_code: Optional[bool] = None
+    dla_core: Optional[int] = None
+    threads: Optional[int] = None
+
+
 class LoadedPlan:
     """An engine and all that must outlive it.
 
@@ -297,13 +319,11 @@ class LoadedPlan:
         trt: The module that made it.
         engine: The ICudaEngine.
         listener: Logger and error recorder of its objects.
-        facts: How it was loaded: "runtime" ("full", "lean" or "dispatch"), "version", "library"
-            (a lean library that was loaded first), "host_code" (whether the plan's own code may
-            run), "dla_core" and "threads"; None and 0 for TensorRT's defaults.
+        facts: How it was loaded.
     """
 
     def __init__(
-        self, trt: Any, engine: Any, listener: ErrorListener, keep: Any, facts: Dict[str, Any]
+        self, trt: Any, engine: Any, listener: ErrorListener, keep: Any, facts: EngineRuntime
     ) -> None:
         self.trt = trt
         self.facts = facts
@@ -378,14 +398,14 @@ def deserialize(
     if engine is None:
         raise listener.error("TensorRT cannot load the plan", "engine.invalid", where)
     # TensorRT has copied what it was given whole; a reader is held, and a mapped file with it
-    facts = {
-        "runtime": choice.flavour,
-        "version": str(getattr(trt, "__version__", "")),
-        "library": None if choice.library is None else choice.library.name,
-        "host_code": choice.host_code,
-        "dla_core": dla_core,
-        "threads": threads,
-    }
+    facts = EngineRuntime(
+        choice.flavour,
+        version=str(getattr(trt, "__version__", "")),
+        library=None if choice.library is None else choice.library.name,
+        host_code=choice.host_code,
+        dla_core=dla_core,
+        threads=threads,
+    )
     return LoadedPlan(trt, engine, listener, (parent, runtime, reader), facts)
 
 

@@ -68,6 +68,19 @@ def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
     assert [rule["rule"] for rule in found["rules"]] == ["slice.rank"]
 
 
+@pytest.mark.parametrize(
+    ("device", "named", "others"),
+    [("NVIDIA Jetson AGX Xavier", "jetson-agx-xavier", "orin"), ("Xavier NX", "xavier-nx", "orin"),
+     ("NVIDIA Thor", "jetson-agx-thor", "orin"), ("Orin (nvgpu)", "jetson-orin-nx-8gb", "xavier")],
+)  # fmt: skip
+def test_boards_are_known_by_their_gpus_name(
+    device: str, named: str, others: str, tmp_path: Path
+) -> None:
+    found = explained(f"[01/02/2026-10:00:00] [I] Selected Device: {device}\n", tmp_path)
+    assert any(named in one for one in found["targets"])
+    assert not any(others in one for one in found["targets"])
+
+
 def test_a_build_for_the_gpu_has_no_error_about_the_dla(tmp_path: Path) -> None:
     text = "TensorRT: starting export with TensorRT 10.16.2...\n[TRT] [I] Engine generation done\n"
     assert explained(text, tmp_path)["errors"] == []

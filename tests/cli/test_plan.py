@@ -6,9 +6,11 @@ import onnx
 import pytest
 from onnx import helper
 
+import edgekit
 from edgekit.cli import main
 from edgekit.config.changes import ChangedPlacement, read_changes
 from edgekit.config.loader import open_config
+from edgekit.errors import GateError
 from edgekit.pipeline.steps.plan import plan_identity
 from edgekit.text import read_size
 from tests.pipeline.nets import small_config, small_net
@@ -151,6 +153,9 @@ def test_a_conflict_is_named_in_the_users_words(capsys):
     standalone = small(capsys, "--no-gpu", status=1)
     assert standalone["error"]["layers"]
     assert [option["kind"] for option in standalone["conflict"]] == ["gpu"]
+    with pytest.raises(GateError) as caught:
+        edgekit.plan("small.onnx", target=BOARD, placement={"gpu": False})
+    assert caught.value.to_json()["error"] == standalone["error"]
 
 
 def test_that_a_hybrid_engine_has_one_core_is_reported_also_of_a_plan_read_back(capsys):
@@ -234,7 +239,12 @@ def test_changes_become_keys_of_the_configuration(folder):
         pin=[{"layers": "b c*", "device": "DLA"}], pools={"local_dram": 1 << 20},
         bounds={"gpu_us": 3.0, "energy_uj": 4.0}, gpu=False,
     )  # fmt: skip
-    assert read.standalone
+    assert open_config(config, **read.options()).file.build.mode == "standalone"
+    # the last word on the GPU counts, and so does a mode that is given
+    read = read_changes("gpu no; gpu yes", config)
+    assert open_config(config, **read.options()).file.build.mode == "hybrid"
+    given = open_config(config, placement={"gpu": False}, build={"mode": "split"})
+    assert given.file.build.mode == "split"
 
 
 @pytest.mark.parametrize(

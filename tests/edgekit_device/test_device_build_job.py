@@ -138,7 +138,8 @@ def test_weights_that_lie_outside_of_the_model_are_found(make: Any, tmp_path: Pa
     assert entry["full_bytes"] > entry["bytes"]
 
 
-def test_loadables_and_plans_of_a_split_build(make: Any) -> None:
+@pytest.mark.parametrize(("more", "line"), [({}, 64), ({"dla": "1.0"}, 32)])
+def test_loadables_and_plans_of_a_split_build(more: dict[str, str], line: int, make: Any) -> None:
     on = make("10.3.0")
     first = toys.loadable("lane0.segment0")
     tail = toys.engine(
@@ -146,7 +147,7 @@ def test_loadables_and_plans_of_a_split_build(make: Any) -> None:
         **GPU,
         outputs=[toys.io("y", [1, 5], "float32", formats=["LINEAR"])],
     )
-    result = on.run(toys.request(first, tail))
+    result = on.run(toys.request(first, tail, **more))
     one, two = result["engines"]
     assert (one["kind"], two["kind"]) == ("loadable", "plan")
     # nothing on the board opens a loadable but cuDLA: its borders are those that were asked for
@@ -154,7 +155,7 @@ def test_loadables_and_plans_of_a_split_build(make: Any) -> None:
         ("DLA_HWC4", 0.05),
         ("CHW32", 0.05),
     ]
-    assert one["io"][0]["strides"] == [8 * 64, 1, 64, 4]
+    assert one["io"][0]["strides"] == [8 * line, 1, line, 4]
     assert (one["refit"], one["stripped"], one["full"], one["layers"]) == ("none", False, None, [])
     assert on.offences() == []
 

@@ -17,7 +17,6 @@ from edgekit_device.build.config import for_release, missing_scales, read_scales
 from edgekit_device.build.engine import MadeEngine, entry_of
 from edgekit_device.build.inspection import (
     PlanFacts,
-    generation_of,
     reformats,
     strides,
     summary,
@@ -113,11 +112,6 @@ def test_strides_of_the_gpus_own_formats_fit_the_packer(format: str) -> None:
     shape = (2, 5, 3, 7)
     assert stored_shape(shape, 2, format, strides(shape, "float16", format))
     assert strides(shape, "float16", "CDHW32") == ()
-
-
-def test_generations_by_module() -> None:
-    assert generation_of("NVIDIA Jetson AGX Xavier Developer Kit") == "1.0"
-    assert generation_of("NVIDIA Jetson Orin NX") == "2.0"
 
 
 def row(name: str, kind: str, *tensors: str) -> dict[str, Any]:

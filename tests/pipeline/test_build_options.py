@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ConfigError, DataError, EdgekitError, EnvironmentLack
+from edgekit.pipeline.steps.build_request import request_of
 from tests.pipeline import nets
 from tests.pipeline.test_board_build import config_of, pipeline
 
@@ -19,6 +20,19 @@ def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
     (problem,) = caught.value.problems
     assert "strip" in problem.message
     assert "small.yaml" in str(problem.where)
+
+
+@pytest.mark.parametrize(
+    ("target", "generation"), [("jetson-agx-xavier", "1.0"), ("jetson-agx-orin-64gb", "2.0"),
+                               ("jetson-agx-thor", "2.0")]
+)  # fmt: skip
+def test_the_boards_layouts_are_in_the_build_request(target, generation, tmp_path):
+    path = nets.small_config(tmp_path, target=target, precision="fp16")
+    with pipeline(path, tmp_path) as one:
+        request, _ = request_of(one.context)
+    assert request.job.dla == generation
+    # requests for the newest layouts stay as they were
+    assert ("dla" in request.document) == (generation == "1.0")
 
 
 @pytest.mark.parametrize(

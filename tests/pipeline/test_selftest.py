@@ -12,8 +12,8 @@ import pytest
 from edgekit.bundles.files import build_zipapp
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
+from edgekit.deployment.selftest import finished, start
 from edgekit.deployment.transport import LocalTransport
-from edgekit.pipeline.boards.selftest import finished, start
 from edgekit_device.selftest import CHECKS, ITEMS, scrub
 from tests.trt_double.board import board_python, board_trtexec, offences
 

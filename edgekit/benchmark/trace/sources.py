@@ -59,6 +59,8 @@ from edgekit_device.benchmark.measurement import Measurement
 #: Two measurements that are further apart than this are none of the same run.
 _APART_S = 60.0
 _BATCH = 1000
+#: Events in a trace; those after them are counted and left out.
+MOST_EVENTS = 5_000_000
 
 # of a source, which may have several processes that share its clock
 _ALONE = "this source starts at 0 and is not aligned with the others"
@@ -172,7 +174,7 @@ def write_trace(
     *,
     name: str,
     target: str = "",
-    most: int = 5_000_000,
+    most: int = MOST_EVENTS,
 ) -> WrittenTrace:
     """Writes one trace of several sources, event by event; memory does not grow with them.
 

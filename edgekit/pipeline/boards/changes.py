@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deployment.answers import row_of
 from edgekit.errors import BoardError, UsageError
 from edgekit.pipeline.boards.addresses import is_config
-from edgekit.pipeline.boards.requests import BoardRow, app_of, request_from_boards, row_of
+from edgekit.pipeline.boards.requests import BoardRow, app_of, request_from_boards
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
     app_name,

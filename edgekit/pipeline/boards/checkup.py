@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from edgekit.deployment.answers import row_of
 from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoards, examine
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
-from edgekit.pipeline.boards.requests import failure_of, row_of
+from edgekit.pipeline.boards.requests import failure_of
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from edgekit.config.loader import Config
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.boards.selftest import Selftest, Selftests
+    from edgekit.deployment.selftest import Selftest, Selftests
     from edgekit.pipeline.progress import Progress
 
 
@@ -62,7 +63,7 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
         BoardError: It failed.
     """
     if where is None:
-        from edgekit.pipeline.boards.workstation import examine_workstation
+        from edgekit.deployment.workstation import examine_workstation
 
         return Doctors((examine_workstation(),))
 
@@ -137,7 +138,7 @@ def self_test(
         out: File for the answers; of several boards each has its name in it.
         settings: See ``doctor``.
     """
-    from edgekit.pipeline.boards.selftest import Selftests, finished, start
+    from edgekit.deployment.selftest import Selftests, finished, start
 
     def test(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Selftest:
         accepts = bool(settings.get("accept_host_key"))

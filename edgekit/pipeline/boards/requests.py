@@ -13,13 +13,11 @@ from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import own_boards
 from edgekit_device.protocol.codec import (
-    Rule,
     document,
     flag,
     member,
     nullable,
     record,
-    says,
     text,
 )
 from edgekit_device.protocol.failure import Failure
@@ -52,17 +50,6 @@ class BoardRow:
     error: Failure | None = member(nullable(record(Failure)))
     cause: Any = field(default=None, compare=False)
     again: str = field(default="", compare=False)
-
-
-def row_of(answered: type, lost: type) -> Rule:
-    """A row of a board that answered, or of one that failed."""
-    good, failed = record(answered), record(lost)
-    return says(
-        lambda value: (
-            failed(value) if isinstance(value, dict) and value.get("error") else good(value)
-        ),
-        anyOf=(good, failed),
-    )
 
 
 def failure_of(error: EdgekitError) -> Failure:

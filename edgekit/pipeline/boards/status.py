@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, row_of
+from edgekit.deployment.answers import row_of
+from edgekit.pipeline.boards.requests import BoardRow, request_from_boards
 from edgekit.removed import FormerDict
 from edgekit_device.board.identity import DeviceSoftware
 from edgekit_device.deployment.status import BoardStatus, ShownDeployment

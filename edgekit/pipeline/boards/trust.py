@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deployment.answers import row_of
 from edgekit.errors import UsageError
 from edgekit.files import read_file
-from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, row_of
+from edgekit.pipeline.boards.requests import BoardRow, request_from_boards
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import array, choice, document, member
 from edgekit_device.trust.keys import TrustAnswer, TrustRequest

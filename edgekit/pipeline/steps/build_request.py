@@ -15,6 +15,7 @@ from edgekit.deployment.requirements import (
     require_numpy,
     require_release,
 )
+from edgekit.dla.precision import build_precisions
 from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem, UsageError
 from edgekit.network.loading.opaque import (
     before_opaque,
@@ -67,10 +68,7 @@ def request_of(
     options = BuildOptions(
         tensorrt=context.tensorrt,
         typing=decision.typing,
-        # a DLA runs an INT8 network's other layers in FP16
-        precisions=()
-        if strong
-        else tuple(p for p in ("fp16", "int8") if p in used or (p == "fp16" and "int8" in used)),
+        precisions=() if strong else build_precisions(used),
         constraints=file.build.constraints,
         optimization_level=file.build.optimization_level,
         pools=memory_pools(
@@ -84,6 +82,7 @@ def request_of(
         else cache_of(scales.scales, context.tensorrt).text,
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
+        dla=context.target.dla.layouts,
     )
     net = network(context)
 

@@ -26,7 +26,7 @@ from edgekit.pipeline.steps.calibrate import (
     with_nodes,
 )
 from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, lowers, named, source, translated
-from edgekit.pipeline.steps.plan import binding_of, plan
+from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     judgement,
     known_scales,
@@ -62,7 +62,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
         most_inputs,
     )
 
-    bound = binding_of(placed)
+    bound = placed.scale_binding
     errors = MethodErrors(
         segmented(model(context), network(context), placed),
         lambda own, name: scales_by(context, own, name, bound),
@@ -182,7 +182,7 @@ def scales_of(context: Context, placed: Plan) -> Scales | None:
     """Returns the INT8 scales for a plan, made equal where its layers need it."""
     if scales(context) is None:
         return None
-    return _tied(calibrated(context), binding_of(placed))
+    return _tied(calibrated(context), placed.scale_binding)
 
 
 def _tied(context: Context, bound: ScaleBinding) -> Scales:

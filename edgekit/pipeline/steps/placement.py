@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import fp16_layers
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import ConfigFile, PinSection
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Options
 
@@ -28,29 +30,38 @@ def query_for(context: Context, network: Network, judgement: Judgement) -> Place
     )
 
 
+def shared_options(file: ConfigFile, pins: Iterable[PinSection]) -> Options:
+    """Returns what the plans of one network and of several take of a configuration, with pins."""
+    from edgekit.placement.plan import Options, Pin
+
+    section, mode = file.placement, file.build.mode
+    return Options(
+        dla_cores=tuple(dict.fromkeys(section.dla_cores)),
+        gpu=section.gpu and mode != "standalone",
+        pins=tuple(Pin(pin.layers, pin.device) for pin in pins),
+        max_loadables=section.max_loadables,
+        pools=section.pool_limits,
+        split=mode == "split",
+    )
+
+
 @computed("placement", "build.mode", "target")
 def options_of(context: Context) -> Options:
     """Returns the configuration's section ``placement``; notes fewer DLA cores than requested."""
     from edgekit.placement.inputs import in_one_engine
-    from edgekit.placement.plan import Options, Pin
 
     section, mode = context.file.placement, context.file.build.mode
     bounds = section.bounds.model_dump(exclude_none=True)
     if section.rate_hz is not None:
         # the plan keeps up with the frames, whatever its objective is
         bounds["period_us"] = min(bounds.get("period_us", math.inf), 1e6 / section.rate_hz)
-    options = Options(
+    options = replace(
+        shared_options(context.file, section.pin),
         objective=section.objective,
         bounds=bounds,
-        dla_cores=tuple(dict.fromkeys(section.dla_cores)),
-        gpu=section.gpu and mode != "standalone",
-        pins=tuple(Pin(pin.layers, pin.device) for pin in section.pin),
-        max_loadables=section.max_loadables,
         max_transitions=section.max_transitions,
         min_loadable_layers=section.min_loadable_layers,
-        pools=section.pool_limits,
         profile=_profile(context),
-        split=mode == "split",
         rate_hz=section.rate_hz,
         slack=section.slack,
     )

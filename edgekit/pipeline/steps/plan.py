@@ -30,7 +30,6 @@ from edgekit.pipeline.steps.rewrite import (
     model_digest,
     network,
 )
-from edgekit.quantize.given_scales import ScaleBinding
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -175,15 +174,6 @@ def segments(context: Context) -> SegmentedPlan:
     from edgekit.placement.segments import segmented
 
     return segmented(model(context), network(context), plan(context))
-
-
-def binding_of(placed: Plan) -> ScaleBinding:
-    """Returns what binds scales in a plan: the layers that it has in INT8 on a DLA."""
-    layers = [layer for share in placed.plans for layer in share.layers]
-    int8 = [layer for layer in layers if layer.precision == "int8"]
-    on_dla = {layer.name for layer in int8 if layer.device != "GPU"}
-    floats = {layer.name for layer in layers} - {layer.name for layer in int8}
-    return {"dla_layers": on_dla, "fp16_layers": floats}
 
 
 def keep(context: Context, layers: Iterable[str]) -> Context:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.deployment.answers import protocol_error
+from edgekit.deployment.answers import protocol_error, row_of
 from edgekit.deployment.doctor import Doctor, VisitedBoards
 from edgekit.files import write_atomically
-from edgekit.pipeline.boards.requests import row_of
+from edgekit.network.model import FOLLOWED
 from edgekit.removed import FormerDict
+from edgekit.targets.loader import of_board
 from edgekit.tensorrt.releases import release
 from edgekit_device.build.request import (
     Attempt,
@@ -56,13 +57,17 @@ _SHAPE, _CHANNELS, _SEED = (1, 16, 32, 32), 16, 1
 def start(client: BoardClient) -> StartedJob:
     """Sends the toy network and starts the job; returns what ``start_job`` does."""
     probe = client.probe()
-    version = probe.tensorrt.python.full or probe.tensorrt.full or "10.3"
+    version = probe.tensorrt.python.full or probe.tensorrt.full or FOLLOWED
     strong = "weak" not in release(version).typings
     model = _toy(half=strong)
     digest = hashlib.sha256(model).hexdigest()
     if client.missing([digest], verify=True):
         client.receive({digest: model})
-    return client.start_job("selftest", selftest_request(digest, version, strong))
+    board = of_board(probe.board_id or "")
+    request = selftest_request(digest, version, strong)
+    if board is not None:
+        request = replace(request, dla=board.dla.layouts)
+    return client.start_job("selftest", request)
 
 
 def selftest_request(digest: str, version: str, strong: bool) -> BuildJobRequest:
