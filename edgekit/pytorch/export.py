@@ -26,6 +26,7 @@ from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.networks import Network, clones, is_module, network_of, size_words
+from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
@@ -103,12 +104,12 @@ def export_with_network(
             f"there is no exporter {exporter!r}", code="torch.exporter",
             hint="the exporters are dynamo and legacy",
         )  # fmt: skip
+    if isinstance(source, str | Path):
+        refuse_untrusted(source, trust)
     need_torch()
     given = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
     chosen = cast("Exporter | None", exporter)
     if isinstance(source, str | Path):
-        from edgekit.pytorch.outside import export_outside
-
         if dynamic_shapes:
             raise _dynamic((), given, kwargs, inputs)
         outside = export_outside(

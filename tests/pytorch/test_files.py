@@ -128,7 +128,7 @@ def test_an_ultralytics_checkpoint_is_refused_with_what_to_do(nets, tmp_path):
         archive.writestr("yolo/data.pkl", code)
     with pytest.raises(ModelError, match="an Ultralytics checkpoint") as refused:
         edgekit.export(path, (nets.image(),), target=ORIN)
-    assert 'export(format="onnx")' in refused.value.hint
+    assert "export(format='onnx')" in refused.value.hint
 
 
 def test_what_is_no_file_of_pytorch(nets, tmp_path):
