@@ -84,11 +84,12 @@ def compile_network(
         EdgekitError: As of ``export``, ``plan``, ``bundle`` and ``deploy``.
     """
     release = release_for(target, options.get("tensorrt"), None)
+    sizes = options.pop("dynamic_shapes", None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
         return export_with_network(
             module, args, kwargs, release=release, inputs=inputs, exporter=exporter, trust=trust,
-            leave=leave,
+            leave=leave, dynamic_shapes=sizes,
         )  # fmt: skip
 
     exported, network = export(source)

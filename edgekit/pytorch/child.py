@@ -190,7 +190,9 @@ def _made(spec: str) -> Any:
         return getattr(importlib.import_module(module), function)()
     except Exception as error:
         frames = [
-            one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__
+            one
+            for one in traceback.extract_tb(error.__traceback__)
+            if one.filename not in (__file__, importlib.__file__)
         ]
         own = [one for one in frames if not one.filename.startswith("<")]
         line = f"{own[-1].filename}:{own[-1].lineno}" if own else spec
