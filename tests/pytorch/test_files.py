@@ -94,6 +94,9 @@ def test_a_factory_that_fails_is_named_with_its_line(nets, tmp_path, monkeypatch
         edgekit.export("my_nets:make", inputs={"x": "1x4"}, target=ORIN)
     assert refused.value.code == "torch.factory"
     assert refused.value.where.endswith("my_nets.py:2")
+    with pytest.raises(ModelError, match="No module named 'none'") as refused:
+        edgekit.export("none.at.all:make", inputs={"x": "1x4"}, target=ORIN)
+    assert refused.value.where == "none.at.all:make"
 
 
 @pytest.mark.slow
