@@ -47,7 +47,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 )
 @argument(
     "models",
-    "ONNX files, builtin:NAME or YAML configurations.",
+    "ONNX files, PyTorch files or package.module:factory, builtin:NAME, or YAML configurations.",
     nargs=-1,
     required=True,
     metavar="MODEL...",

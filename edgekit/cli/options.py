@@ -18,7 +18,7 @@ from edgekit.cli.output import progress, say, warn
 from edgekit.errors import ConfigError, Problem, UsageError
 
 Decorator = Callable[[Any], Any]
-_MODEL = "ONNX file, builtin:NAME or YAML configuration."
+_MODEL = "ONNX file, PyTorch file or package.module:factory, builtin:NAME, or YAML configuration."
 model = argument("model", _MODEL)
 #: For a command that can do without one.
 optional_model = argument("model", _MODEL, required=False)

@@ -99,6 +99,8 @@ class Cut:
             for rows in found:
                 for name, values in rows.items():
                     values.append(array(known[name]))
+        if self.left is not None:
+            self.left.reset()
         if not any(values for rows in found for values in rows.values()):
             raise DataError(
                 "there are no calibration inputs", code="calibration.empty",

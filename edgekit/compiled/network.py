@@ -84,14 +84,20 @@ def compile_network(
         EdgekitError: As of ``export``, ``plan``, ``bundle`` and ``deploy``.
     """
     release = release_for(target, options.get("tensorrt"), None)
+    sizes = options.pop("dynamic_shapes", None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
         return export_with_network(
             module, args, kwargs, release=release, inputs=inputs, exporter=exporter, trust=trust,
-            leave=leave,
+            leave=leave, dynamic_shapes=sizes,
         )  # fmt: skip
 
     exported, network = export(source)
+    batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
+    if batches is not None and (precision := options.get("precision", "int8")) != "int8":
+        batches = None
+        unused = f"calibration is not read: {precision} has no scales"
+        exported = exported.model_copy(update={"notes": [*exported.notes, unused]})
     # of a module its class, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
     name = str(options.pop("name", "")) or name_of(made_of)[:_LONGEST_NAME]
@@ -107,7 +113,6 @@ def compile_network(
         board=(board or str(boards[0]["host"])) if boards else None, out=cut.out,
         progress=progress, consents=consents or {},
     )  # fmt: skip
-    batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
     key = earlier.key(exported, name, building)

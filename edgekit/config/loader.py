@@ -508,7 +508,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
 
 def _of_model(path: str, given: dict[str, Any]) -> Config:
-    torch = _torch_source(path)
+    trusted = isinstance(given.get("model"), dict) and bool(given["model"].get("trust"))
+    torch = _torch_source(path, trusted)
     if parse_builtin(path) is None and torch is None:
         refuse_foreign(Path(path))
     if "target" not in given:
@@ -528,11 +529,11 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
     return _changed(YamlDocument(path, base, {}, ()), Path(), given)
 
 
-def _torch_source(path: str) -> Literal["python", "pt2"] | None:
+def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
     """Returns the key of "model" for a PyTorch network; None for another model."""
     if is_factory(path) and not Path(path).exists():
         return "python"
-    return "pt2" if is_torch_file(Path(path)) else None
+    return "pt2" if is_torch_file(Path(path), trusted=trusted) else None
 
 
 def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:

@@ -117,6 +117,8 @@ def near_builtins(name: str) -> list[str]:
 def missing_model(path: str | Path) -> ModelError:
     """Returns the error of a model file that does not exist."""
     hint = "give the path of an .onnx file, for example from torch.onnx.export"
+    if has_torch_ending(Path(path)):
+        hint = "give the path of a .pt2 or TorchScript file, or package.module:factory"
     if near := near_builtins(str(path)):
         hint += f", or a built-in network: {_BUILTIN}{near[0]}"
     return ModelError("the file does not exist", code="model.missing", where=str(path), hint=hint)
@@ -146,15 +148,20 @@ def has_torch_ending(path: Path) -> bool:
     return path.suffix.lower() in _TORCH_ENDINGS
 
 
-def is_torch_file(path: Path) -> bool:
-    """Whether a file is a program of ``torch.export`` or a TorchScript file, by ending and content:
-    a check looks into no other file before it reads it.
+def is_torch_file(path: Path, *, trusted: bool = False) -> bool:
+    """Whether a file is PyTorch's, by ending and content: a check looks into no other file before
+    it reads it.
+
+    Args:
+        path: The file.
+        trusted: Whether the user trusts a pickle, which may have any ending.
     """
     try:
-        found = foreign(path) if has_torch_ending(path) and path.is_file() else None
+        looked = (trusted or has_torch_ending(path)) and path.is_file()
+        found = foreign(path) if looked else None
     except OSError:
         return False
-    return found is not None and found[0] in (TORCH_PROGRAM, TORCHSCRIPT)
+    return found is not None and found[0] in (TORCH_PROGRAM, TORCHSCRIPT, *TORCH_PICKLES)
 
 
 def refuse_foreign(path: Path) -> None:

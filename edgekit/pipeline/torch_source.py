@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.network.part import ModelPart
+from edgekit.network.source import has_torch_ending, is_factory
 
 if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
@@ -54,7 +56,10 @@ def from_torch(
     """
     example = bool(kwargs) or not (isinstance(args, tuple | list) and not args)
     named = isinstance(source, str | os.PathLike)
-    if not example and (named or not _is_torch(source)):
+    given = dict(options)
+    sizes = given.pop("dynamic_shapes", None)
+    refused = bool(sizes) and named and _is_named_torch(str(source))
+    if not example and not refused and (named or not _is_torch(source)):
         return None
     from edgekit.config.loader import Config, name_of
     from edgekit.pytorch.export import export, release_for
@@ -64,7 +69,6 @@ def from_torch(
             "a configuration takes no example inputs", code="torch.inputs",
             hint="give sizes in model.inputs, or the module instead of the configuration",
         )  # fmt: skip
-    given = dict(options)
     target = given.get("target")
     if target is None:
         raise UsageError(
@@ -74,7 +78,7 @@ def from_torch(
     part = dict(part._asdict() if isinstance(part, ModelPart) else part)
     how = {key: part.pop(key) for key in _EXPORT if part.get(key)}
     release = release_for(str(target), given.get("tensorrt"), given.get("jetpack"))
-    exported = export(source, args, kwargs, release=release, **how)
+    exported = export(source, args, kwargs, release=release, dynamic_shapes=sizes, **how)
     given["model"] = part or None
     if given.get("name") is None:
         made_of = str(source) if named else exported.source.rpartition(".")[2]
@@ -86,9 +90,14 @@ def leaving(options: Mapping[str, Any], leave: Sequence[str]) -> dict[str, Any]:
     """Returns a configuration's keys with the globs of the modules that are left out."""
     if not leave:
         return dict(options)
+    leave = [leave] if isinstance(leave, str) else leave
     part = options.get("model") or {}
     given = dict(part._asdict() if isinstance(part, ModelPart) else part)
     return {**options, "model": {**given, "leave": list(leave)}}
+
+
+def _is_named_torch(source: str) -> bool:
+    return is_factory(source) or has_torch_ending(Path(source))
 
 
 def _is_torch(source: object) -> bool:

@@ -81,7 +81,7 @@ def _loaded(request: Request) -> Any:
                 return torch.export.load(request.source)
             if request.kind == "torchscript":
                 return torch.jit.load(request.source, map_location="cpu")
-            return _module_of(torch.load(request.source, map_location="cpu", weights_only=False))
+            loaded = torch.load(request.source, map_location="cpu", weights_only=False)
     except Exception as error:
         if _was_refused(error):
             raise ModelError(
@@ -97,6 +97,7 @@ def _loaded(request: Request) -> Any:
             where=request.source,
             hint="save it again with this version of PyTorch, or give the module",
         ) from error
+    return _module_of(loaded)
 
 
 class Unpickled(Exception):
@@ -166,8 +167,11 @@ def _module_of(loaded: Any) -> Any:
             return kept.float()  # a checkpoint is in FP16 to be small
     if isinstance(loaded, torch.nn.Module):
         return loaded
+    holds = "no module, but " + type(loaded).__name__
+    if isinstance(loaded, dict) and any(map(torch.is_tensor, loaded.values())):
+        holds = "weights without a network"
     raise ModelError(
-        f"the file holds no module, but {type(loaded).__name__}",
+        f"the file holds {holds}",
         code="torch.source",
         hint="make the module in Python, load_state_dict the file, and give the module",
     )
@@ -186,7 +190,9 @@ def _made(spec: str) -> Any:
         return getattr(importlib.import_module(module), function)()
     except Exception as error:
         frames = [
-            one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__
+            one
+            for one in traceback.extract_tb(error.__traceback__)
+            if one.filename not in (__file__, importlib.__file__)
         ]
         own = [one for one in frames if not one.filename.startswith("<")]
         line = f"{own[-1].filename}:{own[-1].lineno}" if own else spec

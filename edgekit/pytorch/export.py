@@ -26,6 +26,7 @@ from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.networks import Network, clones, is_module, network_of, size_words
+from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
@@ -103,12 +104,13 @@ def export_with_network(
             f"there is no exporter {exporter!r}", code="torch.exporter",
             hint="the exporters are dynamo and legacy",
         )  # fmt: skip
+    if isinstance(source, str | Path):
+        refuse_untrusted(source, trust)
     need_torch()
+    leave = (leave,) if isinstance(leave, str) else leave
     given = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
     chosen = cast("Exporter | None", exporter)
     if isinstance(source, str | Path):
-        from edgekit.pytorch.outside import export_outside
-
         if dynamic_shapes:
             raise _dynamic((), given, kwargs, inputs)
         outside = export_outside(
@@ -256,6 +258,7 @@ def export_network(
         notes.append("float64 is float32 in the file: TensorRT has no float64")
     exporters.rename(proto, network.call.names, network.result.names)
     exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
+    stay = network.left
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
@@ -267,10 +270,12 @@ def export_network(
     with keeping.making(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
         file, names = folder / keeping.FILE, network.result.names
-        left_out = None if network.left is None else partial(torch_step, left=network.left)
+        left_out = None if stay is None else partial(torch_step, left=stay)
         steps = steps_of_file(file, left_out, optimise=not quantised)
 
         def run(tensors: Sequence[Any]) -> list[Any]:
+            if stay is not None:
+                stay.reset()  # each call is compared with the first one of a copy
             found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 

@@ -61,6 +61,13 @@ def _of_pytorch(path: str, one: Any) -> _Scales:
     codes = _RANGES.get((int(one.quant_min), int(one.quant_max)))
     if codes is None:
         raise _refused(path, f"quantises to {int(one.quant_min)}..{int(one.quant_max)}")
+    shifted = one.zero_point[one.zero_point != 0]
+    if len(shifted):
+        raise _refused(
+            path, f"has asymmetric codes (zero point {int(shifted[0])}), which TensorRT lacks",
+            hint="train with symmetric codes: -128..127 with zero point 0 (torch.qint8, "
+            "torch.per_tensor_symmetric)",
+        )  # fmt: skip
     axis = int(one.ch_axis) if one.is_per_channel else None
     return _Scales(one.scale.detach().float(), one.zero_point.detach().int(), axis, codes)
 

@@ -90,6 +90,16 @@ class LeftOut:
     twin: nn.Module
     modules: dict[str, nn.Module] = field(default_factory=dict)
     calls: list[LeftCall] = field(default_factory=list)
+    _before: dict[str, nn.Module] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        """Gives the left-out modules the state that they had before any call."""
+        for path, kept in self._before.items():
+            for whole in (self.twin.get_submodule(path), self.modules[path]):
+                for here, there in zip(whole.modules(), twin(kept).modules(), strict=True):
+                    state = {name: value for name, value in vars(there).items()
+                             if name not in ("forward", "_modules")}  # fmt: skip
+                    vars(here).update(state)
 
     def run(self, call: int, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Returns what a call of a left-out module makes of other tensors."""
@@ -139,6 +149,7 @@ def leave_out(
         )
     whole = twin(module)
     found.modules = {path: whole.get_submodule(path) for path in paths}
+    found._before = {path: twin(module.get_submodule(path)) for path in paths}
     found.twin = twin(module)
     turn = itertools.cycle(found.calls)
     for path in paths:

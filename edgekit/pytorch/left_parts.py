@@ -63,10 +63,17 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
     class Alone(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.module = left.modules[call.module]
+            # at its own path, by which errors name it
+            *around, last = call.module.split(".")
+            here: torch.nn.Module = self
+            for name in around:
+                here.add_module(name, torch.nn.Module())
+                here = here.get_submodule(name)
+            here.add_module(last, left.modules[call.module])
 
         def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-            return tuple(call.run(self.module, [given[names.index(one)] for one in part.inputs]))
+            module = self.get_submodule(call.module)
+            return tuple(call.run(module, [given[names.index(one)] for one in part.inputs]))
 
     typed = dict(zip(part.inputs, call.typed(tensors), strict=True))
     try:
@@ -76,8 +83,9 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
         raise UsageError(
             f"the module stays in PyTorch and cannot become an ONNX file: {error.message}",
             code="compile.left", where=part.module,
-            hint="a bundle holds no Python: name the modules inside that can be exported, or "
-            "deploy the compiled parts and run this module beside them",
+            hint=f'let it travel as a Python part: save(path, python={{"{part.module}": '
+            '"package.module:factory"}), or leave out only the modules inside that cannot be '
+            "exported",
         ) from error  # fmt: skip
     if (file.parent / keeping.DATA).exists():
         raise exporters.too_large(part.module)

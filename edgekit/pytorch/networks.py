@@ -151,6 +151,11 @@ def network_of(
         network = _script(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.nn.Module):
         network = _module(source, args, kwargs, inputs, name, leave)
+    elif isinstance(source, type) and issubclass(source, torch.nn.Module):
+        raise UsageError(
+            f"{source.__qualname__} is a class, and no module yet", code="torch.source",
+            hint=f"make a module: {source.__qualname__}(...)",
+        )  # fmt: skip
     else:
         raise UsageError(
             f"an object of {type(source).__qualname__} is no PyTorch network",
@@ -426,6 +431,8 @@ def _examine(network: Network) -> None:
     given = clones(tensors)
     try:
         network.outputs = clones(network.run(module, given))
+        if network.left is not None:
+            network.left.reset()  # what stays in PyTorch may keep a state
         again = network.run(module, clones(tensors))
     except EdgekitError:
         raise
@@ -449,11 +456,8 @@ def _examine(network: Network) -> None:
     gap = max(difference(array(a), array(b)) for a, b in zip(again, network.outputs, strict=True))
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
     if gap > _SAME and changed:
-        raise ModelError(
-            f"the results depend on earlier calls: the module keeps {words} between calls",
-            code="torch.state",
-            hint="make them inputs and outputs of forward; an engine keeps nothing",
-        )
+        place = source_errors.state_place(module, changed[0]) if network.kind == "module" else None
+        raise source_errors.keeps_state(words, place)
     if gap > _SAME:
         raise ModelError(
             "two calls with the same inputs have different results: the module uses random "

@@ -178,20 +178,11 @@ def export_outside(
     """Exports a file or a factory; the arguments are those of ``export``.
 
     Raises:
-        ModelError: ``model.missing``, or ``torch.untrusted`` of a pickle.
-        UsageError: ``torch.source``: no PyTorch network; ``torch.trust``: another file is trusted.
         BuildError: ``torch.failed``, ``torch.timeout`` or ``torch.memory``: the child ended early.
         EdgekitError: What the child met.
     """
     kind = kind_of(source)
-    digest = file_digest(Path(source)) if kind != "factory" else ""
-    if trust and kind != "factory" and trust.lower() != digest:
-        raise UsageError(
-            f"the file's SHA-256 is {digest}, and another one is trusted", code="torch.trust",
-            where=str(source), hint="ask its author for the SHA-256, or give trust the file's own",
-        )  # fmt: skip
-    if kind == "pickle" and not trust:
-        raise _untrusted(Path(source), digest)
+    digest = "" if kind == "factory" else file_digest(Path(source))
     with tempfile.TemporaryDirectory(prefix="edgekit-torch-") as made:
         folder = Path(made)
         example, tensors, values = example_to(args, kwargs, folder)
@@ -209,6 +200,26 @@ def export_outside(
         if found is None:
             found = keeping.taken(_asked(request, folder), key, folder)
         return keeping.saved(found, save)
+
+
+def refuse_untrusted(source: str | Path, trust: str | None) -> None:
+    """Refuses a pickle whose SHA-256 the user does not give; a factory is his own code.
+
+    Raises:
+        ModelError: ``model.missing``, or ``torch.untrusted`` of a pickle.
+        UsageError: ``torch.source``: no PyTorch network; ``torch.trust``: another file is trusted.
+    """
+    kind = kind_of(source)
+    if kind == "factory" or not (trust or kind == "pickle"):
+        return
+    digest = file_digest(Path(source))
+    if not trust:
+        raise _untrusted(Path(source), digest)
+    if trust.lower() != digest:
+        raise UsageError(
+            f"the file's SHA-256 is {digest}, and another one is trusted", code="torch.trust",
+            where=str(source), hint="ask its author for the SHA-256, or give trust the file's own",
+        )  # fmt: skip
 
 
 def kind_of(source: str | Path) -> Kind:
@@ -242,7 +253,9 @@ def _untrusted(path: Path, digest: str) -> ModelError:
     trusting = f"or, if you trust its author, give trust (--trust) {digest}"
     if any(name.partition(".")[0] == "ultralytics" for name in modules):
         what = "an Ultralytics checkpoint"
-        hint = 'load it with Ultralytics and export that: YOLO("FILE").export(format="onnx")'
+        hint = (
+            f"load it with Ultralytics and export that: YOLO({str(path)!r}).export(format='onnx')"
+        )
     elif modules and _PLAIN.issuperset(modules):
         what = "a file of weights without a network"
         hint = "make the module in Python, load_state_dict the file, and give the module"
@@ -250,7 +263,8 @@ def _untrusted(path: Path, digest: str) -> ModelError:
     else:
         what = "a PyTorch pickle"
         hint = (
-            "load it in Python, if you trust it, and give the module: edgekit.export(model, (x,))"
+            "load it in Python, if you trust it, and give the module, or a file of torch.export or "
+            "torch.onnx.export"
         )
     return ModelError(
         f"this is {what}: loading it runs code of its author, so that it is not loaded",

@@ -403,7 +403,16 @@ def tensors_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict
     Raises:
         UsageError: "torch.inputs": other arguments, sizes or types than the example's.
     """
+    import torch
+    from torch.utils import _pytree
+
     given, about = args if isinstance(args, tuple) else (args,), exported.arguments
+    if not any(map(torch.is_tensor, _pytree.tree_leaves((given, dict(kwargs))))):
+        raise UsageError(
+            f"input {exported.inputs[0].name!r} is missing: there is no tensor among the arguments",
+            code="torch.inputs", where=exported.inputs[0].name,
+            hint=f"the inputs are {listed(one.name for one in exported.inputs)}",
+        )  # fmt: skip
     call = call_of(about.parameters, given, kwargs, about.leaves)
     if plain_constants(call) != about.constants:
         raise UsageError(
@@ -416,7 +425,8 @@ def tensors_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict
     for name in [*known, *found]:
         wanted, tensor = known.get(name), found.get(name)
         if wanted is None:
-            problem, hint = f"there is no input {name!r}", f"the inputs are {listed(known)}"
+            problem = f"there is no input {name!r}"
+            hint = f"the inputs are {listed(known)}: give no others, such as a data loader's labels"
         else:
             size = f"{'x'.join(map(str, wanted.shape))}:{wanted.torch_type}"
             hint = f"it was compiled for {size}; compile it again for another size or type"

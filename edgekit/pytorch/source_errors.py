@@ -4,6 +4,8 @@ avoids it.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 import traceback
 from collections.abc import Iterator, Sequence
@@ -120,6 +122,36 @@ def data_dependent(first: Place | None) -> ModelError:
         hint=(f"{first.leave()}, or write it" if first else "write it")
         + " with torch.where or arithmetic",
     )
+
+
+def keeps_state(buffers: str, place: Place | None) -> ModelError:
+    """Returns the error of a network whose results depend on earlier calls.
+
+    Args:
+        buffers: What it keeps: "1 buffer 'head.count'".
+        place: Where it keeps the first of them, if it is known.
+    """
+    return ModelError(
+        f"the results depend on earlier calls: the module keeps {buffers} between calls"
+        + (f": {place.words()}" if place else ""),
+        code="torch.state",
+        where=place.line if place else "",
+        hint=(f"{place.leave()}, with its state; or make" if place else "make")
+        + " them inputs and outputs of forward: an engine keeps nothing",
+    )
+
+
+def state_place(network: Any, buffer: str) -> Place:
+    """Returns the module that keeps a buffer, and the line of its ``forward`` that names it."""
+    path, _, name = buffer.rpartition(".")
+    kind = type(network.get_submodule(path))
+    line = ("", "")
+    with contextlib.suppress(OSError, TypeError):  # a class without a source file
+        file = inspect.getsourcefile(kind.forward) or ""
+        lines, first = inspect.getsourcelines(kind.forward)
+        named = (at for at, text in enumerate(lines) if re.search(rf"\.{name}\b", text))
+        line = _line(file, first + next(named, 0))
+    return Place(path, kind.__name__, *line)
 
 
 def free_size(place: Place | None, output: str = "") -> ModelError:

@@ -125,6 +125,8 @@ def test_a_module_that_onnx_cannot_hold_is_named(
     with pytest.raises(UsageError, match="cannot become an ONNX file") as caught:
         net.save(tmp_path / "net.ekb")
     assert (caught.value.code, caught.value.where) == ("compile.left", "router")
+    assert "module 'router'" in caught.value.message
+    assert 'python={"router": "package.module:factory"}' in caught.value.hint
     assert not (tmp_path / "net.ekb").exists()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,11 +57,58 @@ def test_files_are_exported_and_named_as_the_user_names_them(
         "model: {pt2: lenet.pt2}\n"
     )
     assert edgekit.plan(config).notes
-    weights = tmp_path / "weights.pt"
-    torch.save(nets.lenet().state_dict(), weights)
+
+
+def refused(*words: str) -> EdgekitError:
     with pytest.raises(EdgekitError) as caught:
-        app(["check", str(weights), *TARGET])
-    assert caught.value.code == "model.not_onnx"
+        app([*words, *TARGET])
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "commands"), [("lenet.pt", ("check", "plan")), ("lenet.bin", ("rewrite",))]
+)
+def test_commands_load_a_pickle_whose_digest_the_user_gives(
+    nets: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    commands: tuple[str, ...],
+) -> None:
+    import torch
+
+    path = tmp_path / name
+    torch.save(nets.lenet(), path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for command in commands:
+        assert ask(capsys, command, str(path), *INPUT, *TARGET, "--trust", digest)
+        wrong = refused(command, str(path), *INPUT, "--trust", "0" * 64)
+        assert (wrong.code, digest in wrong.message) == ("torch.trust", True)
+    if name == "lenet.pt":
+        assert f"--trust) {digest}" in refused("check", str(path), *INPUT).hint
+
+
+def test_files_that_are_not_loaded_are_named_with_what_to_do(
+    nets: ModuleType, tmp_path: Path
+) -> None:
+    import torch
+
+    weights, yolo = tmp_path / "weights.pt", tmp_path / "yolo.pt"
+    torch.save(nets.lenet().state_dict(), weights)
+    error = refused("check", str(weights))
+    assert (error.code, "weights without a network" in error.message) == ("torch.untrusted", True)
+    assert "load_state_dict" in error.hint
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    error = refused("check", str(weights), *INPUT, "--trust", digest)
+    assert (error.code, "weights without a network" in error.message) == ("torch.source", True)
+    with zipfile.ZipFile(yolo, "w") as archive:
+        archive.writestr("yolo/data.pkl", b"\x80\x02cultralytics.nn.tasks\nDetectionModel\n)R.")
+    error = refused("plan", str(yolo))
+    assert error.code == "torch.untrusted"
+    assert f"YOLO('{yolo}').export" in error.hint
+    assert "--trust" in error.hint
+    missing = refused("check", str(tmp_path / "nofile.pt2"))
+    assert (missing.code, ".onnx" in missing.hint) == ("model.missing", False)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,9 @@ def test_a_factory_that_fails_is_named_with_its_line(nets, tmp_path, monkeypatch
         edgekit.export("my_nets:make", inputs={"x": "1x4"}, target=ORIN)
     assert refused.value.code == "torch.factory"
     assert refused.value.where.endswith("my_nets.py:2")
+    with pytest.raises(ModelError, match="No module named 'none'") as refused:
+        edgekit.export("none.at.all:make", inputs={"x": "1x4"}, target=ORIN)
+    assert refused.value.where == "none.at.all:make"
 
 
 @pytest.mark.slow
@@ -128,7 +131,7 @@ def test_an_ultralytics_checkpoint_is_refused_with_what_to_do(nets, tmp_path):
         archive.writestr("yolo/data.pkl", code)
     with pytest.raises(ModelError, match="an Ultralytics checkpoint") as refused:
         edgekit.export(path, (nets.image(),), target=ORIN)
-    assert 'export(format="onnx")' in refused.value.hint
+    assert "export(format='onnx')" in refused.value.hint
 
 
 def test_what_is_no_file_of_pytorch(nets, tmp_path):

@@ -119,3 +119,15 @@ def test_a_quantiser_of_four_bits_is_refused_by_its_module(image):
     assert error.value.code == "torch.fake_quant"
     assert error.value.where == "conv.weight_fake_quant"
     assert "-8..7" in error.value.message
+
+
+def test_asymmetric_codes_are_refused_by_the_quantiser(image):
+    net = trained()
+    name, one = next(
+        (n, m) for n, m in net.named_modules() if n.endswith("activation_post_process")
+    )
+    one.zero_point.fill_(5)
+    with pytest.raises(ModelError, match="asymmetric codes") as error:
+        edgekit.export(net, (image,), target=ORIN)
+    assert (error.value.code, error.value.where) == ("torch.fake_quant", name)
+    assert "symmetric codes" in error.value.hint

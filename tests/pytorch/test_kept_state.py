@@ -1,0 +1,77 @@
+"""Modules that keep something between calls, and small mistakes of callers."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+import edgekit
+from edgekit.errors import ModelError, UsageError
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+def counting() -> tuple[object, object]:
+    import torch
+
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("n", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.n.add_(1)
+            return x * self.n
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.buf = torch.nn.Conv2d(3, 8, 3), Counter()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.buf(self.a(x))
+
+    return Net().eval(), torch.randn(1, 3, 16, 16)
+
+
+def test_a_module_that_counts_its_calls_is_named_and_left_out(
+    nets: ModuleType, tmp_path: object
+) -> None:
+    net, x = counting()
+    with pytest.raises(ModelError) as caught:
+        edgekit.export(net, (x,), target=ORIN)
+    error = caught.value
+    assert error.code == "torch.state"
+    assert "module 'buf' (Counter)" in error.message
+    assert "self.n.add_(1)" in error.message
+    assert __file__ in error.where
+    assert 'leave=["buf"]' in error.hint
+    made = edgekit.compile(
+        net, (x,), target=ORIN, precision="fp16", leave="buf", out=tmp_path,
+        calibration=[x],
+    )  # fmt: skip
+    assert "calibration is not read: fp16 has no scales" in made.report.notes
+    first, second = made(x), made(x)
+    assert (second / 2 - first).abs().max() < 1e-3 * first.abs().max()
+    assert int(net.buf.n) == 0
+    with pytest.raises(UsageError, match="input 'x' is missing"):
+        made()
+    with pytest.raises(UsageError) as labels:
+        made(x, x)
+    assert "labels" in labels.value.hint
+
+
+def test_dynamic_shapes_are_refused_with_the_sizes(nets: ModuleType) -> None:
+    example = (nets.image(),)
+    for function in (edgekit.compile, edgekit.check, edgekit.plan):
+        with pytest.raises(UsageError) as caught:
+            function(nets.lenet(), example, target=ORIN, dynamic_shapes={"x": {0: "n"}})
+        assert caught.value.code == "torch.dynamic_shapes"
+        assert "x 1x1x32x32:float32" in caught.value.hint
+
+
+def test_a_class_is_no_module(nets: ModuleType) -> None:
+    with pytest.raises(UsageError) as caught:
+        edgekit.export(nets.LeNet, (nets.image(),), target=ORIN)
+    assert "LeNet(...)" in caught.value.hint
