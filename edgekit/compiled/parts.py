@@ -117,8 +117,8 @@ class Part:
     Attributes:
         document: Its row in the report.
         layers: Its layers as they were placed.
-        bundle: The file of its signed bundle, with weights; its name has the content's digest, since
-            other compilations of the same name write to the same folder.
+        bundle: The file of its signed bundle, with weights; its name has the content's digest,
+            since other compilations of the same name write to the same folder.
     """
 
     def __init__(
