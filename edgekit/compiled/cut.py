@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -108,12 +109,13 @@ class Cut:
             )  # fmt: skip
         paths = []
         for name, rows in zip(self.files, found, strict=True):
-            path = self.out / name / "calibration.npz"
+            data = write_npz({key: np.stack(values) for key, values in rows.items()})
+            # another compilation of the same name has other inputs
+            digest = hashlib.sha256(data).hexdigest()
+            path = self.out / name / f"calibration-{digest[:12]}.npz"
             path.parent.mkdir(parents=True, exist_ok=True)
             with write_atomically(path) as temporary:
-                temporary.write_bytes(
-                    write_npz({key: np.stack(values) for key, values in rows.items()})
-                )
+                temporary.write_bytes(data)
             paths.append(path)
         return paths
 

@@ -27,7 +27,10 @@ class PlacedModule(Document):
         description="Where the time is from: predicted by the cost model, or measured on a board; "
         "unknown of a left-out module."
     )
-    bytes: Count = Field(description="What it reads from other devices in one inference.")
+    bytes: Count = Field(
+        description="What it reads from other devices and parts in one inference; of a left-out "
+        "module, what it reads and returns."
+    )
 
 
 class CompiledPart(Document):
@@ -60,7 +63,7 @@ class Compiled(Document):
         """Returns the modules as a table, for people."""
         rows = [("module", "where", "time", "crosses")]
         for one in self.modules:
-            time = "" if one.us is None else f"{one.us:.1f} us {one.clock}"
+            time = "not measured" if one.us is None else f"{one.us:.1f} us {one.clock}"
             rows.append((one.module or "(the network)", one.where, time, f"{one.bytes:,} B"))
         where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
         return "\n".join([f"compiled for {self.target}; {where}", *aligned(rows), *self.notes])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from edgekit.compiled import earlier
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.parts import Building, Part, board_section
+from edgekit.compiled.same_structure import of_structure
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, PYTORCH, placed_modules
 from edgekit.config.loader import name_of
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 # a part's number follows
 _LONGEST_NAME = 60
+_MOST_VALUES = 1 << 15  # of a tensor, in a checksum at each call
 _REFITTED = (
     "only the weights differ from those that it was placed and built with: its engines took the "
     "new ones"
@@ -187,7 +190,8 @@ class CompiledNetwork:
             if isinstance(part, CompiledPart):
                 made = next(built)
                 steps.append(array_step(part.inputs, part.outputs, made.run))
-                rows += placed_modules(made.layers, made.document.plan)
+                outside = set(part.inputs) - {one.name for one in self._cut.exported.inputs}
+                rows += placed_modules(made.layers, made.document.plan, outside)
             else:
                 steps.append(self._cut.left_step(part))
                 rows.append(
@@ -283,12 +287,7 @@ class CompiledNetwork:
         """
         source = self._source if model is None else model
         exported, network = self._export(source)
-        if exported.structure != self._cut.exported.structure:
-            raise UsageError(
-                "the module's network is another one than the compiled one",
-                code="compile.structure",
-                hint="compile it: edgekit.compile(model, ...)",
-            )
+        exported = of_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
@@ -296,9 +295,20 @@ class CompiledNetwork:
         self._link()
 
 
-def _versions(source: Any) -> tuple[tuple[int, int], ...]:
-    """What changes when a module's weights do: the tensors, and how often each was written."""
+def _versions(source: Any) -> tuple[tuple[int, int, int], ...]:
+    """What changes when a module's weights do: the tensors, how often each was written, and a
+    checksum of some of the values, as PyTorch does not count what is written through ``.data``.
+    """
     if isinstance(source, str | Path):
         return ()
     every = itertools.chain(source.parameters(), source.buffers())
-    return tuple((id(one), one._version) for one in every)
+    return tuple((id(one), one._version, _checksum(one)) for one in every)
+
+
+def _checksum(tensor: Any) -> int:
+    """Returns the checksum of a tensor's values: of all, or of every n-th, at most 32,768."""
+    import torch
+
+    flat = tensor.detach().reshape(-1)
+    some = flat[:: -(-len(flat) // _MOST_VALUES) or 1].cpu().contiguous()
+    return zlib.crc32(memoryview(some.view(torch.uint8).numpy()))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundles.files import write
 from edgekit.bundles.sign import sign
 from edgekit.compiled.document import CompiledPart
 from edgekit.config.loader import Config, open_config
@@ -116,7 +117,8 @@ class Part:
     Attributes:
         document: Its row in the report.
         layers: Its layers as they were placed.
-        bundle: The file of its signed bundle, with weights.
+        bundle: The file of its signed bundle, with weights; its name has the content's digest,
+            since other compilations of the same name write to the same folder.
     """
 
     def __init__(
@@ -124,19 +126,19 @@ class Part:
     ) -> None:
         """Places and builds a part; ``weights``: the ONNX file that the engines take weights of."""
         self._building, self._config, self._weights = building, config, weights
-        self.bundle = building.out / config.file.name / "network.ekb"
         if building.board is not None:
             building.connect(config)
         with building.pipeline(config) as pipeline:
-            plan = pipeline.plan()
-            self.layers: Network = layers_of(pipeline.context)
             if weights is None:
-                pipeline.bundle(full=self.bundle)
+                pipeline.bundle()
+                self._open(pipeline.packed())
                 if building.board is not None:
-                    pipeline.deploy()
+                    self._release = pipeline.deploy().releases[0].release
             else:
                 self._take(pipeline, weights)
-        self._open()
+            # as it was built: a plan before the build knows no measured scales
+            plan = pipeline.plan()
+            self.layers: Network = layers_of(pipeline.context)
         self.document = CompiledPart(
             name=config.file.name,
             file=config.path,
@@ -152,7 +154,9 @@ class Part:
         """Whether it has other weights than those that it was built with."""
         return self._weights is not None
 
-    def _open(self) -> None:
+    def _open(self, bundle: Bundle) -> None:
+        folder = self._building.out / self._config.file.name
+        self.bundle = write(bundle, folder / f"network-{bundle.digest[:12]}.ekb", stripped=False)
         # this machine signed it just now
         self._model = load(self.bundle, trust_unsigned=True)
 
@@ -160,14 +164,19 @@ class Part:
         """Runs the part once, where it was compiled for."""
         if self._building.board is None:
             return self._model(feed)
-        app, data = self._config.file.name, write_npz(feed)
+        data = write_npz(feed)
         try:
-            return read_npz(self._building.connect(self._config).infer(app, data))
+            return self._run_there(data)
         except BoardError as error:
             if error.code != "board.connection-lost":
                 raise
         self._building.close()  # the board was away meanwhile: once more, over another connection
-        return read_npz(self._building.connect(self._config).infer(app, data))
+        return self._run_there(data)
+
+    def _run_there(self, data: bytes) -> Mapping[str, np.ndarray]:
+        client, app = self._building.connect(self._config), self._config.file.name
+        # another network of the same name may serve by now
+        return read_npz(client.infer(app, data, release=self._release))
 
     def signed(self, bundle: Bundle) -> Bundle:
         """Returns a bundle with the signature of the configuration's key."""
@@ -187,10 +196,9 @@ class Part:
             return Deployed(False, found.steps, found.releases)
 
     def _take(self, pipeline: Pipeline, weights: Path) -> None:
-        if self._building.board is None:
-            pipeline.refit_bundle(weights, self.bundle)
-        else:
-            pipeline.refit(weights, full=self.bundle)
+        if self._building.board is not None:
+            self._release = pipeline.refit(weights).releases[0].release
+        self._open(pipeline.refit_bundle(weights))
 
     def refit(self, weights: Path) -> None:
         """Takes the weights of another file of the same network.
@@ -201,7 +209,6 @@ class Part:
         with self._building.pipeline(self._config) as pipeline:
             self._take(pipeline, weights)
         self._weights = weights
-        self._open()
         self.document = self.document.model_copy(update={"digest": self._model.digest})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,16 @@ class _Row:
     us: float = 0.0
 
 
-def placed_modules(network: Network, plan: Plan) -> list[PlacedModule]:
+def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[PlacedModule]:
     """Returns a part's modules: each as large as it can be with one device.
 
     A module with layers on several devices is shown by the modules inside; its own operators are a
     row for each device.
+
+    Args:
+        network: The part's layers.
+        plan: Their placement.
+        outside: The part's inputs that other parts or left-out modules make.
     """
     placed = {layer.name: layer for layer in plan.layers}
     clocks = {work.device: work.clock for share in plan.plans for work in share.devices}
@@ -48,7 +53,7 @@ def placed_modules(network: Network, plan: Plan) -> list[PlacedModule]:
     return [
         PlacedModule(
             module=path, where=device, us=row.us, clock=clocks[device],
-            bytes=sum(_bytes_read(network, row.layers, made, placed, device)),
+            bytes=sum(_bytes_read(network, row.layers, made, placed, device, outside)),
         )
         for (path, device), row in rows.items()
     ]  # fmt: skip
@@ -60,10 +65,16 @@ def _bytes_read(
     made: dict[str, Layer],
     placed: dict[str, PlacedLayer],
     device: str,
+    outside: Set[str],
 ) -> Iterator[int]:
-    """Yields the sizes of the tensors that come from other devices, in the type of their maker."""
-    read = {name for layer in layers for name in layer.inputs if name in made}
+    """Yields the sizes of the tensors that come from other devices, in the type of their maker;
+    from outside of the part, in FP32.
+    """
+    read = {name for layer in layers for name in layer.inputs if name in made or name in outside}
     for name in sorted(read):
+        if name not in made:
+            yield tensor_bytes(network.tensors[name], "fp32")
+            continue
         maker = placed[made[name].name]
         if maker.device != device:
             yield tensor_bytes(network.tensors[name], maker.precision)

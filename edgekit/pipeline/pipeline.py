@@ -403,15 +403,8 @@ class Pipeline:
 
         return [*needed("bundle" if own else "plan"), _dry_run_step(offered)]
 
-    def refit(self, weights: Path, *, full: Path | None = None) -> Refitted:
-        """Deploys the same engines with the weights of another file.
-
-        Args:
-            weights: The file.
-            full: A file for the bundle with these weights; not written when None.
-        """
-        from edgekit.bundles.files import write
-
+    def refit(self, weights: Path) -> Refitted:
+        """Deploys the same engines with the weights of another file."""
         given = read_weights(weights)
         changed: list[_NewWeights] = []
 
@@ -440,8 +433,6 @@ class Pipeline:
                 failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
             raise
         (new,) = changed
-        if full is not None:
-            write(next(iter(new.bundles.values())), full, stripped=False)
         for built in run.builds:
             old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:
@@ -459,18 +450,16 @@ class Pipeline:
             releases=tuple(one.row() for one in run.found.deploy),
         )
 
-    def refit_bundle(self, weights: Path, full: Path) -> None:
-        """Writes the bundle of the same engines with the weights of another file.
+    def refit_bundle(self, weights: Path) -> Bundle:
+        """Returns the first board's bundle of the same engines with another file's weights.
 
         Raises:
             DataError: "refit.mismatch": names, shapes or types differ.
         """
-        from edgekit.bundles.files import write
-
         changed: list[_NewWeights] = []
         given = read_weights(weights)
         self._run(*needed("bundle"), _weights_step(weights, changed), weights=given)
-        write(next(iter(changed[0].bundles.values())), full, stripped=False)
+        return next(iter(changed[0].bundles.values()))
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
         """Runs one inference on the first board."""

@@ -76,3 +76,7 @@ def test_parts_run_on_the_board_and_what_is_left_out_here(
             assert gap(loaded(nets.image(seed)), other(nets.image(seed))) < 0.01
     assert len(opened) == 4
     assert gap(edgekit.load(path)(x), other(x)) < 0.01
+    options = {"deploy": {"boards": [section(lab)]}, "trust_key": True}
+    third = nets.lenet(seed=9)
+    assert gap(compiled(third, x, leave=["classifer.fc1"], **options)(x), third(x)) < 0.01
+    assert gap(net(x), other(x)) < 0.01

@@ -131,7 +131,9 @@ def test_calibration_is_any_iterable_of_inputs(
         net = compiled(module, x, precision="int8", calibration=inputs, leave=["classifer.fc1"])
         assert gap(net(x), module(x)) < 0.1
         assert {part.plan.precision for part in net.report.parts} == {"int8"}
-        assert not any("synthetic" in note for note in net.report.notes)
+        assert not any(
+            "synthetic" in note or "without calibration" in note for note in net.report.notes
+        )
     with pytest.raises(DataError, match="no calibration inputs"):
         compiled(module, x, precision="int8", calibration=iter(()))
     with pytest.raises(UsageError, match="1x1x8x8"):
@@ -166,11 +168,31 @@ def test_changed_weights_are_noticed_and_refitted(
     net.refit()
     assert gap(net(x), module(x)) < 0.01
     assert gap(net(x), before) > 0.05
+    module.feat.conv2.weight.data.mul_(2)
+    with pytest.warns(UserWarning, match="weights changed"):
+        net(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net(x)
     other = nets.lenet(seed=5)
     net.refit(other)
     assert gap(net(x), other(x)) < 0.01
-    with pytest.raises(UsageError, match="another one"):
-        compiled(module, x).refit(nets.called_twice())
+
+
+def test_a_refit_takes_a_bias_of_zeros_which_the_exporter_drops(
+    nets: ModuleType, compiled: Callable[..., Any]
+) -> None:
+    import torch
+
+    module, x = nets.lenet(), nets.image()
+    net = compiled(module, x)
+    for bias in (module.feat.conv1.bias, module.classifer.fc3.bias):
+        torch.nn.init.zeros_(bias)
+    net.refit()
+    assert gap(net(x), module(x)) < 0.01
+    with pytest.raises(UsageError, match="another one") as caught:
+        net.refit(nets.called_twice())
+    assert "the compiled one has MaxPool with 1 input in module 'feat'" in str(caught.value)
 
 
 class Steps(Quiet):

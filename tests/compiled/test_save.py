@@ -226,3 +226,19 @@ def test_other_bundles_tell_no_call(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         edgekit.load(path, trust_unsigned=True)
     assert caught.value.code == "bundle.no-call"
+
+
+def test_networks_of_one_name_keep_their_own_bundles(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
+) -> None:
+    x = nets.image()
+    modules = [nets.lenet(seed) for seed in (1, 2)]
+    made = [compiled(one, x, leave=["classifer.fc1"]) for one in modules]
+    modules.append(nets.lenet(seed=3))
+    made.append(compiled(modules[2], x, leave=["classifer.fc1"]))
+    made[2].refit(modules[0])
+    modules[2] = modules[0]
+    for number, (net, module) in enumerate(zip(made, modules, strict=True)):
+        loaded = edgekit.load(net.save(tmp_path / f"{number}.ekb"))
+        assert gap(loaded(x), module(x)) < 0.01
+        assert gap(net(x), module(x)) < 0.01

@@ -1,0 +1,105 @@
+"""``of_structure``: another export of a compiled network, with the nodes of the compiled one.
+
+PyTorch's exporter simplifies by values: it drops a bias of zeros, and joins equal constants.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from edgekit.errors import UsageError
+from edgekit.network.module_names import read_module_names
+from edgekit.pytorch import keeping
+from edgekit.pytorch.document import Exported
+from edgekit.pytorch.export import digests
+from edgekit.pytorch.exporters import is_float
+from edgekit.text import counted
+
+_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
+
+
+def of_structure(compiled: Exported, other: Exported) -> Exported:
+    """Returns an export with the nodes of a compiled one and its own weights, in the cache.
+
+    Raises:
+        UsageError: "compile.structure": it is another network.
+    """
+    if compiled.structure == other.structure:
+        return other
+    proto = onnx.load(compiled.file)
+    _take_weights(proto, onnx.load(other.file))
+    structure, weights = digests(proto)
+    key = keeping.key("of structure", compiled.structure, Path(other.file).parent.name)
+    with keeping.making(key) as folder:
+        keeping.write(proto, folder / keeping.FILE)
+        made = other.model_copy(
+            update={"file": str(keeping.home(key) / keeping.FILE), "structure": structure,
+                    "weights": weights}
+        )  # fmt: skip
+        keeping.put(made, folder)
+    return made
+
+
+def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
+    """Gives a network the weights of another export of it."""
+    mine = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
+    theirs = {one.name: numpy_helper.to_array(one) for one in other.graph.initializer}
+    floats = {one.name for one in proto.graph.initializer if is_float(one.data_type)}
+    renamed = {one.name: one.name for one in proto.graph.input}
+    taken: dict[str, np.ndarray] = {}
+    for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
+        if node is None or found is None or not _alike(node, found):
+            raise _another(proto, node, found)
+        for name, given in itertools.zip_longest(node.input, found.input):
+            if name not in mine:
+                if renamed.get(name, name) != given:
+                    raise _another(proto, node, found)
+                continue
+            value = np.zeros_like(mine[name]) if given is None else theirs.get(given)
+            kind = (mine[name].shape, mine[name].dtype)
+            if value is None or (value.shape, value.dtype) != kind:
+                raise _another(proto, node, found)
+            before = taken.setdefault(name, value) if name in floats else mine[name]
+            if not np.array_equal(before, value, equal_nan=name in floats):
+                raise _another(proto, node, found)
+        renamed.update(zip(node.output, found.output, strict=True))
+    for tensor in proto.graph.initializer:
+        if tensor.name in taken:
+            tensor.CopyFrom(numpy_helper.from_array(taken[tensor.name], tensor.name))
+
+
+def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    lacking = len(node.input) - len(other.input)
+    bias = node.op_type in _WITH_BIAS and len(node.input) == 3
+    return (
+        (node.domain, node.op_type) == (other.domain, other.op_type)
+        and lacking in ((0, 1) if bias else (0,))
+        and len(node.output) == len(other.output)
+        and sorted(map(str, node.attribute)) == sorted(map(str, other.attribute))
+    )
+
+
+def _another(
+    proto: onnx.ModelProto, node: onnx.NodeProto | None, other: onnx.NodeProto | None
+) -> UsageError:
+    names = read_module_names(proto.graph)
+
+    def words(one: onnx.NodeProto | None) -> str:
+        if one is None:
+            return "no more operators"
+        return f"{one.op_type} with {counted(len(one.input), 'input')}"
+
+    module = names.nodes.get(node.name, "") if names is not None and node is not None else ""
+    inside = f" in module {module!r}" if module else ""
+    return UsageError(
+        "the module's network is another one than the compiled one: it has "
+        f"{words(other)}, the compiled one has {words(node)}{inside}",
+        code="compile.structure",
+        hint="compile it: edgekit.compile(model, ...). The exporter simplifies by values: it drops "
+        "a bias of zeros, and one that was zero when it was compiled cannot be refitted",
+    )
