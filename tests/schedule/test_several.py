@@ -57,6 +57,9 @@ def check(document):
         assert all(a[1] <= b[0] + 1e-5 for a, b in pairwise(sorted(spans)))
     for one in document["networks"]:
         plan, latencies = one["plan"], []
+        # what is proved is said of all networks together
+        assert plan["objective"] == document["objective"]
+        assert not {"optimal", "bound", "gap"} & set(plan)
         for frame in range(one["frames"]):
             own = [
                 slot
