@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 import weakref
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # a part's number follows
 _LONGEST_NAME = 60
-_MOST_VALUES = 1 << 15  # of a tensor, in a checksum at each call
+_MOST_VALUES = 256  # of a tensor, in a checksum at each call, which must cost little beside it
 _REFITTED = (
     "only the weights differ from those that it was placed and built with: its engines took the "
     "new ones"
@@ -295,20 +295,20 @@ class CompiledNetwork:
         self._link()
 
 
-def _versions(source: Any) -> tuple[tuple[int, int, int], ...]:
-    """What changes when a module's weights do: the tensors, how often each was written, and a
-    checksum of some of the values, as PyTorch does not count what is written through ``.data``.
+def _versions(source: Any) -> tuple[tuple[int, ...], ...]:
+    """What changes when a module's weights do: the tensors, how often each was written, and
+    checksums of some values of each, as PyTorch does not count what is written through ``.data``.
     """
     if isinstance(source, str | Path):
         return ()
-    every = itertools.chain(source.parameters(), source.buffers())
-    return tuple((id(one), one._version, _checksum(one)) for one in every)
-
-
-def _checksum(tensor: Any) -> int:
-    """Returns the checksum of a tensor's values: of all, or of every n-th, at most 32,768."""
     import torch
 
-    flat = tensor.detach().reshape(-1)
-    some = flat[:: -(-len(flat) // _MOST_VALUES) or 1].cpu().contiguous()
-    return zlib.crc32(memoryview(some.view(torch.uint8).numpy()))
+    every = [*source.parameters(), *source.buffers()]
+    samples = defaultdict(list)
+    for one in every:
+        flat = one.detach().reshape(-1)
+        samples[one.dtype, one.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
+    # one copy from each device: a call must not wait for each tensor
+    read = [torch.cat(some).cpu().view(torch.uint8).numpy() for some in samples.values()]
+    counts = ((id(one), one._version) for one in every)
+    return (*counts, tuple(zlib.crc32(memoryview(one)) for one in read))
