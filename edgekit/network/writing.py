@@ -18,8 +18,8 @@ from edgekit.network.files import GRAPH, INITIALIZER, RAW_DATA, key, varint
 from edgekit.network.model import Model, chunks, entries
 from edgekit.network.protos import name_nodes
 
-# protobuf cannot write 2 GiB; above this the weights go into a file next to the model
-_LARGEST_INLINE = 1_800_000_000
+#: Bytes of weights above which they go into a file next to the model: protobuf cannot write 2 GiB.
+LARGEST_INLINE = 1_800_000_000
 # what ONNX Runtime and the onnx package align external data to, so that it can be mapped
 _ALIGNMENT = 4096
 
@@ -38,7 +38,7 @@ def save(model: Model, path: str | Path) -> None:
     proto.CopyFrom(model.proto)
     total = sum(array.nbytes for array in entries(model.weights).values())
     try:
-        if total > _LARGEST_INLINE:
+        if total > LARGEST_INLINE:
             data = target.with_name(f"{target.name}.{model.digest[:12]}.data")
             _replace(data, lambda file: _write_external(model, proto, data.name, file))
             _replace(target, lambda file: file.write(proto.SerializeToString()))

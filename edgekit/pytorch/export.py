@@ -21,6 +21,7 @@ from edgekit.network.left_modules import LeftModule, parts, with_left_modules
 from edgekit.network.loading.load import load
 from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import LEFT_DOMAIN, dtype_name
+from edgekit.network.writing import LARGEST_INLINE
 from edgekit.network.writing import save as save_model
 from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
@@ -30,8 +31,6 @@ from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
-
-_LARGEST_PART = 1_800_000_000  # bytes of weights
 
 
 def export(
@@ -156,7 +155,7 @@ def _leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
         save_model(cut, folder / keeping.FILE)
         left = []
         for part, model in zip(places, calls, strict=True):
-            if sum(one.nbytes for one in model.weights.values()) > _LARGEST_PART:
+            if sum(one.nbytes for one in model.weights.values()) > LARGEST_INLINE:
                 raise exporters.too_large(part.module)
             exporters.tidy(model.proto)
             name = f"left-{part.call}.onnx"

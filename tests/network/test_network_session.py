@@ -67,7 +67,7 @@ def test_saved_models_are_plain_onnx(tmp_path: Path) -> None:
 
 
 def test_large_models_get_a_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_LARGEST_INLINE", 1000)
+    monkeypatch.setattr(writing, "LARGEST_INLINE", 1000)
     model = load(write(conv_net(), tmp_path))
     save(model, tmp_path / "big.onnx")
     data = f"big.onnx.{model.digest[:12]}.data"
