@@ -10,7 +10,7 @@ from edgekit.benchmark.trace.sources import (
     PreparedSource,
     RunTrace,
     align,
-    read_bench,
+    read_trace_or_bench,
     times_process,
     write_trace,
 )
@@ -149,7 +149,7 @@ def test_a_bench_without_its_trace_shows_what_itself_has(tmp_path):
     path = tmp_path / "other.json"
     measurement = handmade_plan.measurement() | {"latency_ms": {"mean": 1.0}}
     path.write_text(json.dumps({"schema": "edgekit.bench/1", **measurement}))
-    source, _ = read_bench(path)
+    source, _ = read_trace_or_bench(path)
     document, _ = combined([source], tmp_path / "t.json")
     assert any(e.get("cat") == "segment" for e in document["traceEvents"])
 

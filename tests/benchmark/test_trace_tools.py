@@ -7,8 +7,8 @@ import pytest
 from edgekit.benchmark.trace.layers import profile_process
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
-    read_bench,
     read_trace,
+    read_trace_or_bench,
 )
 from edgekit.errors import DataError
 from edgekit.placement.profiles.profile import Profile, ProfileRow
@@ -50,7 +50,7 @@ def test_a_profile_s_waits_are_on_their_dla_s_track(tmp_path):
 def test_what_is_no_trace_or_bench_is_reported(text, tmp_path):
     path = tmp_path / "x.json"
     path.write_text(text)
-    for read in (read_trace, read_bench):
+    for read in (read_trace, read_trace_or_bench):
         with pytest.raises(DataError, match=r"trace|bench|JSON|measured"):
             read(path)
 
@@ -73,7 +73,7 @@ def test_a_bench_of_no_known_clock_is_reported(clock, tmp_path):
     measured = {"schema": "edgekit.bench/1", **handmade_plan.measurement(), "clock": clock}
     path.write_text(json.dumps(measured | {"latency_ms": {"mean": 1.0}}))
     with pytest.raises(DataError, match="its clock"):
-        read_bench(path)
+        read_trace_or_bench(path)
 
 
 def test_a_profile_keeps_its_order_in_time(tmp_path):

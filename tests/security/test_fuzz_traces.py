@@ -16,8 +16,8 @@ from edgekit.benchmark.trace.nsys_export import open_export
 from edgekit.benchmark.trace.sources import (
     PreparedSource,
     TraceSource,
-    read_bench,
     read_trace,
+    read_trace_or_bench,
     times_process,
     write_trace,
 )
@@ -54,7 +54,7 @@ def test_traces(data: bytes, folder: Path) -> None:
 def test_bench_documents(data: bytes, folder: Path) -> None:
     path = folder / "other.json"
     path.write_bytes(data)
-    survive(lambda: written(folder, read_bench(path)[0]))
+    survive(lambda: written(folder, read_trace_or_bench(path)[0]))
 
 
 @times(40)

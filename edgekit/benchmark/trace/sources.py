@@ -300,29 +300,23 @@ def _json(path: Path) -> Any:
 
 
 def read_trace_or_bench(path: Path) -> tuple[TraceSource, str]:
-    """Reads a trace of edgekit's (``read_trace``) or a bench document (``read_bench``), whatever
-    the file is called.
+    """Reads a trace of edgekit's, or a bench document: its run's trace if that is next to it, else
+    its own data. What the file is called does not matter.
 
     Returns:
-        As ``read_bench``.
+        The source, and the name of what was measured; "" if it has none.
 
     Raises:
-        DataError: As ``read_bench``.
+        DataError: As ``read_trace``; or it measured nothing ("trace.empty").
     """
     with collector_held():
         sound = _sound(path)
-        document = None if sound else _json(path)
-    if sound:
-        return RunTrace(path.name, sound), ""
-    if isinstance(document, dict) and "traceEvents" in document:
-        return read_trace(path), ""
-    return read_bench(path)
-
-
-def _sound(path: Path) -> Trace | None:
-    with suppress(OSError):  # which load_json reports
-        return sound_trace(read_file(path, _LARGEST_TRACE))
-    return None
+        if sound:
+            return RunTrace(path.name, sound), ""
+        document = _json(path)
+        if isinstance(document, dict) and "traceEvents" in document:
+            return _run_trace(path, checked_trace(document)), ""
+    return _bench_source(path, document)
 
 
 def read_trace(path: Path) -> RunTrace:
@@ -332,25 +326,25 @@ def read_trace(path: Path) -> RunTrace:
         DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
     """
     with collector_held():  # an event is several objects, and none is in a cycle
-        found = _sound(path) or checked_trace(_json(path))
-    if not isinstance(found, Trace):
-        raise DataError(
-            f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),
-            hint="run edgekit bench again",
-        )  # fmt: skip
-    return RunTrace(path.name, found)
+        return _run_trace(path, _sound(path) or checked_trace(_json(path)))
 
 
-def read_bench(path: Path) -> tuple[TraceSource, str]:
-    """Reads a bench document: its run's trace if that is next to it, else its own data.
+def _sound(path: Path) -> Trace | None:
+    with suppress(OSError):  # which load_json reports
+        return sound_trace(read_file(path, _LARGEST_TRACE))
+    return None
 
-    Returns:
-        The source, and the name of what was measured; "" if it has none.
 
-    Raises:
-        DataError: As ``read_trace``; or it measured nothing ("trace.empty").
-    """
-    document = _json(path)
+def _run_trace(path: Path, found: Trace | list[str]) -> RunTrace:
+    if isinstance(found, Trace):
+        return RunTrace(path.name, found)
+    raise DataError(
+        f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),
+        hint="run edgekit bench again",
+    )  # fmt: skip
+
+
+def _bench_source(path: Path, document: object) -> tuple[TraceSource, str]:
     if not isinstance(document, dict) or document.get("schema") not in _BENCH:
         raise DataError(
             "not a bench document", code="trace.form", where=str(path),
