@@ -40,6 +40,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.embedded_sshd import sshd
 from edgekit.deployment.install import install
 from edgekit.deployment.ssh import connect
+from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 
 _ROWS = 16  # of the one weight, in FP32
@@ -143,7 +144,7 @@ def _fresh(folder: Path, seed: int, megabytes: int) -> tuple[float, float]:
     took: Counter[str] = Counter()
     with sshd(folder / "board") as server:
         client = BoardClient(server.board, connect(server.board), loader)
-        client.trust([allowed_signers_line(key.with_name("signer.pub"))])
+        client.trust(TrustRequest(new=(allowed_signers_line(key.with_name("signer.pub")),)))
         client.close()
         began = time.perf_counter()
         client = BoardClient(server.board, connect(server.board), loader)

@@ -36,6 +36,7 @@ from edgekit.deployment.install import send
 from edgekit.deployment.ssh import connect
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import WeightEntry, parse
+from edgekit_device.trust.keys import TrustRequest
 
 _LEAST = 120.0  # MB/s
 _CIPHER = "aes128-gcm@openssh.com"
@@ -77,7 +78,8 @@ class Sending:
         self._board = server.board
         self.client = BoardClient(server.board, connect(server.board), loader)
         self._stack.callback(self.client.close)
-        self.client.trust([allowed_signers_line(self._key.with_name("signer.pub"))])
+        signer = allowed_signers_line(self._key.with_name("signer.pub"))
+        self.client.trust(TrustRequest(new=(signer,)))
         self._plain = connect(server.board)
         self._stack.callback(self._plain.close)
         self.bundle = _bundle(self.total)
