@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
@@ -34,6 +42,7 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
+_PLUGIN_FORMAT = r"^(fp32|fp16|int8):(chw|chw2|chw4|hwc8|chw16|chw32|dhwc8|cdhw32|hwc|hwc16)$"
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 
 
@@ -473,6 +482,81 @@ class PinSection(Section):
     )
 
 
+class PluginOutput(Section):
+    """One output of a plugin."""
+
+    shape: list[Dimension | Text] = Field(
+        description="Sizes: numbers, or expressions of the inputs' sizes (`x0[2]` is the third of "
+        "the first input) and the node's attributes, with `+ - * // %`, `min` and `max`.",
+        examples=[["x0[0]", "x0[1]", "x0[2] // stride[0]", "x0[3] // stride[1]"]],
+    )
+    type: Literal["x0", "float32", "float16", "int8", "int32", "int64", "bool"] = Field(
+        "x0", description="Element type in the ONNX file; `x0` is the type of the first input."
+    )
+
+
+class PluginSection(Section):
+    """A plugin of your own: a layer that TensorRT runs with your code."""
+
+    operator: str = Field(
+        pattern=r"^([A-Za-z_][\w.-]*::)?[A-Za-z_]\w*$",
+        description="The node's operator, with its domain or for every domain.",
+        examples=["acme::MyOp"],
+    )
+    version: Text = Field("1", description="Version of the plugin's creator.")
+    namespace: str = Field("", description="Namespace of the plugin's creator.")
+    library: FilePath = Field(
+        None,
+        description="Library for the board, relative to this file; it travels in the bundle.",
+        examples=["libmyop.so"],
+    )
+    source: FilePath = Field(
+        None,
+        description="Folder with a `CMakeLists.txt`, relative to this file; the board compiles it.",
+        examples=["myop/"],
+    )
+    python: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="A function that computes the operator with NumPy, for the reference backend: "
+        "`module:function`, from this file's folder or Python's path. It takes the inputs by "
+        "position and the attributes by name, and returns an array, or a tuple of arrays.",
+        examples=["myop:compute"],
+    )
+    outputs: list[PluginOutput] = Field(
+        default_factory=list,
+        description="The outputs. When absent, `python` is run once to see them.",
+        examples=[[{"shape": ["x0[0]", 10], "type": "float32"}]],
+    )
+    formats: list[Annotated[str, Field(pattern=_PLUGIN_FORMAT)]] = Field(
+        default=["fp32:chw"],
+        min_length=1,
+        description="Types and formats that the plugin takes and gives, as trtexec writes them.",
+        examples=[["int8:chw32", "fp16:chw"]],
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> PluginSection:
+        if self.library and self.source:
+            raise ValueError("give 'library' or 'source', not both")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The operator without its domain: the name of the plugin's creator."""
+        return self.operator.rpartition("::")[2]
+
+
+def _operator_alone(value: Any) -> Any:
+    return {"operator": value} if isinstance(value, str) else value
+
+
+PluginItem = Annotated[
+    PluginSection,
+    BeforeValidator(_operator_alone, json_schema_input_type=str | PluginSection),
+]
+
+
 class _Source(Section):
     onnx: FilePath = Field(
         None, description="Path of the ONNX file, relative to this file.", examples=["model.onnx"]
@@ -500,12 +584,12 @@ class _Source(Section):
         description="Cut the network at these tensors, for example before a detection head.",
         examples=[["head_0", "head_1"]],
     )
-    plugins: list[str] = Field(
+    plugins: list[PluginItem] = Field(
         default_factory=list,
-        description="Plugins of your own, by the name that a node's operator has, that the board's "
-        "TensorRT has too. Without them, a node of an operator that TensorRT neither imports nor "
-        "has a plugin for is refused.",
-        examples=[["MyOp"]],
+        description="Plugins of your own, for operators that TensorRT neither imports nor has a "
+        "plugin for. A name alone stands for a plugin that the board's TensorRT has already. See "
+        "[plugins.md](plugins.md).",
+        examples=[[{"operator": "acme::MyOp", "library": "libmyop.so"}]],
     )
 
 

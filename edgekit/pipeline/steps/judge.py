@@ -114,7 +114,7 @@ def checked(
         translated=None if typed else found,
         lowers=lowers(context),
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
-        plugins=context.file.model.plugins,
+        plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
         on_note=on_note,
     )

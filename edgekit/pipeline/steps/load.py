@@ -230,7 +230,7 @@ def parse(context: Context, release: str = "") -> Parse:
         model.graph,
         release or context.tensorrt,
         context.target,
-        plugins=context.file.model.plugins,
+        plugins=[plugin.name for plugin in context.file.model.plugins],
         model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
         traces=named(context).traces,
     )
