@@ -29,7 +29,7 @@ from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
-from edgekit.files import parse_json, read_file, regular
+from edgekit.files import named_path, parse_json, read_file, regular
 from edgekit.fleet.waves import FleetBoard
 from edgekit.network.source import is_config_file
 from edgekit.text import listed
@@ -281,14 +281,14 @@ def _member(
         host=text("ansible_host", "ansible_ssh_host") or name,
         port=int(port) if port else None,
         user=text("ansible_user", "ansible_ssh_user"),
-        key=folder / Path(key).expanduser() if key else None,
+        key=named_path(folder, key) if key else None,
         host_key=text("edgekit_host_key"),
         root=text("edgekit_root") or Board("").root,
         python=text("edgekit_python", "ansible_python_interpreter") or Board("").python,
     )
     labels = {group: "" for group in groups if group not in _OWN}
     labels.update(_labels(values.get("edgekit_labels")))
-    return FleetBoard(board, labels, folder / config if config else None, where)
+    return FleetBoard(board, labels, named_path(folder, config) if config else None, where)
 
 
 def _labels(given: Any) -> Iterator[tuple[str, str]]:
@@ -368,7 +368,7 @@ def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
 
 def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> list[FleetBoard]:
     def path(text: str | None) -> Path | None:
-        return folder / Path(text).expanduser() if text else None
+        return named_path(folder, text) if text else None
 
     inside = row.container or own.container
     made = []

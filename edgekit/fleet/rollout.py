@@ -442,7 +442,7 @@ class Fleet:
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
-        opened = configs[str(Path(config))]
+        opened = configs[_place(config)]
         app = str(opened.file.name)
         name = self._new_name(name, app)
         # a bundle that cannot be had leaves no rollout
@@ -451,11 +451,11 @@ class Fleet:
         facts = RolloutFacts(
             name=name,
             app=app,
-            config=str(Path(config)),
+            config=_place(config),
             config_digest={key: config_digest(one) for key, one in configs.items()},
-            bundle=str(bundle) if bundle else None,
+            bundle=_place(bundle) if bundle else None,
             bundles={key: keep_bundle(self.store.folder, one) for key, one in made.items()},
-            inventory=str(inventory),
+            inventory=_place(inventory),
             selector=selector,
             settings=settings,
             terms={key: _terms_of(one) for key, one in configs.items()},
@@ -485,7 +485,7 @@ class Fleet:
         """
         check_budget(budget)
         configs, split = _read(config, inventory, selector, canary, waves)
-        app = str(configs[str(Path(config))].file.name)
+        app = str(configs[_place(config)].file.name)
         rows = tuple(
             RehearsedBoard(member.name, member.board.host, number)
             for number, wave in enumerate(split, 1)
@@ -660,12 +660,17 @@ def _read(
     """Returns a rollout's configurations by path (the named one and boards' own), and its waves."""
     members = select(load_inventory(inventory), selector)
     opened = open_config(config)
-    configs = {str(Path(config)): opened}
+    configs = {_place(config): opened}
     for member in members:
         if member.config is not None and str(member.config) not in configs:
             own = open_config(member.config)
             configs[str(member.config)] = _of_app(own, str(opened.file.name), member)
     return configs, make_waves(members, canary, waves)
+
+
+def _place(path: str | Path) -> str:
+    """Returns the path that a rollout keeps of a file: it may be resumed from another folder."""
+    return str(Path(path).absolute())
 
 
 def _terms_of(config: Config) -> Terms:
@@ -727,7 +732,7 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
             not_listed = Failure("fleet.not-listed", text, name, "")
             rollout.set_board(name, state="skipped", error=not_listed)
             note(f"{name}: {text}: skipped")
-        elif name in now and now[name] != members[name]:
+        elif name in now and replace(now[name], where=members[name].where) != members[name]:
             rollout.set_board(name, member=now[name])
             members[name] = now[name]
     if more := sorted(set(now) - set(members)):
