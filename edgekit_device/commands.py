@@ -221,6 +221,9 @@ def _add_running(commands: CommandAdder) -> None:
     one.add_argument(
         "--release", default=None, help="release to go back to (default: the one before)"
     )
+    one.add_argument(
+        "--others-failed", action="store_true", help="other boards failed: it may come again"
+    )
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
     one = commands.add_run("bench", "benchmark.command.do_bench", "measure a model on this board")

@@ -11,18 +11,19 @@ import datetime
 import fcntl
 import json
 import os
+import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgekit import timeouts
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.fleet.hints import action_command, resume_command
-from edgekit.fleet.waves import FleetBoard, RolloutSettings, State
+from edgekit.fleet.hints import action_command, resume_command, state_option
+from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, RolloutSettings, State
 from edgekit.removed import FormerDict
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
@@ -110,6 +111,8 @@ class RolloutFacts:
         trust: Whether boards are to trust the configuration's signing key.
         wave: The wave that it is at, from 0 on.
         scope: The wave that is taken back; None for all.
+        refused: The wave that had too many failures; None for none.
+        canary: Boards of the first wave, as given, and ``waves``: the steps.
         error: Why it stopped.
         driver: The process that drove it last.
         created_at: Seconds since 1970, as ``updated_at``.
@@ -132,6 +135,9 @@ class RolloutFacts:
     state: str = member(text(), default="paused")
     wave: int = member(fields.count, default=0)
     scope: int | None = member(nullable(fields.count), default=None)
+    refused: int | None = member(fields.count, absent=None)
+    canary: int = member(fields.count, absent=0)
+    waves: str = member(text(), absent="")
     error: Failure | None = member(_FAILURE, default=None)
     driver: str | None = member(_TEXT, default=None)
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
@@ -183,6 +189,32 @@ class Rollout:
     def wave(self, number: int) -> list[Row]:
         """Returns the boards of a wave, in their order."""
         return [row for row in self.boards.values() if row.wave == number]
+
+    def deploy_command(self, *more: str) -> str:
+        """Returns the command that starts a new rollout on the terms of this one.
+
+        Args:
+            more: Further options.
+        """
+        facts, usual = self.facts, RolloutSettings()
+        settings = facts.settings
+        words = ["edgekit", "fleet", "deploy", facts.config, "-i", facts.inventory]
+        given: tuple[tuple[str, object, object], ...] = (
+            ("--select", facts.selector, None),
+            ("--bundle", facts.bundle, None),
+            ("--canary", facts.canary, 0),
+            ("--waves", facts.waves or DEFAULT_WAVES, DEFAULT_WAVES),
+            ("--max-failures", settings.budget, usual.budget),
+            ("--parallel", settings.parallel, usual.parallel),
+            ("--soak", f"{settings.soak_s:g}", f"{usual.soak_s:g}"),
+            ("--deadline", f"{settings.deadline_s:g}", f"{usual.deadline_s:g}"),
+            ("--offline", settings.offline, usual.offline),
+        )
+        for option, value, default in given:
+            words += [option, str(value)] if value != default else []
+        flags = (("--trust-key", facts.trust), ("--again", settings.again))
+        words += [flag for flag, is_set in flags if is_set and flag not in more]
+        return shlex.join([*words, *more, *state_option(self.folder)])
 
     def set(self, **values: Any) -> None:
         """Changes the rollout; durable when it returns."""
@@ -302,14 +334,24 @@ class RolloutStore:
         except OSError as error:
             raise _not_writable(self.path, error) from error
 
-    def create(self, facts: RolloutFacts) -> Rollout:
+    def create(
+        self, facts: RolloutFacts, *, instead: Callable[[Rollout], bool] = lambda there: False
+    ) -> Rollout:
         """Writes a rollout with its boards, all at once.
+
+        Args:
+            facts: The rollout.
+            instead: Whether it takes the place of one of that name, which no process drives.
 
         Raises:
             FileExistsError: There is one of that name.
         """
         path = self.path / f"{facts.name}.jsonl"
         new = self.path / f".{os.getpid()}.new"
+        if path.exists():
+            with (there := _read(path)).driven():
+                if instead(there):
+                    path.unlink()
         try:
             with new.open("wb") as file:
                 file.write(json.dumps(write(facts)).encode() + b"\n")

@@ -176,10 +176,10 @@ def test_a_wave_that_did_not_go_back_is_tried_again_alone(given, run):
     given.boards.bad.add("b02")
     real, cut = given.boards.back, ["b01"]
 
-    def back(member, digest, before):
+    def back(member, digest, before, **more):
         if member.name in cut:
             raise BoardError("its disk is full", code="board.failed", where=member.name)
-        return real(member, digest, before)
+        return real(member, digest, before, **more)
 
     given.boards.back = back
     status, _, err = deploy(run, given, "--waves", "100%")
