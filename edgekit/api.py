@@ -1452,6 +1452,7 @@ def rollout(
     soak_s: float = 0.0,
     deadline_s: float = ROLLOUT_RETRIES_S,
     offline: Literal["skip", "fail"] = "skip",
+    min_reached: str = "80%",
     again: bool = False,
     on_text: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
@@ -1460,19 +1461,25 @@ def rollout(
     """Deploys a release to the boards of an inventory, wave by wave.
 
     ``parallel`` boards are worked on at a time, and ``budget`` of a wave may fail ("2", "10%");
-    ``soak_s``, ``deadline_s`` and ``offline`` are those of
+    ``soak_s``, ``deadline_s``, ``offline`` and ``min_reached`` are those of
     ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is connected to, and the
     answer is which would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
-    gets; it knows no soak, deadline and offline. ``again``, as for ``deploy``; ``stopped`` and
+    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``; ``stopped`` and
     ``driving``, as for ``resume_rollout``. A rollout that stopped or failed has that in ``state``
     and ``failure``.
     """
+    from edgekit.fleet.waves import RolloutSettings
+
     file = path_of(bundle)
+    settings = RolloutSettings(
+        parallel=parallel, budget=budget, soak_s=soak_s, deadline_s=deadline_s, offline=offline,
+        again=again, min_reached=min_reached,
+    )  # fmt: skip
     if dry_run:
         with _fleet(**driving) as fleet:
             return fleet.dry_run_deploy(
                 config, inventory, name=name, selector=selector, canary=canary, waves=waves,
-                budget=budget,
+                settings=settings,
             )  # fmt: skip
     if ansible:
         from edgekit.fleet.ansible.run import deploy_by_ansible
@@ -1483,12 +1490,6 @@ def rollout(
             bundle=file, trust_key=trust_key, again=again, progress=driving.get("progress"),
             say=on_text,
         )  # fmt: skip
-    from edgekit.fleet.waves import RolloutSettings
-
-    settings = RolloutSettings(
-        parallel=parallel, budget=budget, soak_s=soak_s, deadline_s=deadline_s, offline=offline,
-        again=again,
-    )  # fmt: skip
     with _fleet(**driving) as fleet:
         made = fleet.begin(
             config, inventory, settings=settings, name=name, selector=selector, canary=canary,

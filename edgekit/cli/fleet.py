@@ -62,6 +62,7 @@ _SSH_ALONE = {
     "soak_s": "--soak",
     "deadline_s": "--deadline",
     "offline": "--offline",
+    "min_reached": "--min-reached",
     "accept_host_key": "--accept-host-key",
 }
 #: How a rollout goes on, as fields of ``edgekit.fleet.waves.RolloutSettings``, and who does it.
@@ -101,6 +102,12 @@ _rollout_options = o.all_of(
         default="skip",
         show_default=True,
         help="How to count a board that was never reached.",
+    ),
+    click.option(
+        "--min-reached",
+        default="80%",
+        show_default=True,
+        help="Boards to reach, N or P%; with fewer the rollout pauses at its end (exit 1).",
     ),
     click.option(
         "--driver",
@@ -416,6 +423,7 @@ def fleet_deploy_command(
     soak_s: float,
     deadline_s: float,
     offline: Literal["skip", "fail"],
+    min_reached: str,
     driver: Literal["ssh", "ansible"],
 ) -> None:
     ansible = driver == "ansible" and not dry_run
@@ -442,6 +450,7 @@ def fleet_deploy_command(
             soak_s=soak_s,
             deadline_s=deadline_s,
             offline=offline,
+            min_reached=min_reached,
             again=again,
             dry_run=dry_run,
             ansible=ansible,
@@ -468,6 +477,8 @@ def _show_dry_run(document: Rehearsal, json: bool) -> None:
     rows, app = document.boards, document.app
     what = f"get {app}" if document.action == "deploy" else f"roll {app} back"
     output.say(f"{counted(len(rows), 'board')} would {what}; nothing was changed")
+    if document.min_reached:
+        output.say(f"  done when at least {document.min_reached} of them are reached")
 
     def short(digest: str | None) -> str:
         return "-" if digest is None else digest[:_DIGITS] or "nothing"

@@ -16,7 +16,7 @@ from edgekit.fleet.driver import RETRIED_CODES, BoardPool, Deployed, Driver
 from edgekit.fleet.hints import ACCEPT_KEY, UNKNOWN_HOST_KEY, action_command, resume_command
 from edgekit.fleet.progress import RolloutReporter
 from edgekit.fleet.store import Rollout, Row
-from edgekit.fleet.waves import LEFT, FleetBoard, State, allowed_failures
+from edgekit.fleet.waves import LEFT, FleetBoard, State, allowed_failures, least_reached
 from edgekit.pipeline.boards.requests import failure_of
 from edgekit.text import counted, listed
 from edgekit_device.protocol.failure import Failure
@@ -24,6 +24,8 @@ from edgekit_device.protocol.failure import Failure
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 TAKEN_BACK = "install.taken-back"
 NONE_REACHED = "fleet.none-reached"
+NOT_LISTED = "fleet.not-listed"
+TOO_FEW_REACHED = "fleet.too-few-reached"
 
 
 class Drive:
@@ -82,7 +84,27 @@ class Drive:
                 return self._leave(requested)
             if wave + 1 < rollout.waves and (away := self._none_reached(wave)):
                 return self._wait_for_boards(wave, away)
-        return self._end("done")
+        return self._finish()
+
+    def _finish(self) -> str:
+        """Ends a rollout whose waves went through, if enough of its boards were reached."""
+        rows = [row for row in self._rollout.boards.values() if not _not_listed(row)]
+        away = [row.name for row in rows if row.state == "skipped"]
+        least = least_reached(self._settings.min_reached, len(rows)) if rows else 0
+        if len(rows) - len(away) >= least:
+            return self._end("done")
+        name, folder = self._rollout.name, self._rollout.folder
+        error = Failure(
+            TOO_FEW_REACHED,
+            f"{len(rows) - len(away)} of {counted(len(rows), 'board')} were reached (needed: "
+            f"{least}, --min-reached {self._settings.min_reached}); {listed(away, 3)} "
+            "could not be reached, and the rollout is paused",
+            name,
+            f"try them again with {resume_command(name, folder)}; end the rollout as it is with "
+            f"{action_command('abort', name, folder)}",
+        )
+        self._reporter.note(error.message)
+        return self._end("paused", error=error)
 
     def _none_reached(self, wave: int) -> list[Row]:
         """Returns the boards of a wave that were away, if no board at all has the release yet."""
@@ -365,3 +387,8 @@ def switched(rollout: Rollout, scope: int | None) -> list[Row]:
         and row.before != row.digest
         and row.state in ("done", "failed", "running", "offline")
     ]
+
+
+def _not_listed(row: Row) -> bool:
+    """Whether the inventory no longer has a board."""
+    return row.error is not None and row.error.code == NOT_LISTED

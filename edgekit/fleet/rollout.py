@@ -16,7 +16,7 @@ from pathlib import Path
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
-from edgekit.fleet.drive import TAKEN_BACK, Drive, switched
+from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched
 from edgekit.fleet.driver import Driver, SshDriver
 from edgekit.fleet.hints import (
     action_command,
@@ -45,6 +45,7 @@ from edgekit.fleet.waves import (
     FleetBoard,
     RolloutSettings,
     check_budget,
+    least_reached,
     make_waves,
 )
 from edgekit.knowledge import cache_folder
@@ -113,6 +114,7 @@ class Fleet:
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
+        least_reached(settings.min_reached, sum(map(len, split)))
         opened = configs[_place(config)]
         app = str(opened.file.name)
         name = self._new_name(name, app)
@@ -149,15 +151,15 @@ class Fleet:
         selector: str | None = None,
         canary: int = 0,
         waves: str = DEFAULT_WAVES,
-        budget: str = "0",
+        settings: RolloutSettings | None = None,
         name: str | None = None,
     ) -> Rehearsal:
         """Returns which boards a rollout would reach.
 
-        Nothing is built, written down or connected to. Arguments and errors as of ``begin``;
-        ``budget`` is of its settings.
+        Nothing is built, written down or connected to. Arguments and errors as of ``begin``.
         """
-        check_budget(budget)
+        settings = settings or RolloutSettings()
+        check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
         app = str(configs[_place(config)].file.name)
         rows = tuple(
@@ -165,7 +167,8 @@ class Fleet:
             for number, wave in enumerate(split, 1)
             for member in wave
         )
-        return Rehearsal("deploy", self._new_name(name, app), app, rows)
+        least = least_reached(settings.min_reached, len(rows))
+        return Rehearsal("deploy", self._new_name(name, app), app, rows, least)
 
     def dry_run_rollback(self, name: str, *, wave: int | None = None) -> Rehearsal:
         """Returns which boards would be taken back.
@@ -287,7 +290,8 @@ class Fleet:
         skipped = [row for row in rollout.boards.values() if row.state == "skipped"]
         if state in ENDED and (state != "done" or not skipped):
             raise _ended(rollout)
-        if state == "done":
+        error = rollout.facts.error
+        if state == "done" or (error is not None and error.code == TOO_FEW_REACHED):
             for row in skipped:
                 rollout.set_board(row.name, state="pending", error=None)
             rollout.set(wave=min(row.wave for row in skipped))
@@ -402,7 +406,7 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
     for name, row in rollout.boards.items():
         if name not in now and row.state in ("pending", "offline"):
             text = "it is no longer in the inventory"
-            not_listed = Failure("fleet.not-listed", text, name, "")
+            not_listed = Failure(NOT_LISTED, text, name, "")
             rollout.set_board(name, state="skipped", error=not_listed)
             note(f"{name}: {text}: skipped")
         elif name in now and replace(now[name], where=members[name].where) != members[name]:

@@ -209,6 +209,7 @@ class Rollout:
             ("--soak", f"{settings.soak_s:g}", f"{usual.soak_s:g}"),
             ("--deadline", f"{settings.deadline_s:g}", f"{usual.deadline_s:g}"),
             ("--offline", settings.offline, usual.offline),
+            ("--min-reached", settings.min_reached, usual.min_reached),
         )
         for option, value, default in given:
             words += [option, str(value)] if value != default else []
@@ -521,12 +522,17 @@ class RehearsedBoard:
 
 @document(frozen=True)
 class Rehearsal(FormerDict):
-    """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach."""
+    """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach.
+
+    Attributes:
+        min_reached: How many of them have to be reached, or the rollout is not done.
+    """
 
     action: Literal["deploy", "rollback"] = member(choice("deploy", "rollback"))
     rollout: str = member(text())
     app: str = member(text())
     boards: tuple[RehearsedBoard, ...] = member(records(RehearsedBoard))
+    min_reached: int = member(fields.count, absent=0)
     schema: str = member(choice("edgekit.fleet.rehearsal/1"), default="edgekit.fleet.rehearsal/1")
 
 

@@ -38,6 +38,9 @@ LEFT = ("pending", "running", "offline")
 #: States of a rollout in which nothing of it is left to do.
 ENDED = ("done", "failed", "aborted", "rolled-back")
 DEFAULT_WAVES = "10%,50%,100%"
+
+#: Of a rollout's boards; of up to nine boards one may be away, of none all.
+MIN_REACHED = "80%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
@@ -79,6 +82,7 @@ class RolloutSettings:
         retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
         most_s: The longest such wait.
         again: Whether boards put back what was taken back on them.
+        min_reached: Boards that have to be reached, or the rollout is not done: "12" or "80%".
     """
 
     parallel: int = codec.member(integer(1, 1 << 20), default=8)
@@ -89,6 +93,7 @@ class RolloutSettings:
     retry_s: float = codec.member(_SECONDS, default=5.0)
     most_s: float = codec.member(_SECONDS, default=120.0)
     again: bool = codec.member(flag, default=False)
+    min_reached: str = codec.member(text(), default=MIN_REACHED)
 
 
 def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[list[FleetBoard]]:
@@ -154,18 +159,39 @@ def _kinds_first(members: Sequence[FleetBoard], canary: int) -> list[FleetBoard]
 
 def check_budget(text: str) -> None:
     """Raises UsageError unless ``text`` is a number of boards or a percentage."""
-    found = _STEP.fullmatch(text)
-    if found is None or (found[2] and int(found[1]) > 100):
-        raise UsageError(
-            f"--max-failures {text!r} is neither a number of boards nor a percentage",
-            code="fleet.budget",
-            hint="--max-failures 2, or --max-failures 5%",
-        )
+    _share(text, "--max-failures", "fleet.budget", "--max-failures 2, or --max-failures 5%")
 
 
 def allowed_failures(budget: str, size: int) -> int:
     """Returns how many of a wave's ``size`` boards may fail; a percentage is rounded down."""
-    found = _STEP.fullmatch(budget)
-    assert found is not None
-    number = int(found[1])
-    return number * size // 100 if found[2] else number
+    number, percent = _share(budget, "--max-failures", "fleet.budget", "")
+    return number * size // 100 if percent else number
+
+
+def least_reached(text: str, count: int) -> int:
+    """Returns how many of ``count`` boards have to be reached; a percentage above 0 is rounded
+    down, to no less than one board.
+
+    Raises:
+        UsageError: It is neither a number of boards nor a percentage, or there are fewer boards.
+    """
+    hint = f"--min-reached {count}, or --min-reached {MIN_REACHED}"
+    number, percent = _share(text, "--min-reached", "fleet.min-reached", hint)
+    if percent:
+        return max(number * count // 100, min(number, 1))
+    if number > count:
+        raise UsageError(
+            f"--min-reached {text} is more than the rollout's {count} boards",
+            code="fleet.min-reached",
+            hint=hint,
+        )
+    return number
+
+
+def _share(text: str, option: str, code: str, hint: str) -> tuple[int, bool]:
+    """Returns a number, and whether it is a percentage."""
+    found = _STEP.fullmatch(text)
+    if found is None or (found[2] and int(found[1]) > 100):
+        message = f"{option} {text!r} is neither a number of boards nor a percentage"
+        raise UsageError(message, code=code, hint=hint)
+    return int(found[1]), bool(found[2])
