@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
+    from edgekit.fleet.boards import FleetBoards as FleetBoards
+    from edgekit.fleet.boards import InventoryBoard as InventoryBoard
     from edgekit.fleet.rollout import Fleet
-    from edgekit.fleet.store import FleetListing as FleetListing
-    from edgekit.fleet.store import FleetRollout as FleetRollout
-    from edgekit.fleet.store import Rehearsal as Rehearsal
-    from edgekit.fleet.store import RolloutBoard as RolloutBoard
-    from edgekit.fleet.store import RolloutHead as RolloutHead
+    from edgekit.fleet.status import AnsibleHead as AnsibleHead
+    from edgekit.fleet.status import FleetListing as FleetListing
+    from edgekit.fleet.status import FleetRollout as FleetRollout
+    from edgekit.fleet.status import Rehearsal as Rehearsal
+    from edgekit.fleet.status import RolloutBoard as RolloutBoard
+    from edgekit.fleet.status import RolloutHead as RolloutHead
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
@@ -1464,9 +1467,9 @@ def rollout(
     ``soak_s``, ``deadline_s``, ``offline`` and ``min_reached`` are those of
     ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is connected to, and the
     answer is which would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
-    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``; ``stopped`` and
-    ``driving``, as for ``resume_rollout``. A rollout that stopped or failed has that in ``state``
-    and ``failure``.
+    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``;
+    ``stopped`` and ``driving``, as for ``resume_rollout``. A rollout that stopped or failed has
+    that in ``state`` and ``failure``.
     """
     from edgekit.fleet.waves import RolloutSettings
 
@@ -1532,17 +1535,37 @@ def roll_back_rollout(
 
 
 def rollouts(*, state: str | Path | None = None) -> FleetListing:
-    """Returns all rollouts, the newest first."""
-    from edgekit.fleet.store import listing_of
+    """Returns all rollouts, the newest first, and Ansible's runs."""
+    with _fleet(state) as fleet:
+        return fleet.listing()
+
+
+def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout | AnsibleRun:
+    """Returns a rollout as it is now; of one by Ansible what its last run left."""
+    with _fleet(state) as fleet:
+        return fleet.ansible_run(rollout) or fleet.document(rollout)
+
+
+def fleet_boards(
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 16,
+    state: str | Path | None = None,
+    accept_host_key: bool = False,
+) -> FleetBoards:
+    """Returns what each board of an inventory serves: its own answer, or its last known one.
+
+    ``parallel`` boards are asked at a time, each once. A board that is away has the answer of an
+    earlier call or rollout, with its time in ``seen_at``.
+    """
+    from edgekit.fleet.boards import ask_boards
 
     with _fleet(state) as fleet:
-        return listing_of(fleet.store)
-
-
-def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
-    """Returns a rollout as it is now."""
-    with _fleet(state) as fleet:
-        return fleet.document(rollout)
+        return ask_boards(
+            fleet.store, inventory, selector=selector, parallel=parallel,
+            accept_host_key=accept_host_key,
+        )  # fmt: skip
 
 
 def pause_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:

@@ -4,6 +4,7 @@ What is to be done is on record before it is done, so a restarted driver does on
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -220,7 +221,15 @@ class Drive:
             known = row.before
             self._rollout.set_board(name, before=before if known is None else known, digest=digest)
 
-        return self._driver.deploy(self._members[name], found)
+        try:
+            return self._driver.deploy(self._members[name], found)
+        except EdgekitError as error:
+            if error.code not in RETRIED_CODES and row.before is not None:
+                # for people: most boards that failed still serve what they had
+                with contextlib.suppress(EdgekitError):
+                    serves = self._driver.serving(self._members[name])
+                    self._rollout.set_board(name, serves=serves)
+            raise
 
     def _done(self, row: Row, answer: Deployed) -> None:
         self._set(
@@ -290,6 +299,7 @@ class Drive:
     def _soaked(self, row: Row, digest: str) -> None:
         if digest == row.digest:
             return
+        self._rollout.set_board(row.name, serves=digest)
         text = f"it went back to {digest[:12]}" if digest else "it has no current release"
         given = row.digest or ""
         self._not_soaked(
@@ -350,6 +360,8 @@ class Drive:
         )
 
     def _is_back(self, row: Row, changed: bool) -> None:
+        if changed and row.serves is not None:
+            self._rollout.set_board(row.name, serves=row.before)
         self._left_behind.discard(row.name)
         # a failed board that never switched stays failed: that says more
         if changed or row.state != "failed":

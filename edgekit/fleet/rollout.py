@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.fleet.ansible.run import AnsibleRun, saved_run, saved_runs
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
 from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched
 from edgekit.fleet.driver import Driver, SshDriver
@@ -27,17 +28,15 @@ from edgekit.fleet.hints import (
 )
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.progress import RolloutReporter
-from edgekit.fleet.store import (
+from edgekit.fleet.status import (
+    FleetListing,
     FleetRollout,
     Rehearsal,
     RehearsedBoard,
-    Rollout,
-    RolloutFacts,
-    RolloutStore,
-    Row,
-    Terms,
     document_of,
+    listing_of,
 )
+from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, Terms
 from edgekit.fleet.waves import (
     DEFAULT_WAVES,
     ENDED,
@@ -255,6 +254,15 @@ class Fleet:
             code="fleet.no-rollout",
             hint=f"rollouts: {', '.join(there)}" if there else "edgekit fleet deploy starts one",
         )
+
+    def ansible_run(self, name: str) -> AnsibleRun | None:
+        """Returns what the last run of a rollout by Ansible left; None for another rollout."""
+        folder = ansible_folder(self.store.folder, Path(name).name)
+        return None if self.store.has(name) else saved_run(folder)
+
+    def listing(self) -> FleetListing:
+        """Returns all rollouts, also those by Ansible."""
+        return listing_of(self.store, saved_runs(self.store.folder))
 
     def document(self, name: str) -> FleetRollout:
         """Returns a rollout as the state has it now."""

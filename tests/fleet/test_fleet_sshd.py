@@ -14,7 +14,7 @@ from edgekit.bundles.files import build_zipapp, write
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.cli import main
 from edgekit.fleet.rollout import Fleet
-from edgekit.fleet.store import listing_of
+from edgekit.fleet.status import listing_of
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import need_sshd
 from tests.boards.toy_jobs import until
