@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
+    from edgekit.fleet.apply import Applied as AppliedReleases
+    from edgekit.fleet.apply import AppliedBoard as AppliedBoard
     from edgekit.fleet.boards import FleetBoards as FleetBoards
     from edgekit.fleet.boards import InventoryBoard as InventoryBoard
     from edgekit.fleet.rollout import Fleet
@@ -1580,6 +1582,32 @@ def abort_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRoll
     with _fleet(state) as fleet:
         reached = fleet.request(rollout, "abort")
         return replace(fleet.document(rollout), requested=reached)
+
+
+def apply_releases(
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 8,
+    most_failed: int = 1,
+    trust_key: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    **driving: Any,
+) -> AppliedReleases:
+    """Brings the boards of an inventory to the releases that it says they are meant to serve.
+
+    Each board is tried once; one that is away is skipped, and so is one of a rollout that has not
+    ended. After more than ``most_failed`` failures no further board is begun. ``trust_key`` is as
+    for ``deploy``; ``stopped`` and ``driving`` are as for ``resume_rollout``.
+    """
+    from edgekit.fleet.apply import apply
+
+    with _fleet(**driving) as fleet:
+        return apply(
+            fleet.store, inventory, selector=selector, parallel=parallel, most_failed=most_failed,
+            accept_host_key=bool(driving.get("accept_host_key")), trust_key=trust_key,
+            reporter=fleet.reporter, stopped=stopped,
+        )  # fmt: skip
 
 
 def export_rollout(

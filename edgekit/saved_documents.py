@@ -67,6 +67,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit fleet deploy --driver ansible",
     ),
     "edgekit.fleet.ansible/1": ("edgekit.fleet.ansible.export:Exported", "edgekit fleet export"),
+    "edgekit.fleet.apply/1": ("edgekit.fleet.apply:Applied", "edgekit fleet apply"),
     "edgekit.fleet.boards/1": (
         "edgekit.fleet.boards:FleetBoards",
         "edgekit fleet status --inventory",

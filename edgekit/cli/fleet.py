@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         AnsibleBoard,
         AnsibleHead,
         AnsibleRun,
+        AppliedBoard,
         Failure,
         FleetBoards,
         FleetListing,
@@ -407,7 +408,7 @@ def _serves(row: RolloutBoard) -> str:
     return release or row.serves[:_DIGITS] or "nothing"
 
 
-def _why(row: RolloutBoard | AnsibleBoard | InventoryBoard) -> str:
+def _why(row: RolloutBoard | AnsibleBoard | InventoryBoard | AppliedBoard) -> str:
     return f"{row.error.code}: {row.error.message}" if row.error else ""
 
 
@@ -618,6 +619,63 @@ def fleet_status_command(
         if failure := run.failure:
             output.say(f"failed: {failure.message}")
         output.say(f"  {run.goes_on}")
+
+
+@_action(
+    "apply",
+    "Bring boards to the releases that the inventory says they are meant to serve.",
+    "edgekit fleet apply -i fleet.yaml\n"
+    "edgekit fleet apply -i fleet.yaml --select site=a --max-failures 0 -q",
+)
+@inventory_option
+@select_option
+@_parallel(8)
+@click.option(
+    "--max-failures",
+    "most_failed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Failed boards after which no further board is begun.",
+)
+@state_option
+@o.boards
+@o.talk
+def fleet_apply_command(
+    inventory: Path,
+    selector: str | None,
+    parallel: int,
+    most_failed: int,
+    state: Path | None,
+    accept_host_key: bool,
+    trust_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    with stops(lambda text: click.echo(text, err=True)) as stopped:
+        found = api.apply_releases(
+            inventory, selector=selector, parallel=parallel, most_failed=most_failed, state=state,
+            trust_key=trust_key,
+            stopped=stopped, accept_host_key=accept_host_key, console=_console(quiet or json),
+            verbose=verbose,
+        )  # fmt: skip
+    if json:
+        print_json(found)
+    elif found.failure or not quiet:
+        output.say(f"{counted(len(found.boards), 'board')}: {_counts(found.counts)}")
+        rows = [row for row in found.boards if row.state != "current"]
+        cells = [
+            (row.board, row.app, row.state, row.wanted[:_DIGITS], row.release or "-", _why(row))
+            for row in rows
+        ]
+        heads = ("board", "app", "state", "meant", "release", "why")
+        for line in _columns(heads, cells) if rows else ():
+            output.say(f"  {line}")
+    if stopped.met and found.state == "stopped":
+        raise Interrupted
+    if failure := found.failure:
+        raise mark_printed(_error_of(failure, GateError))
 
 
 def _print_requested(document: FleetRollout, json: bool) -> None:

@@ -36,7 +36,7 @@ from edgekit.fleet.status import (
     document_of,
     listing_of,
 )
-from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, Terms
+from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, terms_of
 from edgekit.fleet.waves import (
     DEFAULT_WAVES,
     ENDED,
@@ -81,7 +81,7 @@ class Fleet:
     ) -> None:
         self.store = RolloutStore(folder or state_folder())
         self._driver_for = driver_for or partial(_over_ssh, accept_host_key=accept_host_key)
-        self._reporter = reporter or RolloutReporter()
+        self.reporter = reporter or RolloutReporter()
         self._progress = progress
         self._notes: list[str] = []
 
@@ -89,7 +89,7 @@ class Fleet:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._reporter.end()
+        self.reporter.end()
 
     def begin(
         self,
@@ -130,7 +130,7 @@ class Fleet:
             inventory=_place(inventory),
             selector=selector,
             settings=settings,
-            terms={key: _terms_of(one) for key, one in configs.items()},
+            terms={key: terms_of(one) for key, one in configs.items()},
             trust=trust_key,
             canary=canary,
             waves=waves,
@@ -286,8 +286,8 @@ class Fleet:
         members = _members_now(rollout, self._note)
         bundles = Bundles(rollout, progress=self._progress)
         driver = self._driver_for(rollout, bundles)
-        Drive(rollout, members, driver, self._reporter, stopped=stopped).run()
-        self._reporter.end()
+        Drive(rollout, members, driver, self.reporter, stopped=stopped).run()
+        self.reporter.end()
         return document_of(rollout, driven=False, notes=self._notes)
 
     def _reopen(self, rollout: Rollout) -> None:
@@ -308,7 +308,7 @@ class Fleet:
 
     def _note(self, text: str) -> None:
         self._notes.append(text)
-        self._reporter.note(text)
+        self.reporter.note(text)
 
 
 def _ended(rollout: Rollout) -> UsageError:
@@ -356,12 +356,6 @@ def _read(
 def _place(path: str | Path) -> str:
     """Returns the path that a rollout keeps of a file: it may be resumed from another folder."""
     return str(Path(path).absolute())
-
-
-def _terms_of(config: Config) -> Terms:
-    """Returns a deployment's terms apart from its bundle, as ``edgekit deploy`` sends them."""
-    deploy = config.file.deploy
-    return Terms(deploy.keep, deploy.health.policy())
 
 
 def _of_app(config: Config, app: str, member: FleetBoard) -> Config:

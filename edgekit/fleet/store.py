@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from edgekit import timeouts
+from edgekit.config.loader import Config
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.hints import action_command, state_option
 from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, RolloutSettings, State
@@ -96,6 +97,12 @@ class Terms:
 
     keep: int = member(integer(1, 1 << 20))
     policy: Policy = member(read_policy)
+
+
+def terms_of(config: Config) -> Terms:
+    """Returns a deployment's terms apart from its bundle, as ``edgekit deploy`` sends them."""
+    deploy = config.file.deploy
+    return Terms(deploy.keep, deploy.health.policy())
 
 
 @dataclass

@@ -45,6 +45,19 @@ _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
 @document(frozen=True)
+class MeantRelease:
+    """What an inventory says that a board is meant to serve.
+
+    Attributes:
+        bundle: The bundle's file.
+        config: The configuration that it was made from, unless the board has one of its own.
+    """
+
+    bundle: Path = codec.member(path)
+    config: Path | None = codec.member(nullable(path), default=None)
+
+
+@document(frozen=True)
 class FleetBoard:
     """A board of an inventory; a rollout's state has it as JSON, with no secret in it.
 
@@ -53,12 +66,14 @@ class FleetBoard:
         labels: What it is selected by; a group of Ansible's is a label without a value.
         config: Its own configuration, instead of the one that the command names.
         where: Where the inventory names it.
+        release: What it is meant to serve, for ``edgekit fleet apply``.
     """
 
     board: Board = codec.member(record(Board))
     labels: Mapping[str, str] = codec.member(mapping(text()), default=dict)
     config: Path | None = codec.member(nullable(path), default=None)
     where: str = codec.member(text(), default="")
+    release: MeantRelease | None = codec.member(record(MeantRelease), absent=None)
 
     @property
     def name(self) -> str:
