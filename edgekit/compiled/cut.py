@@ -16,15 +16,14 @@ from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.protos import reads
 from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
-from edgekit.pytorch.signature import outputs_of, rebuild, tensors_of
+from edgekit.pytorch.signature import inputs_of, outputs_of, rebuild
 from edgekit_device.arrays.npz import write_npz
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from edgekit.pytorch.document import Exported
     from edgekit.pytorch.left import LeftOut
     from edgekit.pytorch.networks import Network
+    from edgekit.pytorch.signature import Values
 
 #: How much is read of an iterable of calibration inputs, which may be endless.
 _MOST_BATCHES = 512
@@ -36,7 +35,7 @@ class Cut:
 
     Attributes:
         exported: The export.
-        network: What was exported; None where a process of its own loaded it.
+        network: What was exported; None of an ONNX file, and where a process of its own loaded it.
         name: The application's, of which the parts' names are made.
         out: The folder for files.
         parts: Compiled parts and calls of left-out modules, in the order of the network.
@@ -96,7 +95,7 @@ class Cut:
         for batch in itertools.islice(batches, _MOST_BATCHES):
             args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
             args = tuple(args) if isinstance(args, list) else args
-            known = run_steps(steps, tensors_of(self.exported, args, kwargs))
+            known = run_steps(steps, inputs_of(self.exported, args, kwargs))
             for rows in found:
                 for name, values in rows.items():
                     values.append(array(known[name]))
@@ -119,8 +118,10 @@ class Cut:
             paths.append(path)
         return paths
 
-    def result(self, known: Mapping[str, Tensor], device: Any) -> Any:
-        """Returns what the module returns, of tensors by name."""
+    def result(self, known: Mapping[str, Values], device: Any) -> Any:
+        """Returns what the module returns, of its outputs by name; NumPy arrays where ``device``
+        is None.
+        """
         outputs = outputs_of(self.exported, known, device)
         if self.network is not None:
             return self.network.result.like(outputs.values())

@@ -16,6 +16,7 @@ from edgekit.bundles.files import write
 from edgekit.compiled import earlier
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
+from edgekit.compiled.onnx_file import is_onnx, onnx_file
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.same_structure import of_structure
 from edgekit.compiled.saving import network_bundle
@@ -25,7 +26,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.pytorch.signature import tensors_of
+from edgekit.pytorch.signature import device_of, inputs_of
 from edgekit_device.errors import family
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def compile_network(
     """Exports, places and builds a network, and returns something that is called like it.
 
     Args:
-        source: As for ``export``.
+        source: As for ``export``; or an ONNX file, which needs no PyTorch: its inputs are its
+            arguments.
         args: The example's positional arguments.
         kwargs: The example's keyword arguments.
         target: The board's kind.
@@ -90,6 +92,18 @@ def compile_network(
     sizes = options.pop("dynamic_shapes", None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
+        if is_onnx(module):
+            refused = {"exporter": exporter, "trust": trust, "dynamic_shapes": sizes}
+            if unused := [key for key, value in refused.items() if value]:
+                raise UsageError(
+                    f"{unused[0]} is for PyTorch networks, and this is an ONNX file",
+                    code="torch.source", where=unused[0], hint=f"leave {unused[0]} out",
+                )  # fmt: skip
+            globs = (leave,) if isinstance(leave, str) else leave
+            return onnx_file(
+                Path(module), args, kwargs or {}, release=release, inputs=inputs or {},
+                leave=globs,
+            ), None  # fmt: skip
         return export_with_network(
             module, args, kwargs, release=release, inputs=inputs, exporter=exporter, trust=trust,
             leave=leave, dynamic_shapes=sizes,
@@ -226,7 +240,9 @@ class CompiledNetwork:
         """Runs the network once, with the module's own arguments.
 
         Returns:
-            What the module returns: tensors in its types, on the device of the first input.
+            What the module returns: tensors in its types, on the device of the first input. Of an
+            ONNX file its output, or a tuple of its outputs in order: tensors if a tensor is among
+            the arguments, NumPy arrays otherwise.
 
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
@@ -238,9 +254,9 @@ class CompiledNetwork:
                 "refit() takes the new ones",
                 stacklevel=2,
             )
-        tensors = tensors_of(self._cut.exported, args, kwargs)
-        device = next(iter(tensors.values())).device
-        return self._cut.result(run_steps(self._steps, tensors), device)
+        values = inputs_of(self._cut.exported, args, kwargs)
+        known = run_steps(self._steps, values)
+        return self._cut.result(known, device_of(values.values()))
 
     def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
         """Writes one signed bundle of the whole network, for ``edgekit.load`` and
@@ -280,12 +296,19 @@ class CompiledNetwork:
         """Takes the weights of a module of the same structure; engines and scales stay.
 
         Args:
-            model: The module; the compiled one as it is now when None.
+            model: The module, or an ONNX file where one was compiled; the compiled one as it is
+                now when None.
 
         Raises:
             UsageError: "compile.structure": its network is another one.
         """
         source = self._source if model is None else model
+        if is_onnx(source) != (self._cut.exported.kind == "onnx"):
+            known = {True: "an ONNX file", False: "a PyTorch network"}
+            raise UsageError(
+                f"{known[is_onnx(source)]} is given, and {known[not is_onnx(source)]} was compiled",
+                code="compile.structure", hint="give what was compiled, with other weights",
+            )  # fmt: skip
         exported, network = self._export(source)
         exported = of_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
