@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
 from edgekit.compiled import earlier
 from edgekit.compiled.cut import Cut
@@ -20,13 +21,14 @@ from edgekit.compiled.onnx_file import is_onnx, onnx_file
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.same_structure import of_structure
 from edgekit.compiled.saving import network_bundle
-from edgekit.compiled.table import ONNX_RUNTIME, PYTORCH, placed_modules
+from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
 from edgekit.config.loader import name_of
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
 from edgekit.pytorch.signature import device_of, inputs_of
+from edgekit.text import PYTORCH
 from edgekit_device.errors import family
 
 if TYPE_CHECKING:
@@ -111,10 +113,10 @@ def compile_network(
 
     exported, network = export(source)
     batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
+    notes: list[str] = []
     if batches is not None and (precision := options.get("precision", "int8")) != "int8":
         batches = None
-        unused = f"calibration is not read: {precision} has no scales"
-        exported = exported.model_copy(update={"notes": [*exported.notes, unused]})
+        notes = [f"calibration is not read: {precision} has no scales"]
     # of a module its class, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
     name = str(options.pop("name", "")) or name_of(made_of)[:_LONGEST_NAME]
@@ -129,6 +131,7 @@ def compile_network(
         options={**options, "target": target, "deploy": deploy}, pins=pin or {},
         board=(board or str(boards[0]["host"])) if boards else None, out=cut.out,
         progress=progress, consents=consents or {},
+        left=list(dict.fromkeys(one.module for one in exported.left)),
     )  # fmt: skip
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
@@ -142,7 +145,7 @@ def compile_network(
         built = [
             Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
         ]
-    return CompiledNetwork(source, cut, built, building, export)
+    return CompiledNetwork(source, cut, built, building, export, notes)
 
 
 def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
@@ -179,10 +182,12 @@ class CompiledNetwork:
         built: Sequence[Part],
         building: Building,
         export: Callable[[Any], tuple[Exported, Network | None]],
+        notes: Sequence[str],
     ) -> None:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
         self._weights = _versions(source)
+        self._times, self._notes = cut.times(), tuple(notes)
         weakref.finalize(self, building.close)
         self._link()
 
@@ -208,15 +213,16 @@ class CompiledNetwork:
                 rows += placed_modules(made.layers, made.document.plan, outside)
             else:
                 steps.append(self._cut.left_step(part))
+                us = self._times.get(part.call)
                 rows.append(
                     PlacedModule(
-                        module=part.module, where=where, us=None, clock="unknown",
-                        bytes=part.bytes,
+                        module=part.module, where=where, us=us, bytes=part.bytes,
+                        clock="unknown" if us is None else CPU_MEASURED,
                     )
                 )  # fmt: skip
         self._steps = steps
         documents = [part.document for part in self._built]
-        notes = list(self._cut.exported.notes)
+        notes = [*self._cut.exported.notes, *self._notes]
         if any(part.refitted for part in self._built):
             notes.append(_REFITTED)
         notes += [note for one in documents for note in one.plan.notes]

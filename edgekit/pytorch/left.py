@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
@@ -103,6 +103,12 @@ class LeftOut:
                     state = {name: value for name, value in vars(there).items()
                              if name not in ("forward", "_modules")}  # fmt: skip
                     vars(here).update(state)
+
+    def apart(self) -> LeftOut:
+        """Returns the same modules with a state of their own, which starts as theirs is now."""
+        shared = [one for module in self.modules.values() for one in module.parameters()]
+        memo: dict[int, Any] = {id(one): one for one in shared}
+        return replace(self, modules=copy.deepcopy(self.modules, memo))
 
     def run(self, call: int, values: Sequence[Values]) -> list[Tensor]:
         """Returns what a call of a left-out module makes of other tensors."""
