@@ -181,7 +181,7 @@ class Cut:
         """Returns what the module returns, of its outputs by name; NumPy arrays where ``device``
         is None.
         """
-        outputs = outputs_of(self.exported, known, device)
+        outputs = outputs_of(self.exported.outputs, known, device)
         if self.network is not None:
             return self.network.result.like(outputs.values())
         return rebuild(self.exported.result, outputs)

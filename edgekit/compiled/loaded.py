@@ -93,11 +93,11 @@ class LoadedNetwork:
         # its engines do not have inputs that nothing reads
         values = {name: value for name, value in given.items() if name in self._read}
         if self._on_gpu is not None and device is not None and device.type == "cuda":
-            known = run_on_gpu(about, self._on_gpu, values)
+            known = run_on_gpu(about.inputs, self._on_gpu, values)
         else:
             outputs = tuple(one.name for one in about.outputs)
             known = run_steps([array_step(tuple(values), outputs, self._run)], values)
-        return rebuild(about.result, outputs_of(about, known, device))
+        return rebuild(about.result, outputs_of(about.outputs, known, device))
 
 
 def load_network(

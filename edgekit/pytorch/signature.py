@@ -20,6 +20,7 @@ from edgekit.text import counted, listed
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from edgekit.pytorch import document
     from edgekit.pytorch.document import Exported
 
     Values: TypeAlias = np.ndarray | Tensor
@@ -528,32 +529,34 @@ def device_of(values: Iterable[Values]) -> Any:
 
 
 def run_on_gpu(
-    exported: Exported,
+    inputs: Iterable[document.Tensor],
     run: Callable[[dict[str, Any]], Mapping[str, Any]],
-    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Values],
 ) -> dict[str, Values]:
     """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
 
     Args:
-        exported: The network.
+        inputs: The network's.
         run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
-        tensors: The inputs, on the GPU.
+        values: The inputs, of which one is a tensor on the GPU at least.
     """
     import torch
 
-    kinds = {one.name: torch_type(one.type) for one in exported.inputs}
-    feed = {name: one.detach().to(kinds[name]).contiguous() for name, one in tensors.items()}
+    kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
+    feed = {name: as_tensor(one, device, kinds[name]).detach().contiguous()
+            for name, one in values.items()}  # fmt: skip
     # a tensor keeps the memory that it was made of
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 
 
-def outputs_of(exported: Exported, known: Mapping[str, Values], device: Any) -> dict[str, Values]:
+def outputs_of(
+    outputs: Iterable[document.Tensor], known: Mapping[str, Values], device: Any
+) -> dict[str, Values]:
     """Returns the outputs by name: tensors in the module's types; arrays where ``device`` is
     None.
     """
     if device is None:
-        return {one.name: known[one.name] for one in exported.outputs}
+        return {one.name: known[one.name] for one in outputs}
     return {
-        one.name: as_tensor(known[one.name], device, torch_type(one.torch_type))
-        for one in exported.outputs
+        one.name: as_tensor(known[one.name], device, torch_type(one.torch_type)) for one in outputs
     }
