@@ -159,6 +159,7 @@ def assemble(
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
+    untimed = (*unknown, *(one.name for one in left))
     whole = measured is not None and measured.fraction == 1 and len(shown) == 1
     extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
     return Plan(
@@ -170,13 +171,13 @@ def assemble(
         loadables=loadables,
         pools=pools_of(loadables),
         transitions=shown[0].share.transitions,
-        predicted=predicted.cost(unknown),
+        predicted=predicted.cost(untimed),
         objective=options.objective,
-        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not unknown),
+        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not untimed),
         bound=bound,
         gap=gap,
-        plans=tuple(replace(one.share, predicted=one.figures.cost(unknown)) for one in shown),
-        baselines=baseline_costs(request, compared, unknown),
+        plans=tuple(replace(one.share, predicted=one.figures.cost(untimed)) for one in shown),
+        baselines=baseline_costs(request, compared, untimed),
         model_error=model_error(),
         notes=(
             *(_proof_notes(shown, gap, unknown, measured, optimum is None) if notes_proof else ()),

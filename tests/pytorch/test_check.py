@@ -122,6 +122,10 @@ def test_modules_are_left_out_of_factories_files_and_configurations(
         assert sum(one.layers for one in share.devices) == len(share.layers)
     assert edgekit.read_document(planned.to_json()) == planned
     assert not any("no cost model" in note or "constant" in note for note in planned.notes)
+    empty = edgekit.plan(
+        factory, target=ORIN, precision="fp16", leave=["feat", "classifer"], model=model
+    )
+    assert (empty.layers, len(empty.left), empty.predicted.latency_us) == ((), 2, None)
     file, config = tmp_path / "lenet.onnx", tmp_path / "lenet.yaml"
     edgekit.export(factory, target=ORIN, inputs=size, exporter="legacy", save=file)
     config.write_text(
