@@ -14,6 +14,7 @@ from edgekit_device.protocol.codec import shape as sizes
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit.network.plugins import Plugin
     from edgekit_device.protocol.manifest import EngineEntry
 
 
@@ -79,6 +80,7 @@ class Artefacts:
         notes: What a person should know, such as layers that fell back to FP16.
         entries: Of engines that TensorRT built, what a loader must know, by their digest: the
             manifest's ``engines``.
+        plugins: The user's own plugins that this machine runs as functions.
     """
 
     backend: str
@@ -91,3 +93,4 @@ class Artefacts:
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     entries: Mapping[str, EngineEntry] = field(default_factory=dict)
+    plugins: tuple[Plugin, ...] = ()

@@ -84,6 +84,7 @@ def build_reference(
         inputs=graph.inputs,
         outputs=graph.outputs,
         notes=tuple(notes),
+        plugins=runnable.model.plugins,
     )
 
 

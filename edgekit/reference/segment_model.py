@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from edgekit.errors import BuildError
 from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import Model
+from edgekit.network.plugins import plugin_for
 from edgekit.network.protos import reads
 from edgekit.placement.segments import Segment
 from edgekit.quantize.scales import is_scale
@@ -517,6 +518,8 @@ def emit(
     proto.graph.output.extend(engine.value(name) for name in segment.outputs)
     proto.graph.node.extend(engine.out.nodes)
     proto.graph.initializer.extend(engine.out.initializers.values())
+    # a session runs them apart from the nodes after them, whose types it must know
+    proto.graph.value_info.extend(engine.written_by_plugins())
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
 
@@ -550,6 +553,21 @@ class SegmentWriter:
         blank = onnx.ValueInfoProto(name=name)
         blank.type.tensor_type.elem_type = _FLOAT
         return blank
+
+    def written_by_plugins(self) -> list[onnx.ValueInfoProto]:
+        """Returns the types of what the nodes of the user's own plugins write."""
+        if not self.graph.plugins:
+            return []
+        found = []
+        for node in self.out.nodes:
+            if plugin_for(self.graph.plugins, node.op_type, node.domain) is None:
+                continue
+            for name in filter(None, node.output):
+                value = onnx.ValueInfoProto()
+                value.CopyFrom(self.value(name.partition("#")[0]))
+                value.name = name
+                found.append(value)
+        return found
 
     def write(self) -> None:
         for node in self.segment.nodes:
