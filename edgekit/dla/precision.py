@@ -11,6 +11,7 @@ from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
+from edgekit.dla.plugin_formats import plugin_precision
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.network.model import SHUFFLES
 from edgekit_device.protocol.codec import document
@@ -162,9 +163,13 @@ def by_scales(
         scales: INT8 scales by tensor; None if every tensor is taken to have one.
         fp16_layers: Names of layers that the user keeps out of INT8.
     """
+    if layer.opaque:
+        known = scales is None or all(name in scales for name in (*layer.inputs, *layer.outputs))
+        scaled = known and layer.name not in fp16_layers
+        return plugin_precision(layer, precision, scaled=scaled)
     if precision != "int8":
         return precision
-    if layer.name in fp16_layers or layer.opaque:
+    if layer.name in fp16_layers:
         return "fp16"
     if scales is None:
         return precision
@@ -208,7 +213,10 @@ def by_quantization(network: Network) -> dict[str, str]:
         read[layer.name] = inner and all(reads(reader, layer) for reader in readers)
     return {
         layer.name: "int8"
-        if layer.kind in QUANTIZATION or (fed[layer.name] and read[layer.name])
+        if layer.kind in QUANTIZATION
+        # between Q/DQ nodes a plugin reads and writes floats (guide, "Q/DQ Interaction with
+        # Plugins": one that takes INT8 has no such nodes beside it)
+        or (fed[layer.name] and read[layer.name] and not layer.opaque)
         else "fp16"
         for layer in network.layers
     }

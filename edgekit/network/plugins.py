@@ -26,6 +26,8 @@ HINT = (
     "the function takes the inputs by position and the attributes by name, and returns an array, "
     "or a tuple of arrays"
 )
+#: Attributes by which a function that takes INT8 gets the scales of its input and output.
+SCALES = ("input_scale", "output_scale")
 # how TensorRT's parser finds the plugin: no fields of the plugin's
 _LOOKUP = ("plugin_version", "plugin_namespace")
 _LARGEST = 1 << 31
@@ -80,7 +82,7 @@ class Plugin:
         """Whether the function takes INT8: the plugin does, and it has parameters for scales."""
         if self.function is None or not any(one.startswith("int8:") for one in self.formats):
             return False
-        return {"input_scale", "output_scale"} <= self.function.parameters()
+        return set(SCALES) <= self.function.parameters()
 
     def check_lookup(self, node: onnx.NodeProto) -> None:
         """Refuses a node by whose attributes TensorRT's parser does not find the plugin.

@@ -197,7 +197,10 @@ def rules(context: Context) -> tuple[str, ...]:
         # the plain model is the same whatever the scales are
         scales = digest_of(dict(found.scales))
     typed = ("Q/DQ",) if lowers(context) else ()
-    return context.file.target, context.file.precision, context.tensorrt, scales, *typed
+    # which types a plugin runs in, and what reformats beside it cost
+    formats = [[one.title, *one.formats] for one in named(context).plugins if one.formats]
+    own = (digest_of(formats),) if formats else ()
+    return context.file.target, context.file.precision, context.tensorrt, scales, *typed, *own
 
 
 def known_amax(context: Context) -> tuple[Mapping[str, float], ...]:
