@@ -163,17 +163,14 @@ def by_scales(
         scales: INT8 scales by tensor; None if every tensor is taken to have one.
         fp16_layers: Names of layers that the user keeps out of INT8.
     """
+    scaled = layer.name not in fp16_layers and (
+        scales is None or all(name in scales for name in (*layer.inputs, *layer.outputs))
+    )
     if layer.opaque:
-        known = scales is None or all(name in scales for name in (*layer.inputs, *layer.outputs))
-        scaled = known and layer.name not in fp16_layers
         return plugin_precision(layer, precision, scaled=scaled)
     if precision != "int8":
         return precision
-    if layer.name in fp16_layers:
-        return "fp16"
-    if scales is None:
-        return precision
-    return "int8" if all(name in scales for name in (*layer.inputs, *layer.outputs)) else "fp16"
+    return "int8" if scaled else "fp16"
 
 
 def by_quantization(network: Network) -> dict[str, str]:
