@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from edgekit.network.plugins import Plugin
 
+_LARGEST_INSIDE = 256 << 20  # bytes of weights
+
 
 class Runner:
     """One lane of a reference build, loaded.
@@ -27,7 +29,8 @@ class Runner:
         artefacts: The build.
         lane: Index into ``artefacts.lanes``.
         stripped: Load stripped engines and refit them (as a board does), or engines with their
-            weights inside. Both give the same outputs bit for bit.
+            weights inside. Both give the same outputs bit for bit. Engines with more than 256 MB of
+            weights are always stripped: the others exist three times in memory for a while.
         optimise: ONNX Runtime's graph optimisations.
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.
 
@@ -101,10 +104,11 @@ def run(
 def _load(
     artefacts: Artefacts, segment: EngineSegment, stripped: bool, optimise: bool, threads: int
 ) -> Any:
-    if stripped:
-        engine = artefacts.engines[segment.engine]
-        lent = _lent(engine, artefacts.weights, artefacts.values)
-    else:
+    engine = artefacts.engines[segment.engine]
+    lent = _lent(engine, artefacts.weights, artefacts.values)
+    if not stripped and (
+        sum(value.tensor_size_in_bytes() for value in lent.values()) <= _LARGEST_INSIDE
+    ):
         engine, lent = full_engine(artefacts, segment.engine), {}
     try:
         return open_session(
