@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
+from edgekit.pipeline.steps.plugin_libraries import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
@@ -205,6 +206,7 @@ def check_build_options(context: Context) -> None:
 
     Raises:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
+        DataError: "plugin.*": a plugin's library that the board cannot load.
     """
     if not _on_board(context):
         return
@@ -215,7 +217,8 @@ def check_build_options(context: Context) -> None:
     names_dla = document.knows(("placement", "dla_cores"))
     driven = names_dla or drives_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
-    decide(requested_build(context, dla=dla))
+    decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
+    check_libraries(context)
 
 
 def check_cuda_graph(context: Context) -> None:
