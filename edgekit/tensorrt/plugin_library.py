@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +18,7 @@ from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
+from edgekit_device.protocol.manifest import PluginEntry
 
 #: The machine of every board that edgekit knows.
 BOARD_MACHINE = "aarch64"
@@ -72,6 +73,14 @@ class PluginLibrary:
             for name in self.undefined
             if "8nvinfer1" in name or name.startswith(("getPluginRegistry", "getBuilderPlugin"))
         )
+
+
+@dataclass(frozen=True)
+class PluginLibraries:
+    """The plugins of a build, and the libraries that it sends, by SHA-256."""
+
+    entries: tuple[PluginEntry, ...] = ()
+    libraries: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def read_library(path: Path, where: str) -> PluginLibrary:

@@ -36,12 +36,14 @@ from edgekit.pipeline.steps.build_request import (
 from edgekit.pipeline.steps.load import named, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison, compare_build
+from edgekit.tensorrt.plugin_library import PluginLibraries
 from edgekit.text import counted, listed
 from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
 from edgekit_device.errors import DeviceError
@@ -292,7 +294,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 
     check_board(context, client, probe)
-    request, lanes = request_of(context)
+    request, lanes = request_of(context, plugins=libraries_of(context))
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
@@ -365,7 +367,8 @@ def reweighed(
             where=context.config.document.where(("build", "refit")),
             hint="build with build.refit: any (slower: fewer fusions)",
         )
-    request, lanes = request_of(context, other=other)
+    plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
+    request, lanes = request_of(context, other=other, plugins=plugins)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)

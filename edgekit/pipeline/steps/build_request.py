@@ -38,19 +38,21 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
+    from edgekit.tensorrt.plugin_library import PluginLibraries
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
 
 
 def request_of(
-    context: Context, *, other: Model | None = None
+    context: Context, *, other: Model | None = None, plugins: PluginLibraries | None = None
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
     Args:
         context: The configuration.
         other: Other weights in the same network; the configuration's own model when None.
+        plugins: What a board must load for it; None for nothing.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -98,6 +100,7 @@ def request_of(
         network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
         golden=_golden(context, len(lanes)),
         attempts=_attempts(decision),
+        plugins=plugins,
     )
     return request, lanes
 
