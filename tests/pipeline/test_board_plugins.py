@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 
 import onnx
 import pytest
@@ -72,3 +73,55 @@ def test_a_creator_that_the_board_lacks_ends_the_build_before_it_begins(tmp_path
     assert caught.value.code == "plugin.creator"
     assert "'MyOp' (version '1') is registered" in caught.value.message
     assert "library or source" in caught.value.hint
+
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.13)
+project(mine LANGUAGES C)
+add_library(mine SHARED mine.c)
+"""
+SOURCE = """\
+const char edgekit_test_creators[] = "MyOp|1||V3";
+void *getCreators(int *n) { *n = 0; return 0; }
+"""
+
+
+@pytest.mark.boards
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_a_board_compiles_a_plugins_folder(tmp_path):
+    folder = tmp_path / "config" / "myop"
+    folder.mkdir(parents=True)
+    (folder / "CMakeLists.txt").write_text(CMAKE)
+    (folder / "mine.c").write_text(SOURCE)
+    with board(tmp_path, "10.3.0") as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{}", precision="fp16")
+        with_plugin(path, "{operator: MyOp, source: myop/}")
+        with pipeline(path, tmp_path) as one:
+            document = one.run().document.to_json()
+        kinds = [
+            json.loads(file.read_text())["kind"]
+            for file in (tmp_path / "lab").glob("jobs/*/request.json")
+        ]
+        log = next(
+            file.with_name("log.txt").read_text()
+            for file in (tmp_path / "lab").glob("jobs/*/request.json")
+            if json.loads(file.read_text())["kind"] == "plugin"
+        )
+        # the same again compiles nothing
+        with pipeline(path, tmp_path) as two:
+            steps = {step["name"]: step["status"] for step in two.build().to_json()["steps"]}
+        assert steps["build"] == "reused"
+        # sources that do not compile are the board's error
+        (folder / "mine.c").write_text("int getCreators(void) { return missing; }\n")
+        with pipeline(path, tmp_path) as three, pytest.raises(BoardError) as caught:
+            three.build()
+    assert document["backend"] == "tensorrt"
+    assert kinds.count("plugin") == 1
+    assert "Linking C shared library libmine.so" in log
+    manifest = json.loads(next((tmp_path / "lab/apps").glob("*/current/manifest.json")).read_text())
+    (entry,) = manifest["plugins"]
+    assert entry["file"] == "libmine.so"
+    assert manifest["blobs"][entry["library"]]["kind"] == "library"
+    assert caught.value.code == "plugin.compile"
+    assert "undeclared" in caught.value.message
