@@ -17,6 +17,7 @@ from typing import NoReturn
 from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.targets.releases import parse_version
+from edgekit.tensorrt.plugin_families import entry_points, families, plugin_facts
 from edgekit.text import listed
 from edgekit_device.protocol.manifest import PluginEntry
 
@@ -123,7 +124,8 @@ def check_library(library: PluginLibrary, tensorrt: str, where: str) -> list[str
 
     Raises:
         DataError: "plugin.machine": it is for another processor; "plugin.tensorrt": it needs
-            another major version of TensorRT.
+            another major version of TensorRT; "plugin.family": the release cannot take its
+            creators.
     """
     if library.machine != BOARD_MACHINE:
         raise DataError(
@@ -143,6 +145,7 @@ def check_library(library: PluginLibrary, tensorrt: str, where: str) -> list[str
             where=where,
             hint=f"compile it against the headers and libraries of TensorRT {major}",
         )
+    _check_entry_points(library, tensorrt, where)
     if library.tensorrt:
         return []
     uses = listed(library.tensorrt_names, _SHOWN)
@@ -152,6 +155,25 @@ def check_library(library: PluginLibrary, tensorrt: str, where: str) -> list[str
         + (f" (it uses {uses})" if uses else "")
         + ": link it with -Wl,--no-as-needed -lnvinfer"
     ]
+
+
+def _check_entry_points(library: PluginLibrary, tensorrt: str, where: str) -> None:
+    """Refuses a library that hands over its creators only as another release asks for them.
+
+    One without any entry point registers them when it is opened.
+    """
+    has = [name for name in plugin_facts().entry_points if name in library.defines]
+    if not has or set(has) & set(entry_points(tensorrt)):
+        return
+    kinds = listed(families(tensorrt))
+    raise DataError(
+        f"{library.name} hands over its creators by {listed(has)}, which TensorRT {tensorrt} does "
+        f"not call: it takes {kinds}",
+        code="plugin.family",
+        where=where,
+        hint=f"export {listed(entry_points(tensorrt)) or 'nothing'} for this release, or register "
+        "the creators with REGISTER_TENSORRT_PLUGIN",
+    )
 
 
 class _Elf:

@@ -59,7 +59,7 @@ class CompileRequest:
     """
 
     name: str = member(text())
-    files: Mapping[str, str] = member(mapping(digest, _PATH, 1))
+    files: Mapping[str, str] = member(mapping(digest, _PATH))
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 

@@ -51,6 +51,7 @@ def plugin(
     entries: Sequence[str] = ENTRIES,
     more: str = "",
     needed: Sequence[str] = (),
+    machine: int | None = None,
 ) -> Path:
     """Compiles a library whose creators the double of TensorRT registers.
 
@@ -59,11 +60,11 @@ def plugin(
         creators: As "NAME|VERSION|NAMESPACE|FAMILY", separated by semicolons; FAMILY is V2 or V3.
         entries: The entry points that it has.
         more: More C.
-        needed: As of ``compiled``.
+        needed, machine: As of ``compiled``.
     """
     source = f'const char edgekit_test_creators[] = "{creators}";\n{more}\n'
     source += "".join(f"void *{name}(int *n) {{ *n = 0; return 0; }}\n" for name in entries)
-    return compiled(path, source, needed=needed)
+    return compiled(path, source, needed=needed, machine=machine)
 
 
 def _cc(source: str, path: Path, *options: object) -> None:
