@@ -418,7 +418,7 @@ def load_artefacts(
         inputs=stored.inputs,
         outputs=stored.outputs,
         notes=stored.notes,
-        plugins=plugins,
+        functions=plugins,
     )
 
 

@@ -253,7 +253,7 @@ def _inside(
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = open_engine(
         proto.SerializeToString(), artefacts.weights, artefacts.values, f"segment {segment.index}",
-        plugins=artefacts.plugins,
+        plugins=artefacts.functions,
     )  # fmt: skip
     feed = {name: tensors[name] for name in segment.inputs}
     return dict(zip(names, session.run(names, feed), strict=True))

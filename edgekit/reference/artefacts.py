@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgekit.network.plugins import Plugin
-    from edgekit_device.protocol.manifest import EngineEntry
+    from edgekit_device.protocol.manifest import EngineEntry, PluginEntry
 
 
 @document(frozen=True)
@@ -80,7 +80,9 @@ class Artefacts:
         notes: What a person should know, such as layers that fell back to FP16.
         entries: Of engines that TensorRT built, what a loader must know, by their digest: the
             manifest's ``engines``.
-        plugins: The user's own plugins that this machine runs as functions.
+        functions: The user's own plugins that this machine runs as functions.
+        plugins: What must be registered before they are loaded: the manifest's ``plugins``.
+        libraries: The plugins' libraries by SHA-256.
     """
 
     backend: str
@@ -93,4 +95,6 @@ class Artefacts:
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     entries: Mapping[str, EngineEntry] = field(default_factory=dict)
-    plugins: tuple[Plugin, ...] = ()
+    functions: tuple[Plugin, ...] = ()
+    plugins: tuple[PluginEntry, ...] = ()
+    libraries: Mapping[str, bytes] = field(default_factory=dict)

@@ -80,7 +80,7 @@ def build_reference(
         inputs=graph.inputs,
         outputs=graph.outputs,
         notes=tuple(notes),
-        plugins=runnable.model.plugins,
+        functions=runnable.model.plugins,
     )
 
 

@@ -112,7 +112,7 @@ def _load(
         engine, lent = full_engine(artefacts, segment.engine), {}
     try:
         return open_session(
-            engine, lent, optimise=optimise, threads=threads, plugins=artefacts.plugins
+            engine, lent, optimise=optimise, threads=threads, plugins=artefacts.functions
         )
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _failure(artefacts, segment, error) from error

@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
+from edgekit.pipeline.steps.plugin_libraries import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
@@ -37,19 +38,21 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
+    from edgekit.tensorrt.plugin_library import PluginLibraries
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
 
 
 def request_of(
-    context: Context, *, other: Model | None = None
+    context: Context, *, other: Model | None = None, plugins: PluginLibraries | None = None
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
     Args:
         context: The configuration.
         other: Other weights in the same network; the configuration's own model when None.
+        plugins: What a board must load for it; None for nothing.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -97,6 +100,7 @@ def request_of(
         network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
         golden=_golden(context, len(lanes)),
         attempts=_attempts(decision),
+        plugins=plugins,
     )
     return request, lanes
 
@@ -205,6 +209,7 @@ def check_build_options(context: Context) -> None:
 
     Raises:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
+        DataError: "plugin.*": a plugin's library that the board cannot load.
     """
     if not _on_board(context):
         return
@@ -215,7 +220,8 @@ def check_build_options(context: Context) -> None:
     names_dla = document.knows(("placement", "dla_cores"))
     driven = names_dla or drives_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
-    decide(requested_build(context, dla=dla))
+    decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
+    check_libraries(context)
 
 
 def check_cuda_graph(context: Context) -> None:
