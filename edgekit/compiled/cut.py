@@ -121,7 +121,7 @@ class Cut:
 
     def result(self, known: Mapping[str, Tensor], device: Any) -> Any:
         """Returns what the module returns, of tensors by name."""
-        outputs = outputs_of(self.exported, known, device)
+        outputs = outputs_of(self.exported.outputs, known, device)
         if self.network is not None:
             return self.network.result.like(outputs.values())
         return rebuild(self.exported.result, outputs)

@@ -89,11 +89,11 @@ class LoadedNetwork:
         device = next(iter(tensors.values())).device
         tensors = self._without_unread(tensors)
         if self._on_gpu is not None and device.type == "cuda":
-            known = run_on_gpu(about, self._on_gpu, tensors)
+            known = run_on_gpu(about.inputs, self._on_gpu, tensors)
         else:
             outputs = tuple(one.name for one in about.outputs)
             known = run_steps([array_step(tuple(tensors), outputs, self._run)], tensors)
-        return rebuild(about.result, outputs_of(about, known, device))
+        return rebuild(about.result, outputs_of(about.outputs, known, device))
 
     def _without_unread(self, given: Mapping[str, _Value]) -> dict[str, _Value]:
         """Drops the network's inputs that nothing reads, which its engines do not have."""

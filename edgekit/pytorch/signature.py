@@ -18,6 +18,7 @@ from edgekit.text import listed
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from edgekit.pytorch import document
     from edgekit.pytorch.document import Exported
 
 
@@ -441,28 +442,30 @@ def tensors_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict
 
 
 def run_on_gpu(
-    exported: Exported,
+    inputs: Iterable[document.Tensor],
     run: Callable[[dict[str, Any]], Mapping[str, Any]],
     tensors: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
 
     Args:
-        exported: The network.
+        inputs: The network's.
         run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
         tensors: The inputs, on the GPU.
     """
     import torch
 
-    kinds = {one.name: torch_type(one.type) for one in exported.inputs}
+    kinds = {one.name: torch_type(one.type) for one in inputs}
     feed = {name: one.detach().to(kinds[name]).contiguous() for name, one in tensors.items()}
     # a tensor keeps the memory that it was made of
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 
 
-def outputs_of(exported: Exported, known: Mapping[str, Tensor], device: Any) -> dict[str, Tensor]:
+def outputs_of(
+    outputs: Iterable[document.Tensor], known: Mapping[str, Tensor], device: Any
+) -> dict[str, Tensor]:
     """Returns the outputs by name, in the module's types."""
     return {
         one.name: known[one.name].to(device=device, dtype=torch_type(one.torch_type))
-        for one in exported.outputs
+        for one in outputs
     }

@@ -265,7 +265,10 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     opaque = came.graph.opaque
     if not opaque:
         return
-    first = next(iter(opaque))
+    on_board = _on_board(context) if on_board is None else on_board
+    if not (on_board or came.graph.only_on_board):
+        return
+    first = next(iter(opaque if on_board else came.graph.only_on_board))
     if left := left_notes(came.graph):
         raise UsageError(
             f"a build holds the whole network; {left[0]}", code="build.left", where="model.leave",
@@ -274,7 +277,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     ends = before_opaque(came).graph.outputs
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
-    if not (_on_board(context) if on_board is None else on_board):
+    if not on_board:
         needs = "".join(f"; {text}" for text in plugin_notes(came.graph))
         raise EnvironmentLack(
             f"node {first!r} needs TensorRT, and no board builds{needs}",
@@ -293,6 +296,38 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
         )
     for note in opaque_notes(came.graph):
         context.announce(note)
+
+
+def functions_only(context: Context) -> str:
+    """Returns why what this machine builds is no bundle; "" where it is one.
+
+    A bundle of the reference backend has ONNX files alone: its board runs no Python of the user's.
+    """
+    came = source(context).graph
+    nodes = [name for name in came.opaque if name not in came.only_on_board]
+    if not nodes or _on_board(context):
+        return ""
+    plugin = came.plugin(came.node(nodes[0]))
+    spec = plugin.function.spec if plugin is not None and plugin.function is not None else ""
+    return (
+        f"a bundle of the reference backend cannot contain {spec}, which computes node {nodes[0]!r}"
+    )
+
+
+def check_bundled(context: Context) -> None:
+    """Refuses a bundle of a network that this machine runs with functions of the user's.
+
+    Raises:
+        EnvironmentLack: "bundle.plugin".
+    """
+    if why := functions_only(context):
+        raise EnvironmentLack(
+            why,
+            code="bundle.plugin",
+            where=source(context).source,
+            hint="edgekit build and edgekit run work without a bundle; to deploy, add a board with "
+            "TensorRT under deploy.boards",
+        )
 
 
 def check_names(context: Context) -> None:
