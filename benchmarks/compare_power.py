@@ -63,8 +63,10 @@ def main() -> None:
             for _ in range(given.pairs):
                 a, b = (run(kind, given.samples, level, source) for level in (2.0, 2.0 * ratio))
                 found = compare([a], [b])
-                reported += found["direction"] in ("better", "worse")
-                widths.append((found["ratio"]["high"] - found["ratio"]["low"]) / 2)
+                reported += found.direction in ("better", "worse")
+                assert found.ratio.low is not None
+                assert found.ratio.high is not None
+                widths.append((found.ratio.high - found.ratio.low) / 2)
             shares.append(reported / given.pairs)
         print(f"{kind:>8} {shares[0]:>17.1%} {shares[1]:>16.1%} {statistics.median(widths):>10.2%}",
               flush=True)  # fmt: skip
