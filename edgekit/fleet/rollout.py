@@ -313,11 +313,12 @@ class Fleet:
 
 def _ended(rollout: Rollout) -> UsageError:
     name, state, error = rollout.name, rollout.facts.state, rollout.facts.error
+    failed = state == "failed"
     codes = {row.error.code for row in rollout.boards.values() if row.error is not None}
     back = f"; roll it back with: {action_command('rollback', name, rollout.folder)}"
     again = rollout.deploy_command(*(["--again"] if TAKEN_BACK in codes else []))
     return UsageError(
-        f"{name} has ended: {state}" + (f": {error.message}" if error else ""),
+        f"{name} has ended: {state}" + (f": {error.message}" if failed and error else ""),
         code="fleet.ended",
         where=name,
         hint=f"try again with: {again}" + ("" if state == "rolled-back" else back),
