@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.steps.build import Build
+    from edgekit.pipeline.steps.build import Build as Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
@@ -890,8 +890,11 @@ def run(
     trust_key: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> RunResult:
+) -> RunResult | Build:
     """Runs every step; ``again`` as for ``deploy``.
+
+    Plugins with a Python function end it with the build where no board builds: a bundle of the
+    reference backend cannot contain the function. It then returns what ``build`` does.
 
     ``annotate`` is the ONNX file that gets each node's place and time as metadata.
     """
@@ -899,7 +902,7 @@ def run(
         config, options, progress=progress, connects=True, out=path_of(out), force=force,
         accept_host_key=accept_host_key, trust_key=trust_key, again=again,
     ) as pipeline:  # fmt: skip
-        return pipeline.run(path_of(annotate))
+        return pipeline.run_as_far_as_possible(path_of(annotate))
 
 
 def report(

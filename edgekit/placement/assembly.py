@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from edgekit.dla.loadables import candidates
+from edgekit.dla.plugin_formats import declaration, declared_formats
 from edgekit.error_document import VerdictReason
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
@@ -172,6 +173,7 @@ def assemble(
             *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
+            *_plugin_notes(request.network, [r for one in shown for r in one.share.reformats]),
             *_slack_note(slack, options.objective, value, predicted),
             *notes,
             *(measured.notes if measured else ()),
@@ -446,6 +448,29 @@ def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
         f"{their} time is not in the prediction: of unknown cost, so the board will take longer; "
         "give measured times with --profile"
     ]
+
+
+def _plugin_notes(network: Network, reformats: Sequence[Reformat]) -> list[str]:
+    """Returns which format of a plugin would avoid a reformat beside it."""
+    beside = {reformat.tensor: reformat for reformat in reformats}
+    notes = []
+    for layer in network.layers:
+        if not declared_formats(layer):
+            continue
+        saved: dict[str, dict[str, float]] = {}
+        for names, side in ((layer.inputs, "source"), (layer.outputs, "goal")):
+            for name in names:
+                text = declaration(getattr(beside[name], side)) if name in beside else None
+                if text is not None:
+                    saved.setdefault(text, {})[name] = beside[name].us
+        for text, tensors in saved.items():
+            us = sum(tensors.values())
+            notes.append(
+                f"{layer.name}: if the plugin {layer.op} takes {text}, declare it "
+                f"(model.plugins, formats) and the reformat of {listed([*tensors], _SHOWN)} goes "
+                f"({us:.3g} µs)"
+            )
+    return notes
 
 
 def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:

@@ -80,6 +80,7 @@ def build_reference(
         inputs=graph.inputs,
         outputs=graph.outputs,
         notes=tuple(notes),
+        functions=runnable.model.plugins,
     )
 
 

@@ -46,6 +46,8 @@ def cross_check(
     program = find_trtexec()
     if checked.manifest.backend != "tensorrt":
         return TrtexecRuns(why="the reference backend has no TensorRT plan to run")
+    if any(plugin.library is not None for plugin in checked.manifest.plugins):
+        return TrtexecRuns(why="the engines need libraries of plugins, which trtexec is not given")
     if program is None:
         return TrtexecRuns(why="trtexec is not on this board (package libnvinfer-bin)")
     runs = []

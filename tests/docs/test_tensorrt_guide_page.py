@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -63,9 +64,9 @@ def test_every_key_is_one_of_the_configuration() -> None:
 
 def _section(field: dict[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
     """The section that a field holds, or a list of them; without properties where it holds none."""
-    for form in (field, field.get("items", {}), *field.get("anyOf", ())):
-        if "$ref" in form:
-            found: dict[str, Any] = sections[form["$ref"].rpartition("/")[2]]
+    for name in re.findall(r"#/\$defs/(\w+)", json.dumps(field)):
+        if "properties" in sections[name]:
+            found: dict[str, Any] = sections[name]
             return found
     return {"properties": {}}
 

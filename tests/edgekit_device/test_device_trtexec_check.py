@@ -52,7 +52,7 @@ def checked(**engines):
     ]  # fmt: skip
     lanes = [SimpleNamespace(segments=segments)]
     return SimpleNamespace(
-        manifest=SimpleNamespace(backend="tensorrt", lanes=lanes, engines=engines)
+        manifest=SimpleNamespace(backend="tensorrt", lanes=lanes, engines=engines, plugins=())
     )
 
 
