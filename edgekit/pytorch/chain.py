@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # INT8: sums in another order move a value that lies between two codes, which are 1/127 apart
 TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-2, "int8": 2e-2}
 # of integers and flags, the share that may differ: near ties of an argmax
+# ONNX Runtime's words for an operator of another domain
+_UNKNOWN_OPERATOR = "is not a registered function"
 _TIES = 0.01
 
 
@@ -207,9 +209,14 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
 
 
 def _not_run(where: str, error: Exception) -> ModelError:
+    text = " ".join(str(error).split())
+    hint = 'try the other exporter (exporter="legacy" or "dynamo")'
+    if _UNKNOWN_OPERATOR in text:
+        hint = "a custom operator needs a plugin: write the ONNX file with torch.onnx.export, and "
+        hint += "give it with model.plugins (docs/plugins.md)"
     return ModelError(
-        f"ONNX Runtime cannot run the exported network: {' '.join(str(error).split())}",
+        f"ONNX Runtime cannot run the exported network: {text}",
         code="model.runtime",
         where=where,
-        hint='try the other exporter (exporter="legacy" or "dynamo")',
+        hint=hint,
     )

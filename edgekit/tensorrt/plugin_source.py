@@ -15,8 +15,8 @@ from edgekit_device.build.plugin_source import MAX_SOURCE, CompileRequest
 
 CMAKE = "CMakeLists.txt"
 _MOST_FILES = 4096
-# what a compiler or a version control left there is no source; a folder with this file is CMake's
-_LEFT_OUT = (".git", "__pycache__")
+# what a program left there is no source, nor what is hidden; a folder with this file is CMake's
+_LEFT_OUT = ("__pycache__", "edgekit-out")
 _BUILD = "CMakeCache.txt"
 
 
@@ -86,7 +86,7 @@ def _files(folder: Path) -> Iterator[Path]:
     """The files of a folder in a fixed order, without what was built there."""
     for name in sorted(os.listdir(folder)):
         path = folder / name
-        if name in _LEFT_OUT:
+        if name in _LEFT_OUT or name.startswith("."):
             continue
         if path.is_dir() and not path.is_symlink():
             if not (path / _BUILD).exists():

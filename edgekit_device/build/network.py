@@ -105,14 +105,21 @@ def parse(
         parser.set_flag(trt.OnnxParserFlag.NATIVE_INSTANCENORM)
     if not parser.parse_from_file(str(model)) or parser.num_errors:
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
+        hint = (
+            "`edgekit check` shows what the release does not support; `edgekit rewrite` may fix it"
+        )
+        if any("Plugin not found" in error for error in errors):
+            hint = (
+                "name the operator in model.plugins, with its library or its source; the node's "
+                "plugin_version and plugin_namespace must be the creator's"
+            )
         raise DeviceError(
             "TensorRT cannot read the model: {}".format(
                 listed(errors, between="; ") or "its parser gives no reason"
             ),
             code="build.parser",
             where=key,
-            hint="`edgekit check` shows what the release does not support; `edgekit rewrite` "
-            "may fix it",
+            hint=hint,
         )
     return parser
 

@@ -73,7 +73,7 @@ class CompiledPlugin:
     """
 
     library: str = member(digest)
-    file: str = member(text())
+    file: str = member(text(r"[^/\x00-\x1f\x7f]{1,255}", "a file name"))
     bytes: int = member(integer(0, 1 << 40))
     schema: str = member(choice(RESULT_SCHEMA), default=RESULT_SCHEMA)
 

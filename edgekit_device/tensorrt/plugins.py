@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import difflib
 import os
+import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -31,6 +32,7 @@ _SHOWN = 5
 _HELD: Dict[str, str] = {}
 # by module of TensorRT, whose registry holds them for good: what each loaded library registered
 _LOADED: Dict[Any, Dict[str, Tuple["Creator", ...]]] = {}
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,10 @@ def plugin_files(
     """
     found = []
     for entry in entries:
-        if entry.library is not None and entry.library not in _HELD:
-            with map_os_errors(entry.name):
-                _HELD[entry.library] = _in_memory(read(entry.library))
+        with _LOCK:
+            if entry.library is not None and entry.library not in _HELD:
+                with map_os_errors(entry.name):
+                    _HELD[entry.library] = _in_memory(read(entry.library))
         found.append(PluginFile(entry, _HELD.get(entry.library or "")))
     return tuple(found)
 
@@ -114,12 +117,13 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
     if not plugins:
         return
     registry = trt.get_plugin_registry()
-    loaded = _LOADED.setdefault(trt, {})
-    for plugin in plugins:
-        if plugin.path is not None and plugin.path not in loaded:
-            before = set(creators(registry))
-            _load(registry, plugin, where)
-            loaded[plugin.path] = tuple(c for c in creators(registry) if c not in before)
+    with _LOCK:
+        loaded = _LOADED.setdefault(trt, {})
+        for plugin in plugins:
+            if plugin.path is not None and plugin.path not in loaded:
+                before = set(creators(registry))
+                _load(registry, plugin, where)
+                loaded[plugin.path] = tuple(c for c in creators(registry) if c not in before)
     known = creators(registry)
     for plugin in plugins:
         entry = plugin.entry

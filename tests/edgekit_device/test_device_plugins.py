@@ -14,7 +14,13 @@ import pytest
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import BlobEntry, PluginEntry
 from edgekit_device.runtime.model import open_model
-from edgekit_device.tensorrt.plugins import Creator, load_plugins, nearest, plugin_files
+from edgekit_device.tensorrt.plugins import (
+    Creator,
+    library_paths,
+    load_plugins,
+    nearest,
+    plugin_files,
+)
 from edgekit_device.trust.bundle import Checked
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device import device_trt_toys
@@ -158,11 +164,14 @@ def test_a_library_of_another_machine_is_one_error(make: Any, tmp_path: Path) ->
 
 
 def test_a_library_that_crashes_when_it_is_opened_is_one_error(make: Any, tmp_path: Path) -> None:
-    crash = "__attribute__((constructor)) static void start(void) { __builtin_trap(); }"
+    crash = (
+        "#include <signal.h>\n"
+        "__attribute__((constructor)) static void start(void) { raise(SIGKILL); }"
+    )
     data = library(tmp_path, more=crash)
     error = failure(make("10.3.0"), toys.own_plugin("10.3.0", data), data, model("10.3.0"))
     assert error.code == "plugin.crashed"
-    assert "SIG" in error.message
+    assert error.message.endswith("libraries died: SIGKILL")
 
 
 def test_a_library_that_was_not_sent_is_missing(make: Any, tmp_path: Path) -> None:
@@ -171,17 +180,39 @@ def test_a_library_that_was_not_sent_is_missing(make: Any, tmp_path: Path) -> No
     assert (error.code, error.where) == ("blob.missing", "plugins[MyOp]")
 
 
+def test_a_plugin_that_nobody_named_is_the_parsers_error(make: Any) -> None:
+    request = toys.own_plugin("10.3.0", None)
+    del request["plugins"]
+    error = failure(make("10.3.0"), request, model("10.3.0"))
+    assert error.code == "build.parser"
+    assert "'mine' (MyOp)" in error.message
+    assert "model.plugins" in error.hint
+
+
+def test_a_node_that_asks_for_another_version_is_the_parsers_error(
+    make: Any, tmp_path: Path
+) -> None:
+    data = library(tmp_path)
+    request = toys.own_plugin("10.3.0", data)
+    asks = toys.own_plugin_onnx(plugin_version="2")
+    request["engines"][0]["model"] = toys.sha(asks)
+    error = failure(make("10.3.0"), request, data, asks)
+    assert error.code == "build.parser"
+    assert "plugin_version" in error.hint
+
+
 # A bundle.
 
 
-def bundle(
-    here: Any, data: bytes, tmp_path: Path, *, signer: str | None = "tests", embeds: bool = False
-) -> Checked:
+def bundle(here: Any, data: bytes, *, signer: str | None = "tests") -> Checked:
     """A bundle of the toy of ``device_trt_toys``, which says that it needs a plugin."""
     here.has("10.3.0")
-    flags = ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"] if embeds else []
-    about = device_trt_toys.entry("10.3.0", version_compatible=embeds)
-    checked = device_trt_toys.checked(device_trt_toys.plan("10.3.0", flags), about, signer=signer)
+    return _with_library(device_trt_toys.plan("10.3.0"), data, signer=signer)
+
+
+def _with_library(plan: bytes, data: bytes, *, signer: str | None, **about: Any) -> Checked:
+    entry = device_trt_toys.entry("10.3.0", **about)
+    checked = device_trt_toys.checked(plan, entry, signer=signer)
     digest = toys.sha(data)
     checked.files.blobs.values[digest] = data  # type: ignore[attr-defined]
     manifest = replace(
@@ -193,7 +224,7 @@ def bundle(
 
 
 def test_a_signed_bundles_library_is_loaded_before_its_engine(here: Any, tmp_path: Path) -> None:
-    checked = bundle(here, library(tmp_path), tmp_path)
+    checked = bundle(here, library(tmp_path))
     open_model(checked)
     double_of = here.modules["full"]._double
     assert ("MyOp", "1", "") in double_of.creators
@@ -202,20 +233,63 @@ def test_a_signed_bundles_library_is_loaded_before_its_engine(here: Any, tmp_pat
     assert len(double_of.libraries) == 1
 
 
+def plan_with_plugin(data: bytes, *flags: str) -> bytes:
+    """A plan of ``own_plugin_onnx``, with the library inside where it is version compatible."""
+    trt = double.module("10.3.0")
+    logger = trt.Logger(trt.Logger.ERROR)
+    files = plugin_files([PluginEntry("MyOp", "1", "", toys.sha(data))], lambda _: data)
+    load_plugins(trt, logger, files)
+    builder = trt.Builder(logger)
+    network = builder.create_network(0)
+    assert trt.OnnxParser(network, logger).parse(toys.own_plugin_onnx())
+    config = builder.create_builder_config()
+    for flag in flags:
+        config.set_flag(getattr(trt.BuilderFlag, flag))
+    config.plugins_to_serialize = library_paths(files) if flags else []
+    return bytes(memoryview(builder.build_serialized_network(network, config)))
+
+
+Y = replace(device_trt_toys.X, name="y")
+
+
+def test_an_engine_whose_plugin_no_manifest_names_says_which(here: Any, tmp_path: Path) -> None:
+    here.has("10.3.0")
+    plan = plan_with_plugin(library(tmp_path))
+    with pytest.raises(DeviceError) as caught:
+        open_model(device_trt_toys.checked(plan, device_trt_toys.entry("10.3.0")))
+    assert caught.value.code == "plugin.creator"
+    assert "Cannot find plugin: MyOp, version: 1" in caught.value.message
+    assert "model.plugins" in caught.value.hint
+
+
+def test_the_lean_runtime_may_run_the_libraries_that_a_signed_plan_carries(
+    here: Any, tmp_path: Path
+) -> None:
+    here.has("10.3.0", ("lean",))
+    data = library(tmp_path)
+    plan = plan_with_plugin(data, "VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME")
+    about = {"version_compatible": True, "outputs": (Y,)}
+    open_model(_with_library(plan, data, signer="tests", plugins_embedded=True, **about))
+    # a manifest that does not say so leaves the plan's code alone
+    with pytest.raises(DeviceError) as caught:
+        open_model(_with_library(plan, data, signer="tests", **about))
+    assert caught.value.code == "engine.host-code"
+
+
 def test_an_unsigned_bundles_library_is_never_loaded(here: Any, tmp_path: Path) -> None:
     marks = tmp_path / "loaded"
     mark = f'#include <stdio.h>\n__attribute__((constructor)) static void start(void) {{ fclose(fopen("{marks}", "w")); }}'  # noqa: E501
     data = library(tmp_path, more=mark)
     with pytest.raises(DeviceError) as caught:
-        open_model(bundle(here, data, tmp_path, signer=None))
+        open_model(bundle(here, data, signer=None))
     assert caught.value.code == "plugin.unsigned"
     assert not marks.exists()
-    open_model(bundle(here, data, tmp_path))
+    open_model(bundle(here, data))
     assert marks.exists()
 
 
 def test_a_library_that_was_changed_is_not_loaded(here: Any, tmp_path: Path) -> None:
-    checked = bundle(here, library(tmp_path), tmp_path)
+    checked = bundle(here, library(tmp_path))
     digest = checked.manifest.plugins[0].library
     other = library(tmp_path / "other", creators="MyOp|1||V3;Evil|1||V3")
     checked.files.blobs.values[digest] = other  # type: ignore[attr-defined]

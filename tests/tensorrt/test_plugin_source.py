@@ -34,7 +34,13 @@ def refused(folder: Path) -> str:
 
 def test_the_files_go_by_their_paths(folder: Path) -> None:
     (folder / "copy.cu").symlink_to("src/mine.cu")
-    for left_out in (".git/config", "build/CMakeCache.txt", "build/mine.o"):
+    for left_out in (
+        ".git/config",
+        ".hidden",
+        "build/CMakeCache.txt",
+        "build/mine.o",
+        "edgekit-out/app.ekb",
+    ):
         (folder / left_out).parent.mkdir(exist_ok=True)
         (folder / left_out).write_text("not a source")
     request, blobs = read_source(folder, "MyOp", WHERE).request()
