@@ -5,7 +5,7 @@ scripts/check_plugin.py [--wheels FOLDER] [--library libcustom_pool.so]
 
 Fetches TensorRT for RTX (TensorRT 11's API, without a GPU) into a temporary folder. Child processes
 register CustomPool, as a Python plugin or from the C++ plugin's library, and parse and build
-examples/plugin/lenet.onnx; without the plugin the board's check and the parser must refuse it. Where
+examples/plugin/lenet.onnx; without the plugin the board and the parser must refuse it. Where
 the registry has no such wheels it says so and exits with 0.
 """
 
