@@ -164,7 +164,7 @@ def _network(say: Any) -> None:
         )
         x = torch.randn(shape, device="cuda").to(getattr(torch, kind))
         known = run_on_gpu([source], run, {"x": x})
-        found = outputs_of([goal], known, x.device)["y"]
+        found = torch.as_tensor(outputs_of([goal], known, x.device)["y"])
         say(f"a network of {kind}", found.dtype == x.dtype and bool((found == 2 * x).all()))
         if kind == "float32":
             same = given["x"].data_ptr() == x.data_ptr() and found.data_ptr() == made["y"].ptr

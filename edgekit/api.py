@@ -274,6 +274,9 @@ def compile(
     the module is called.
 
     ``source``, ``args``, ``kwargs``, ``inputs``, ``exporter`` and ``trust`` are as for ``export``.
+    ``source`` may be an ONNX file, too, which needs no PyTorch: its inputs, in order or by name,
+    are NumPy arrays or tensors, the result is its output or a tuple of its outputs, and the example
+    is only needed for sizes that the file leaves open.
     Modules that match a glob of ``leave`` stay in PyTorch; ``pin`` is a device by glob of modules
     or layers (``{"head.*": "gpu"}``). ``calibration`` are inputs for INT8 scales, each like a
     call: a tensor, a tuple of arguments or a dict of keyword arguments; at most 512 are read. With

@@ -43,7 +43,7 @@ from edgekit.pipeline.steps.deploy import (
     SigningKey,
 )
 from edgekit.pipeline.steps.judge import check
-from edgekit.pipeline.steps.labelled import labelled_result
+from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
 from edgekit.pipeline.steps.load import lowers, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
@@ -174,6 +174,7 @@ def _unfit_model(run: Run) -> None:
     if "bundle" in run.log.names:
         check_bundled(run.context)
     check_data_fits(run.context)
+    check_labelled_fits(run.context)
     if run.deploys:
         check_parse(run.context, run.boards)
     if run.weights is not None:

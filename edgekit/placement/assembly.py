@@ -4,7 +4,7 @@ the notes that a reader needs, and where TensorRT's builder would group layers d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from edgekit.dla.loadables import candidates
 from edgekit.dla.plugin_formats import declaration, declared_formats
 from edgekit.error_document import VerdictReason
+from edgekit.network.graph import LEFT
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
 from edgekit.placement.costs.constants import contention_constants, extrapolation
@@ -31,6 +32,7 @@ from edgekit.placement.plan import (
     BuilderGroups,
     Constraints,
     FrameEnergy,
+    LeftLayer,
     MeasuredPart,
     Options,
     PlacedLayer,
@@ -146,9 +148,19 @@ def assemble(
         sum(one.us for one in shown[0].share.unfused),
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
+    left = tuple(
+        LeftLayer(layer.name, str(layer.params["module"]))
+        for layer in request.network.layers if layer.opaque == LEFT
+    )  # fmt: skip
+    if left:
+        names = {one.name for one in left}
+        shown = [replace(one, share=_without_left(one.share, names)) for one in shown]
+        types = {name: kind for name, kind in builder.device_types.items() if name not in names}
+        builder = replace(builder, device_types=types)
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
+    untimed = (*unknown, *(one.name for one in left))
     whole = measured is not None and measured.fraction == 1 and len(shown) == 1
     extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
     return Plan(
@@ -160,13 +172,13 @@ def assemble(
         loadables=loadables,
         pools=pools_of(loadables),
         transitions=shown[0].share.transitions,
-        predicted=predicted.cost(unknown),
+        predicted=predicted.cost(untimed),
         objective=options.objective,
-        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not unknown),
+        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not untimed),
         bound=bound,
         gap=gap,
-        plans=tuple(replace(one.share, predicted=one.figures.cost(unknown)) for one in shown),
-        baselines=baseline_costs(request, compared, unknown),
+        plans=tuple(replace(one.share, predicted=one.figures.cost(untimed)) for one in shown),
+        baselines=baseline_costs(request, compared, untimed),
         model_error=model_error(),
         notes=(
             *(_proof_notes(shown, gap, unknown, measured, optimum is None) if notes_proof else ()),
@@ -190,7 +202,18 @@ def assemble(
             options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
         ),
         slack=slack,
+        left=left,
     )
+
+
+def _without_left(share: Share, names: Set[str]) -> Share:
+    """Returns a plan without the layers that stand for left-out modules, which only order it."""
+    builder = share.builder
+    if builder is not None:
+        types = {name: one for name, one in builder.device_types.items() if name not in names}
+        builder = replace(builder, device_types=types)
+    layers = tuple(layer for layer in share.layers if layer.name not in names)
+    return replace(share, layers=layers, builder=builder)
 
 
 def _slack(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,13 @@ import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
+import edgekit
 from edgekit.cli.main import app
-from edgekit.config.loader import parse_config
+from edgekit.config.loader import open_config, parse_config
+from edgekit.errors import EdgekitError
+from edgekit.network.session import session
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.load import named
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 BLOCKS = {
@@ -75,3 +82,35 @@ def test_every_key_is_in_its_table() -> None:
     rows = re.findall(r"^\| (`.*?) \|", table[1], re.M)
     named = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
     assert named == set(type(section).model_fields)
+
+
+def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
+    pytest.importorskip("torch")
+    more = "\nimport numpy as np\nx = torch.randn(1, 3, 32, 32)\nnp.savez('x.npz', x=x.numpy())\n"
+    more += "np.save('y.npy', net(x).detach().numpy())\n"
+    # in a process of its own: an operator's name is taken once it is registered
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BLOCKS["python"][1] + more],
+        check=True, timeout=600, capture_output=True, text=True,
+    )  # fmt: skip
+    opened = open_config(folder / "app.yaml")
+    with Pipeline(opened) as pipeline:
+        model = named(pipeline.context)
+    (name,) = model.graph.inputs
+    assert model.graph.shape(model.graph.outputs[0]) == (1, 8, 16, 16)
+    (found,) = session(model).run(None, {name: np.load("x.npz")["x"]})
+    assert np.allclose(found, np.load("y.npy"), rtol=1e-4, atol=1e-5)
+
+
+def test_a_custom_operator_in_a_module_of_its_own_says_what_to_do(folder: Path) -> None:
+    pytest.importorskip("torch")
+    head = BLOCKS["python"][1].partition("torch.onnx.export")[0]
+    (folder / "my_net.py").write_text(
+        head + "\n\ndef make():\n    return net, (torch.randn(1, 3, 32, 32),)\n"
+    )
+    text = BLOCKS["yaml"][0].replace("onnx: model.onnx", "python: my_net:make")
+    (folder / "app.yaml").write_text(text)
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.check(folder / "app.yaml")
+    assert caught.value.code == "model.runtime"
+    assert "model.plugins" in caught.value.hint

@@ -13,6 +13,7 @@ from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
 from edgekit.pipeline.steps.calibrate import inputs_identity
+from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.reference.accuracy import Float32
 from edgekit.reference.run import Runner
@@ -65,6 +66,16 @@ def check_labelled(context: Context) -> None:
         _read(context.config.resolve(context.file.accuracy.labelled))
 
 
+def check_labelled_fits(context: Context) -> None:
+    """Refuses labelled inputs that do not fit the model; the rewrites keep its inputs.
+
+    Raises:
+        DataError: "data.labels".
+    """
+    if context.file.accuracy.labelled is not None:
+        _fitting(context.config.resolve(context.file.accuracy.labelled), source(context))
+
+
 @computed()
 def labelled_result(context: Context) -> LabelledResult | None:
     """Returns how many of the configuration's labelled inputs are right; None without any.
@@ -78,9 +89,8 @@ def labelled_result(context: Context) -> LabelledResult | None:
     path = context.config.resolve(named)
 
     def compute() -> LabelledResult:
-        arrays, network = _read(path), model(context)
-        labels = arrays.pop(LABELS).reshape(-1)
-        _check(path, arrays, labels, network)
+        network = model(context)
+        arrays, labels = _fitting(path, network)
         runner, reference = Runner(artefacts(context)), Float32(network)
         output = network.graph.outputs[0]
         right = in_fp32 = 0
@@ -106,10 +116,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _check(
-    path: Path, arrays: Mapping[str, np.ndarray], labels: np.ndarray, network: Model
-) -> None:
-    graph = network.graph
+def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+    """The inputs by name and the labels, of as many rows."""
+    arrays, graph = _read(path), network.graph
+    labels = arrays.pop(LABELS).reshape(-1)
     if set(arrays) != set(graph.inputs):
         raise _wrong(path, f"has {', '.join(arrays) or 'no inputs'}")
     for name, value in arrays.items():
@@ -122,6 +132,7 @@ def _check(
                 f"has {name!r} as {value.dtype} {list(value.shape)}, and the input is "
                 f"{graph.dtype(name)} {list(graph.shape(name))}",
             )
+    return arrays, labels
 
 
 def _wrong(path: Path, text: str) -> DataError:
