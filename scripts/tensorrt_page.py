@@ -69,6 +69,8 @@ the reason and its source:
 
 The tables below come from NVIDIA's headers, documents and programs, each row with its source.
 edgekit has tried none of them on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
+[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with what
+edgekit has of each.
 
 ## Unknown combinations
 
