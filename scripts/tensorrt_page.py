@@ -69,6 +69,8 @@ the reason and its source:
 
 The tables below come from NVIDIA's headers, documents and programs, each row with its source.
 edgekit has tried none of them on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
+[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with what
+edgekit has of each.
 
 ## Unknown combinations
 
@@ -85,11 +87,11 @@ L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tri
 
 - Where TensorRT's parser makes plugins itself (`RoiAlign` and others), plans are not version
   compatible.
-- A plugin for an operator that ONNX does not know comes from [`model.plugins`](plugins.md): a library, which goes
-  into the signed bundle, or a folder that the board compiles with CMake. A name alone must be in
-  TensorRT's own plugin library on the board, under the operator's name, version and namespace. Its
-  golden answers are the board's own, accuracy is compared up to the plugin, or through it with a `python`
-  function, and `refit` refuses the network.
+- A plugin for an operator that ONNX does not know comes from [`model.plugins`](plugins.md): a
+  library, which goes into the signed bundle, or a folder that the board compiles with CMake. A name
+  alone must be in TensorRT's own plugin library on the board, under the operator's name, version
+  and namespace. Its golden answers are the board's own, accuracy is compared up to the plugin, or
+  through it with a `python` function, and `refit` refuses the network.
 - A library is checked before a board is connected (machine, TensorRT's major version, entry
   points), and on the board before a model is parsed or an engine loaded (symbols, creators). A
   library of a bundle without a trusted signature is never loaded.

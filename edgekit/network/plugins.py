@@ -96,6 +96,8 @@ class Plugin:
             ("plugin_namespace", self.namespace, ""),
         ):
             found = str(attributes.get(key, usual))
+            if key not in attributes and key == "plugin_namespace" and own == node.domain:
+                continue  # TensorRT 11 tries the domain, too
             if own is not None and own != found:
                 raise ModelError(
                     f"node {node.name!r} ({node.op_type}) asks for a plugin with {key} {found!r}, "

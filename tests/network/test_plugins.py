@@ -219,6 +219,13 @@ def test_a_plugin_that_the_parser_would_not_find(
     assert f"plugin_{key}={value!r}" in caught.value.hint
 
 
+def test_tensorrt_11_takes_the_domain_as_namespace(
+    proto_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = load(proto_of(), plugins=[own(tmp_path, outputs=HALF, namespace="acme")])
+    assert not model.graph.unknown
+
+
 def test_a_network_runs_through_its_plugins(proto_of: Callable[..., Path], tmp_path: Path) -> None:
     model = load(proto_of(), plugins=[own(tmp_path)])
     assert before_opaque(model) is model

@@ -75,6 +75,26 @@ def test_a_creator_that_the_board_lacks_ends_the_build_before_it_begins(tmp_path
     assert "library or source" in caught.value.hint
 
 
+@pytest.mark.boards
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_board_builds_what_a_function_computes_on_the_host(tmp_path, precision):
+    plugin(tmp_path / "config" / "libmine.so", "MyOp|1||V3")
+    (tmp_path / "config" / "mine.py").write_text("def double(x):\n    return x * 2\n")
+    with board(tmp_path, "10.3.0") as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{}", precision=precision)
+        section = '{operator: MyOp, library: libmine.so, python: "mine:double"'
+        with_plugin(path, section + ', formats: ["int8:chw", "fp16:chw"]}')
+        with pipeline(path, tmp_path) as one:
+            document = one.run().document
+    assert document.backend == "tensorrt"
+    (entry,) = (one for one in document.plan.layers if one.name == "mine")
+    assert entry.device == "GPU"
+    # the accuracy is that of the whole network, through the plugin
+    assert document.accuracy.per_segment[-1].tensor == "z"
+    assert document.accuracy.cosine > 0.99
+
+
 CMAKE = """\
 cmake_minimum_required(VERSION 3.13)
 project(mine LANGUAGES C)

@@ -162,3 +162,12 @@ def test_a_function_for_codes_gets_both_scales(
     with pytest.raises(EdgekitError) as caught:
         edgekit.build(folder / "net.yaml")
     assert caught.value.code == "accuracy.below-gate"
+
+
+def test_between_q_dq_nodes_a_plugin_runs_in_floats(folder: Path) -> None:
+    planned(folder, ["int8:chw32", "fp16:chw16"])
+    path = folder / "net.yaml"
+    path.write_text(path.read_text() + "tensorrt: 11.4.1\n")
+    places = {one.name: one.precision for one in edgekit.plan(path).layers}
+    assert places == {"conv": "int8", "halve": "fp16", "conv2": "int8"}
+    assert edgekit.build(path).accuracy.cosine > 0.999
