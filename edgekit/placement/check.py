@@ -208,6 +208,7 @@ def check_model(
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
     plugins: Collection[str] = (),
     parser: bool = False,
+    warnings: Sequence[str] = (),
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
@@ -238,6 +239,7 @@ def check_model(
         plugins: Names of the user's own plugins that the board has.
         parser: Whether NVIDIA's own parser reads the model that the board gets, too: ``"parser"``,
             with a warning.
+        warnings: What else a person should know of the board's build.
         on_note: Called with a line of text when the work on something begins.
 
     Raises:
@@ -271,7 +273,7 @@ def check_model(
         )  # fmt: skip
 
     on_note(f"judging {counted(len(network.layers), 'layer')}")
-    notes = [*loaded.notes, *([note] if note else []), *lowered]
+    notes = [*loaded.notes, *warnings, *([note] if note else []), *lowered]
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement

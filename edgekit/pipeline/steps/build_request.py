@@ -29,7 +29,7 @@ from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
-from edgekit.pipeline.steps.plugin_libraries import check_libraries
+from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
