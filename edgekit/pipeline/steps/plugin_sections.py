@@ -78,6 +78,11 @@ def _notes(context: Context, number: int, plugin: PluginSection) -> Iterator[str
             f"TensorRT's parser imports {plugin.name} itself and never looks for the plugin "
             f"{plugin.operator}: give the operator another name, in the model and in its plugin"
         )
+    if len(named(context).plugins[number].formats) < len(plugin.formats):
+        yield (
+            f"TensorRT {context.tensorrt} is strongly typed and gives the plugin {plugin.operator} "
+            "floats: its INT8 formats are not used"
+        )
     try:
         if plugin.library is not None:
             yield from _library(context, number, plugin)[1]
