@@ -82,7 +82,7 @@ class Plugin:
         """Whether the function takes INT8: the plugin does, and it has parameters for scales."""
         if self.function is None or not any(one.startswith("int8:") for one in self.formats):
             return False
-        return set(SCALES) <= self.function.parameters()
+        return self.function.parameters().keys() >= set(SCALES)
 
     def check_lookup(self, node: onnx.NodeProto) -> None:
         """Refuses a node by whose attributes TensorRT's parser does not find the plugin.
@@ -260,6 +260,7 @@ class PluginCall:
         # what it writes into its inputs is nobody else's
         own = [None if value is None else np.array(value) for value in values]
         try:
+            self._check_scales()
             found = self._function.call(*own, **self._attributes)
         except ModelError as error:
             raise function_failure(
@@ -279,10 +280,32 @@ class PluginCall:
                     f"returned {array.dtype} {list(array.shape)} for output {name!r}, which is "
                     f"{dtype} {list(shape)}"
                 )
+            if expected is None and array.dtype == np.float64:
+                self._check_float64(name, own)
         return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
 
-    def _wrong(self, text: str) -> Exception:
-        return self._function.wrong(f"{self._function.spec} {text} of {self._node}")
+    def _check_scales(self) -> None:
+        """Refuses a function that cannot be called without scales, where there are none."""
+        parameters = self._function.parameters()
+        lacking = [one for one in SCALES if parameters.get(one) and one not in self._attributes]
+        if lacking:
+            raise self._function.wrong(
+                f"{self._function.spec} cannot be called without {' and '.join(lacking)}, which it "
+                "gets in INT8 alone",
+                f"give them defaults: {', '.join(f'{one}=0.0' for one in lacking)}",
+            )
+
+    def _check_float64(self, name: str, inputs: Sequence[np.ndarray | None]) -> None:
+        """Refuses float64 that the function made of other types: TensorRT has no such tensors."""
+        if not any(one is not None and one.dtype == np.float64 for one in inputs):
+            raise self._wrong(
+                f"returned float64 for output {name!r}",
+                hint="TensorRT's plugins write no float64: return the input's type, as with "
+                ".astype(x.dtype)",
+            )
+
+    def _wrong(self, text: str, hint: str = "") -> Exception:
+        return self._function.wrong(f"{self._function.spec} {text} of {self._node}", hint)
 
 
 def function_failure(message: str, *, where: str, hint: str) -> ModelError:

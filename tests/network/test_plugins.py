@@ -48,6 +48,12 @@ def half(x, *, stride):
 def broken(x, *, stride):
     raise KeyError("nothing here")
 
+def double(x, *, stride):
+    return x[:, :, :: stride[0], :: stride[1]].astype(np.float64)
+
+def scaled(x, input_scale, output_scale, stride):
+    return x
+
 def writes(x, *, stride):
     x[:] = 0
     return np.zeros((1, 4, 4, 4), np.float32)
@@ -165,6 +171,27 @@ def test_without_outputs_the_function_shows_them(
     model = load(proto_of(), plugins=[own(tmp_path)])
     assert model.graph.shape("g") == (1, 4, 2, 2)
     assert model.graph.dtype("g") == "float32"
+
+
+@pytest.mark.parametrize(
+    ("function", "words", "hint"),
+    [
+        ("double", "folds:double returned float64 for output 'f' of node 'fold' (Fold)",
+         "return the input's type"),
+        ("scaled", "cannot be called without input_scale and output_scale",
+         "input_scale=0.0, output_scale=0.0"),
+    ],
+)  # fmt: skip
+def test_a_function_that_no_network_can_be_run_with(
+    proto_of: Callable[..., Path], tmp_path: Path, function: str, words: str, hint: str
+) -> None:
+    with pytest.raises(EdgekitError) as caught:
+        load(proto_of(), plugins=[own(tmp_path, function)])
+    assert caught.value.code == "model.plugin"
+    assert words in caught.value.message
+    assert "node 'fold' (Fold)" in caught.value.message
+    assert caught.value.where == str(tmp_path / "folds.py")
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(

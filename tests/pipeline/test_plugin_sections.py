@@ -11,8 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.errors import ConfigError
+from edgekit.cli.main import app
+from edgekit.errors import ConfigError, EnvironmentLack
 from edgekit.pipeline.pipeline import Pipeline
+from tests.tensorrt.plugin_toys import for_machine, plugin
 
 CONFIG = """version: 1
 name: net
@@ -46,6 +48,7 @@ def config(
     return path
 
 
+LIBRARY = "{operator: acme::MyOp, library: libmyop.so, outputs: [{shape: [1, 8, 8, 8]}]}"
 HERE = '{operator: acme::MyOp, python: "myop:compute"}'
 
 
@@ -97,3 +100,62 @@ def test_standalone_loadables_take_no_plugin(
     assert caught.value.code == "trt.features"
     assert "There is no plugin registry for EngineCapability::kDLA_STANDALONE" in str(caught.value)
     assert "build.mode: hybrid" in caught.value.problems[0].hint
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ("", "the plugin's library libmyop.so cannot be read: No such file"),
+        ("text", "libmyop.so is no"),
+        ("x86-64", "libmyop.so is built for x86-64, but a board has aarch64"),
+        ("aarch64", "names no libnvinfer"),
+    ],
+)
+def test_a_library_that_no_board_can_load_is_named_without_a_board(
+    tmp_path: Path, machine: str, words: str
+) -> None:
+    file = tmp_path / "libmyop.so"
+    if machine == "text":
+        file.write_text("#!/bin/sh\n")
+    elif machine:
+        data = plugin(file, "MyOp|1||V3").read_bytes()
+        file.write_bytes(for_machine(data) if machine == "aarch64" else data)
+    assert any(words in note for note in said(config(tmp_path, LIBRARY)))
+
+
+def test_a_source_without_its_cmake_file_is_named_without_a_board(tmp_path: Path) -> None:
+    (tmp_path / "myop").mkdir()
+    path = config(tmp_path, HERE.replace("}", ", source: myop/}"))
+    assert any("CMakeLists.txt" in note for note in said(path))
+
+
+def test_a_plugin_of_an_operator_that_the_parser_imports_is_never_looked_for(
+    tmp_path: Path,
+) -> None:
+    section = HERE.replace("MyOp", "Relu")
+    (note,) = (one for one in said(config(tmp_path, section, operator="Relu")) if "looks" in one)
+    assert note.startswith("TensorRT's parser imports Relu itself and never looks for the plugin")
+    assert "another name, in the model" in note
+
+
+def test_without_a_function_the_error_names_it_as_a_way(tmp_path: Path) -> None:
+    path = config(tmp_path, LIBRARY)
+    with pytest.raises(EnvironmentLack) as caught:
+        edgekit.build(path)
+    assert caught.value.code == "build.opaque"
+    assert "python: module:function" in caught.value.hint
+
+
+def test_a_shape_that_nobody_knows_can_be_said_by_the_section(tmp_path: Path) -> None:
+    path = config(tmp_path, "MyOp")
+    (note,) = (one for one in edgekit.check(path).warnings if "known at run time" in one)
+    assert "model.shapes, or with outputs or python of model.plugins" in note
+
+
+def test_a_plan_has_a_page_where_no_bundle_can_be(tmp_path: Path) -> None:
+    path, page = config(tmp_path, HERE), tmp_path / "plan.html"
+    with pytest.raises(EnvironmentLack) as caught:
+        edgekit.bundle(path)
+    assert "edgekit plan --report FILE writes a page" in caught.value.hint
+    assert app(["plan", str(path), "--report", str(page)]) == 0
+    assert "brings the plugin acme::MyOp" in page.read_text("utf-8")

@@ -228,3 +228,15 @@ def test_a_plugin_between_q_and_dq_of_the_file_takes_int8(folder: Path) -> None:
     path.write_text(path.read_text().replace("placement:", "#"))
     places = {one.name: one.precision for one in edgekit.plan(path).layers}
     assert places["halve"] == "int8"
+
+
+@pytest.mark.parametrize("formats", [["int8:chw"], ["int8:chw4"], ["fp16:chw16"], ["int8:chw32"]])
+def test_check_and_plan_predict_one_time_for_the_gpu_alone(
+    folder: Path, formats: Sequence[str]
+) -> None:
+    plan = planned(folder, formats)
+    predicted = edgekit.check(folder / "net.yaml").predicted
+    alone = plan.baselines["gpu_only"]
+    assert predicted is not None
+    assert alone is not None
+    assert predicted.gpu_only_us == pytest.approx(alone.latency_us)

@@ -82,10 +82,13 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:
         first = next(iter(graph.unknown))
+        maker = graph.producer(first)
+        made = maker is not None and graph.opaque.get(maker.name) == PLUGIN
+        others = ", or with outputs or python of model.plugins" if made else ""
         those = f"; on the GPU at unknown cost: {listed(shapeless, _SHOWN)}" if shapeless else ""
         notes.append(
             f"the shape of {first!r} is only known at run time (if it is always the same, give "
-            f"it with --shape {first}:SIZExSIZE or model.shapes){those}"
+            f"it with --shape {first}:SIZExSIZE or model.shapes{others}){those}"
         )
     return tuple(notes)
 
