@@ -1303,13 +1303,19 @@ def compare(
 
     Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
     ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
-    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock. With
+    one run on each side the answer is "cannot tell", unless the history shows how much runs of one
+    release differ.
     """
     from edgekit.results.comparison import compare
-    from edgekit.results.selection import select
+    from edgekit.results.selection import past_of, select
 
     sides = [select(words, name=name, board=board) for words in (a, b)]
-    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
+    single = all(len(side) == 1 for side in sides)
+    return compare(
+        *sides, metric=metric, threshold=threshold, confidence=confidence, force=force,
+        past=past_of([one for side in sides for one in side]) if single else (),
+    )  # fmt: skip
 
 
 def history(
