@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from edgekit.compiled.loaded import LoadedNetwork
     from edgekit.compiled.network import CompiledNetwork
     from edgekit.config.loader import Config as Config
-    from edgekit.config.options import CompileOptions, ConfigOptions
+    from edgekit.config.options import CompileOptions, ConfigOptions, TableOptions
     from edgekit.config.template import Initial
     from edgekit.deployment.doctor import Doctor as Doctor
     from edgekit.deployment.doctor import Doctors as Doctors
@@ -1247,9 +1247,10 @@ def plan_table(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
+    power_mode: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[ConfigOptions],
+    **options: Unpack[TableOptions],
 ) -> PlanTable:
     """Returns latency, throughput and energy by power mode and board.
 
@@ -1259,7 +1260,6 @@ def plan_table(
     """
     from edgekit.pipeline.questions import plan_table
 
-    power_mode = options.pop("power_mode", None)
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
         return plan_table(
             pipeline, modes=modes, targets=targets, objective=objective, power_mode=power_mode

@@ -3,6 +3,7 @@ that a wrong one is a ``UsageError`` with its place, and never a traceback from 
 
 Only what annotations say in full is checked: text, numbers, paths, lists, mappings, functions,
 choices. An annotation of other classes lets everything pass, and the function says what is wrong.
+Of a configuration's keys the names are checked here, and the values where it is opened.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from numbers import Integral, Real
 from typing import ParamSpec, TypeVar
 
@@ -41,7 +41,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Returns a function that checks what it is called with, and then does what ``function`` does.
 
     The new function raises a UsageError ("api.argument") for a missing, unknown or repeated
-    argument, and for one of another type than its annotation. An error without a place gets the
+    argument, and for one of another type than its annotation; and a ConfigError for what is no key
+    of a configuration. An error without a place gets the
     function's name.
     """
     name = f"edgekit.{function.__name__}"
@@ -56,7 +57,10 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
         for key, value in given.items():
             parameter = signature.parameters[key]
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                _check_options(name, signature, str(parameter.annotation), value)
+                from edgekit.config.loader import refuse_unknown
+
+                # what opens the configuration checks the values
+                refuse_unknown(value)
                 continue
             several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
             for one in value if several else (value,):
@@ -90,18 +94,6 @@ def _unknown(name: str, key: str, known: Sequence[str]) -> UsageError:
         where=f"{name}({key})",
         hint=f"did you mean {near[0]}?" if near else f"help({name}) lists the arguments",
     )
-
-
-def _check_options(
-    name: str, signature: inspect.Signature, annotation: str, given: Mapping[str, object]
-) -> None:
-    """Refuses keyword arguments that are no keys of the TypedDict of ``Unpack[...]``."""
-    typed = getattr(import_module("edgekit.config.options"), annotation[len("Unpack[") : -1])
-    keys = {key: kind.__forward_arg__ for key, kind in typed.__annotations__.items()}
-    for key, value in given.items():
-        if key not in keys:
-            raise _unknown(name, key, [*signature.parameters, *keys])
-        _check(name, key, keys[key], value)
 
 
 def _check(name: str, key: str, annotation: str, value: object) -> None:

@@ -17,7 +17,7 @@ from edgekit.errors import UsageError
 from edgekit.expansion import hidden
 from edgekit_device import errors
 
-ABSENT = "–"
+ABSENT = "-"
 #: A number with its noun: "1 board", "2,000 boards"; as the board writes it.
 counted = errors.counted
 #: The first texts and the number of the others: "a, b and 3 more"; as the board writes it.

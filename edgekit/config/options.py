@@ -13,16 +13,15 @@ it.
 """
 
 
-class CompileOptions(TypedDict, total=False):
-    """The configuration's keys that ``edgekit.compile`` takes in addition to its own arguments.
+class Options(TypedDict, total=False):
+    """Keys that all these functions take in the same way; None is not given.
 
-    None is not given. docs/config.md says what each key means.
+    docs/config.md says what each key means.
     """
 
     version: Literal[1] | None
     name: str | None
     model: Keys | None
-    power_mode: str | None
     tensorrt: str | None
     precision: str | None
     parser: bool | None
@@ -34,8 +33,18 @@ class CompileOptions(TypedDict, total=False):
     bench: Keys | None
 
 
-class ConfigOptions(CompileOptions, total=False):
-    """The keys of a configuration, as keyword arguments; they win over those of a file."""
+class CompileOptions(Options, total=False):
+    """The keys that ``edgekit.compile`` takes in addition to its own arguments."""
+
+    power_mode: str | None
+
+
+class TableOptions(Options, total=False):
+    """The keys that ``edgekit.plan_table`` takes in addition to its own arguments."""
 
     target: str | Path | None
     calibration: Keys | None
+
+
+class ConfigOptions(CompileOptions, TableOptions, total=False):
+    """The keys of a configuration, as keyword arguments; they win over those of a file."""

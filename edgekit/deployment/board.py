@@ -121,6 +121,8 @@ class Board:
         return tuple(found)
 
 
+EMBEDDED = "embedded"
+"""The name of the board that edgekit starts on this machine (kind "sshd")."""
 _PLAIN = "no spaces, and no dash at the beginning"
 
 

@@ -70,6 +70,15 @@ def test_a_regression_ends_with_1(run):
     run("compare", "1", "2", "--threshold", "5", code=2)
 
 
+def test_a_cell_without_a_value_has_a_dash(run):
+    keep(2.0, 1)
+    keep(2.0, 2)
+    run("history", "mark", "1", "release")
+    head, second, first = run("history").splitlines()[:3]
+    assert head.split()[-1] == "marks"
+    assert (second.split()[-1], first.split()[-1]) == ("-", "release")
+
+
 def test_what_is_not_alike_is_refused(run):
     keep(2.0, 1)
     keep(2.0, 2, power_mode="15W")
@@ -269,7 +278,7 @@ def test_percentiles_of_few_frames_are_marked_and_the_median_stands_once(run):
     assert "p50" not in line
     assert "p90 2.10 ms," in line
     assert "p99 2.20 ms*," in line
-    assert "p999 – (* fewer than 20 frames beyond)" in line
+    assert "p999 - (* fewer than 20 frames beyond)" in line
     assert "2.20 ms*" in run("history")
 
 
