@@ -1889,10 +1889,24 @@ def open_pipeline(
     return Pipeline(opened, progress=progress, **settings)
 
 
-def known_names(what: Literal["targets", "rules", "rewrites", "devices"]) -> list[str]:
+def known_names(
+    what: Literal["targets", "rules", "rewrites", "devices", "objectives", "metrics", "builtins"],
+) -> list[str]:
     """Returns what a command takes: boards, rules with their families and operators, rewrites,
-    devices to pin layers to.
+    devices to pin layers to, objectives of plans, metrics of measurements, built-in networks.
     """
+    if what == "objectives":
+        from edgekit.placement.plan import OBJECTIVES
+
+        return [*OBJECTIVES, "makespan"]
+    if what == "metrics":
+        from edgekit.results.differences import METRICS
+
+        return list(METRICS)
+    if what == "builtins":
+        from edgekit.network.source import BUILTIN_NAMES
+
+        return list(BUILTIN_NAMES)
     if what == "devices":
         from edgekit.placement.inputs import DEVICES
 

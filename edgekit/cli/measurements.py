@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from edgekit import api
-from edgekit.cli import commands
+from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
 from edgekit.cli.options import all_of, write_markdown
@@ -495,6 +495,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     default="latency.median",
     show_default=True,
     help="Metric: latency.median, .mean, .p90, .p95 or .p99, throughput or energy.",
+    shell_complete=completion.metrics,
 )
 @click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, show_default=True,
               help="Confidence level of the interval.")  # fmt: skip
